@@ -1,0 +1,81 @@
+"""fastpack turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory.
+
+Public names are imported on first use: `import fastpack` itself loads neither numpy nor numba.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fastpack import kernels
+    from fastpack.build.index import IndexResult, create_raw_index
+    from fastpack.build.pack import PackResult, pack_encoded_data
+    from fastpack.checks.inspect import inspect
+    from fastpack.datasets.lines import LargeFileLinesReader
+    from fastpack.datasets.memory_mapped import MemoryMappedDataset
+    from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
+    from fastpack.errors import FastpackError, FormatError, JobError, MissingExtra
+    from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
+    from fastpack.formats.pbin import PackedFile, PackedWriter
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "IndexResult": "build.index",
+    "create_raw_index": "build.index",
+    "create_raw_data_index": "build.index",
+    "PackResult": "build.pack",
+    "pack_encoded_data": "build.pack",
+    "inspect": "checks.inspect",
+    "LargeFileLinesReader": "datasets.lines",
+    "MemoryMappedDataset": "datasets.memory_mapped",
+    "PackedMemMapDatasetBase": "datasets.packed",
+    "PackedMemMapDatasetContinuous": "datasets.packed",
+    "FastpackError": "errors",
+    "FormatError": "errors",
+    "JobError": "errors",
+    "MissingExtra": "errors",
+    "read_raw_index": "formats.jsonl",
+    "repair_raw_index": "formats.jsonl",
+    "write_raw_index": "formats.jsonl",
+    "PackedFile": "formats.pbin",
+    "PackedWriter": "formats.pbin",
+}
+
+__all__ = [
+    "FastpackError",
+    "FormatError",
+    "IndexResult",
+    "JobError",
+    "LargeFileLinesReader",
+    "MemoryMappedDataset",
+    "MissingExtra",
+    "PackResult",
+    "PackedFile",
+    "PackedMemMapDatasetBase",
+    "PackedMemMapDatasetContinuous",
+    "PackedWriter",
+    "create_raw_index",
+    "inspect",
+    "kernels",
+    "pack_encoded_data",
+    "read_raw_index",
+    "repair_raw_index",
+    "write_raw_index",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kernels":
+        return importlib.import_module("fastpack.kernels")
+    if name not in _HOME:
+        raise AttributeError(f"module 'fastpack' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"fastpack.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

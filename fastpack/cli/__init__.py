@@ -1,0 +1,63 @@
+"""The command line: `main()` parses, runs one command, and turns every failure into one line and an exit code.
+
+Exit codes: 0 done (also "skipped, exists"), 1 the data or the job failed, 2 usage, 130 interrupted, 141 broken pipe.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line; return its exit code (argparse exits with 2 itself on bad usage)."""
+    from fastpack.cli.parser import build_parser
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
+        words = words[1:]
+    parser = build_parser()
+    args = parser.parse_args(words)
+    if not getattr(args, "run", None):
+        parser.print_help(sys.stderr)
+        return 2
+    if getattr(args, "kernels", None):
+        os.environ["FASTPACK_KERNELS"] = args.kernels
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        module, function = args.run.split(":")
+        code: int = getattr(importlib.import_module(module), function)(args)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
+        return 141
+    except Exception as error:
+        if args.debug:
+            raise
+        print(f"fastpack: error: {describe(error)}", file=sys.stderr)
+        return 1
+
+
+def describe(error: BaseException) -> str:
+    """One line that says what went wrong, for a person."""
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
+        return text
+    return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends the command by an exception, so that partial files are removed."""
+    raise SystemExit(128 + signal.SIGTERM)

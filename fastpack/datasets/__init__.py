@@ -1,0 +1,1 @@
+"""Formats -> samples: map-style datasets with `[i]` and whole batches."""

@@ -1,0 +1,41 @@
+"""The errors fastpack raises beside the built-in ones its peers raise."""
+
+from __future__ import annotations
+
+import os
+
+
+class FastpackError(Exception):
+    """Base of every error of fastpack's own."""
+
+
+class FormatError(FastpackError, ValueError):
+    """A file does not hold what its format says.
+
+    path: the file; offset: bytes from its start; found, expected: short texts.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], offset: int, found: object, expected: object) -> None:
+        self.path = os.fspath(path)
+        self.offset = int(offset)
+        self.found = found
+        self.expected = expected
+        super().__init__(f"{self.path}: at byte {self.offset}: found {found}, expected {expected}")
+
+    def __reduce__(self) -> tuple[type[FormatError], tuple[object, ...]]:
+        return type(self), (self.path, self.offset, self.found, self.expected)
+
+
+class MissingExtra(FastpackError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        self.package, self.extra, self.purpose = package, extra, purpose
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'fastpack[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
+        return type(self), (self.package, self.extra, self.purpose)
+
+
+class JobError(FastpackError, RuntimeError):
+    """A build step could not finish; nothing was written under the target's name."""

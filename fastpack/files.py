@@ -1,0 +1,175 @@
+"""The one place that opens, maps and atomically replaces files.
+
+A target appears under its name complete or not at all: bytes go to `.<name>.partial` in the same folder, are fsynced,
+and renamed over the target. The partial file is locked while it is written, so a second writer of the same target fails
+at once, and what a killed process left behind is reused by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import stat
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import JobError
+
+PathLike: TypeAlias = str | os.PathLike[str]
+ExistencePolicy: TypeAlias = Literal["skip", "error", "override"]
+Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
+Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
+
+POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
+
+
+class TargetExists(FileExistsError, ValueError):
+    """The target is there already and the policy is "error" (Modalities raises ValueError here)."""
+
+
+def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
+    """The whole file as a read-only uint8[n_bytes] view of a mapping; an empty file gives an empty array.
+
+    The mapping lives as long as a view of it. A file that shrinks meanwhile kills the process with SIGBUS on access.
+    """
+    with open(path, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
+        if os.fstat(file.fileno()).st_size == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
+    """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
+
+    Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+    if not os.path.exists(path):
+        return True
+    if policy == "error":
+        raise TargetExists(
+            f"File already exists. Delete it or specify different output folder. ({os.fspath(path)}; "
+            "or choose the file existence policy skip or override)"
+        )
+    return policy == "override"
+
+
+class AtomicFile:
+    """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
+
+    Raises JobError when another process is writing the same target. Missing parent folders are made.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.path.realpath(path)  # a symbolic link is written through, as open(path, "wb") would
+        if os.path.exists(self.path) and not os.path.isfile(self.path):
+            raise JobError(f"{self.path} exists and is not a regular file")
+        folder, name = os.path.split(self.path)
+        os.makedirs(folder, exist_ok=True)
+        self.partial_path = os.path.join(folder, f".{name}.partial")
+        self._fd = _lock_partial(self.partial_path, self.path)
+        self._position = 0
+
+    def write(self, data: Bytes) -> int:
+        """Append all of `data`; return its length in bytes."""
+        view = memoryview(data).cast("B")
+        n_bytes, done = len(view), 0
+        while done < n_bytes:
+            done += os.write(self._fd, view[done:])
+        self._position += n_bytes
+        return n_bytes
+
+    def patch(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes at `offset` that are already written (a header whose sizes are known at the end)."""
+        if offset + len(data) > self._position:
+            raise ValueError(f"patch of [{offset}, {offset + len(data)}) beyond the {self._position} bytes written")
+        while data:
+            done = os.pwrite(self._fd, data, offset)
+            data, offset = data[done:], offset + done
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._position
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def commit(self) -> None:
+        """Flush to the disk and take the target's name, replacing what was there."""
+        os.fsync(self._fd)
+        os.replace(self.partial_path, self.path)
+        self._close()
+        _sync_folder(os.path.dirname(self.path))
+
+    def abort(self) -> None:
+        """Remove what was written; the target stays as it was. Harmless after `commit()`."""
+        if self._fd >= 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
+            self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> AtomicFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.commit()
+            except BaseException:
+                self.abort()
+                raise
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.abort()
+
+
+def _lock_partial(partial_path: str, target: str) -> int:
+    while True:
+        fd = os.open(partial_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Between open and lock another writer may have renamed or removed this very file: then start over.
+            if _same_file(fd, partial_path):
+                os.ftruncate(fd, 0)
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            raise JobError(f"another process is writing {target}: wait for it, or end it") from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _same_file(fd: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,65 @@
+"""Build of the Cython twins and the man page; everything else stands in pyproject.toml."""
+
+import os
+import sys
+from pathlib import Path
+
+from build_manpages.build_manpages import build_manpages, get_build_py_cmd
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
+
+# build_manpages imports fastpack.cli.parser, and an isolated build has no cwd on sys.path.
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+DEBUG = os.environ.get("FASTPACK_DEBUG") == "1"
+COMPILE_FLAGS = ["-O0", "-g"] if DEBUG else ["-O3", "-g0"]  # never -march: one wheel serves every CPU
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": DEBUG,
+    "initializedcheck": DEBUG,
+    "cdivision": True,
+    "embedsignature": True,
+    "freethreading_compatible": True,
+}
+SDIST_EXTRAS = (
+    "CHANGELOG.md",
+    "kernels/*.h",
+    "tests/*.py",
+    "tests/*/*.py",
+    "tests/golden/**/*",
+    "asv_benchmarks/*.py",
+    "asv_benchmarks/*.md",
+    "asv_benchmarks/*.json",
+    "asv_benchmarks/benchmarks/*.py",
+)
+
+
+def extension(path: Path) -> Extension:
+    # Sources stay .pyx: cythonize() here would put generated C into the sdist instead of them.
+    ext = Extension(
+        f"fastpack.kernels.{path.stem}",
+        [path.as_posix()],
+        depends=[header.as_posix() for header in sorted(Path("kernels").glob("*.h"))],
+        include_dirs=["kernels"],
+        extra_compile_args=COMPILE_FLAGS,
+    )
+    ext.cython_directives = DIRECTIVES
+    ext.cython_c_in_temp = True
+    return ext
+
+
+class SDist(sdist):
+    """An sdist that can test and benchmark itself (MANIFEST.in would be one more top-level entry)."""
+
+    def make_distribution(self) -> None:
+        for pattern in SDIST_EXTRAS:
+            self.filelist.extend(str(p) for p in sorted(Path().glob(pattern)) if p.is_file())
+        super().make_distribution()
+
+
+setup(
+    cmdclass={"build_manpages": build_manpages, "build_py": get_build_py_cmd(build_py), "sdist": SDist},
+    ext_modules=[extension(path) for path in sorted(Path("kernels").glob("*_cy.pyx"))],
+)

@@ -1,0 +1,39 @@
+"""Fixtures every test folder uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from fastpack import kernels
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# Machines are shared: a slow example is no failure, and the same examples run everywhere.
+settings.register_profile(
+    "suite",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("suite")
+
+
+@pytest.fixture(params=kernels.BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the test once on every kernel backend."""
+    before, chosen = kernels.backend(), kernels._chosen
+    kernels.use(request.param)
+    yield request.param
+    kernels.use(before)
+    kernels._chosen = chosen
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """The folder of files written by the real peers."""
+    assert GOLDEN.is_dir(), "tests/golden is missing: the checkout is incomplete"
+    return GOLDEN
