@@ -16,14 +16,16 @@ if __name__ != "fastpack.kernels":
 import importlib
 import importlib.util
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fastpack.kernels.json_np import validate_json_rows
+    from fastpack.kernels.lines_np import count_newlines, index_lines
+
     from fastpack.kernels.batches_np import fill_packed, fill_plain, fill_tokens
     from fastpack.kernels.documents_np import doc_ids, mask_labels
     from fastpack.kernels.header_np import decode_index, encode_rows
-    from fastpack.kernels.json_np import validate_json_rows
-    from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many
 
 __all__ = [
@@ -93,18 +95,19 @@ def backend() -> str:
     return _backend
 
 
-def warm() -> str:
-    """Compile the Numba twins for every dtype they meet and switch to them; return the backend that runs now.
+def warm(token_dtypes: Sequence[str] = ("uint16", "uint32"), out_dtypes: Sequence[str] = ("int64",)) -> str:
+    """Compile the Numba twins for these dtypes and switch to them; return the backend that runs now.
 
-    Call it in the main process before workers fork: they inherit the compiled code. An explicit choice stands (and is
-    warmed), and where Numba is not installed the Cython twins go on serving.
+    Call it in the main process before workers fork: they inherit the compiled code. Other dtypes compile at their first
+    call (half a second each, cached on disk). An explicit choice stands (and is warmed), and where Numba is not
+    installed the Cython twins go on serving.
     """
     backend()
     if _chosen is None and importlib.util.find_spec("numba") is not None:
         _bind("numba")
     if _backend == "numba":
         for topic in sorted({modules["numba"] for modules in TABLE.values() if modules["numba"].endswith("_nb")}):
-            importlib.import_module(f"{__name__}.{topic}").compile_all()
+            importlib.import_module(f"{__name__}.{topic}").compile_all(token_dtypes, out_dtypes)
     return backend()
 
 

@@ -1,0 +1,224 @@
+"""The `batches` kernels in Cython: compiled ahead of time, no warm-up."""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+ctypedef fused token_t:
+    uint8_t
+    uint16_t
+    uint32_t
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+
+ctypedef fused out_t:
+    int32_t
+    int64_t
+
+cdef enum:
+    BLOCK = 128  # tokens looked at together for EOS
+    UNKNOWN = -1  # a dtype no kernel was compiled for
+
+
+cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, out_t *out) noexcept nogil:
+    """Copy into the output's type; the top bit of the result is set when a token did not fit."""
+    cdef Py_ssize_t i
+    cdef uint32_t bits = 0
+    for i in range(n):
+        out[i] = <out_t> tokens[i]
+        if token_t is uint32_t and out_t is int32_t:
+            bits |= tokens[i]
+        elif token_t is int64_t and out_t is int32_t:
+            bits |= <uint32_t> (<int64_t> out[i] != tokens[i]) << 31
+    return bits
+
+
+cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
+    # The accumulator is as narrow as the tokens: a wider one would halve the vector width again and again.
+    cdef Py_ssize_t i
+    cdef token_t hit = 0
+    for i in range(n):
+        hit |= <token_t> (tokens[i] == eos)
+    return hit != 0
+
+
+cdef inline void mark(
+    const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids
+) noexcept nogil:
+    """doc_ids of a row, and -100 over the labels behind an EOS."""
+    cdef Py_ssize_t i, stop, start = 0
+    cdef out_t document = 0
+    while start < n:
+        stop = min(start + <Py_ssize_t> BLOCK, n)
+        if has(tokens + start, stop - start, eos):
+            for i in range(start, stop):
+                doc_ids[i] = document
+                if tokens[i] == eos:
+                    labels[i] = -100
+                    document += 1
+        else:
+            for i in range(start, stop):
+                doc_ids[i] = document
+        start = stop
+
+
+cdef int packed(
+    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
+    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
+) noexcept nogil:
+    cdef Py_ssize_t k, row, n = input_ids.shape[1]
+    cdef token_t narrow = <token_t> eos
+    cdef bint present = <int64_t> narrow == eos
+    cdef uint32_t bits = 0
+    for k in range(addresses.shape[0]):
+        like = <const token_t *> addresses[k]
+        row = rows[k]
+        bits |= widen(like, n, &input_ids[row, 0])
+        bits |= widen(like + 1, n, &labels[row, 0])
+        if present:
+            mark(like, n, narrow, &labels[row, 0], &doc_ids[row, 0])
+        else:
+            doc_ids[row, :] = 0
+    return bits >> 31
+
+
+cdef int plain(
+    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows,
+    out_t[:, ::1] input_ids, out_t[:, ::1] labels
+) noexcept nogil:
+    cdef Py_ssize_t k, n = input_ids.shape[1]
+    cdef uint32_t bits = 0
+    for k in range(addresses.shape[0]):
+        like = <const token_t *> addresses[k]
+        bits |= widen(like, n, &input_ids[rows[k], 0])
+        bits |= widen(like + 1, n, &labels[rows[k], 0])
+    return bits >> 31
+
+
+cdef int tokens(
+    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
+) noexcept nogil:
+    cdef Py_ssize_t k
+    cdef uint32_t bits = 0
+    for k in range(addresses.shape[0]):
+        bits |= widen(<const token_t *> addresses[k], out.shape[1], &out[rows[k], 0])
+    return bits >> 31
+
+
+cdef int packed_any(
+    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
+    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
+) noexcept nogil:
+    if code == 1:
+        return packed(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == 2:
+        return packed(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == 4:
+        return packed(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == -1:
+        return packed(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == -2:
+        return packed(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == -4:
+        return packed(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    if code == -8:
+        return packed(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    return UNKNOWN
+
+
+cdef int plain_any(
+    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] input_ids, out_t[:, ::1] labels
+) noexcept nogil:
+    if code == 1:
+        return plain(<const uint8_t *> NULL, addresses, rows, input_ids, labels)
+    if code == 2:
+        return plain(<const uint16_t *> NULL, addresses, rows, input_ids, labels)
+    if code == 4:
+        return plain(<const uint32_t *> NULL, addresses, rows, input_ids, labels)
+    if code == -1:
+        return plain(<const int8_t *> NULL, addresses, rows, input_ids, labels)
+    if code == -2:
+        return plain(<const int16_t *> NULL, addresses, rows, input_ids, labels)
+    if code == -4:
+        return plain(<const int32_t *> NULL, addresses, rows, input_ids, labels)
+    if code == -8:
+        return plain(<const int64_t *> NULL, addresses, rows, input_ids, labels)
+    return UNKNOWN
+
+
+cdef int tokens_any(
+    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
+) noexcept nogil:
+    if code == 1:
+        return tokens(<const uint8_t *> NULL, addresses, rows, out)
+    if code == 2:
+        return tokens(<const uint16_t *> NULL, addresses, rows, out)
+    if code == 4:
+        return tokens(<const uint32_t *> NULL, addresses, rows, out)
+    if code == -1:
+        return tokens(<const int8_t *> NULL, addresses, rows, out)
+    if code == -2:
+        return tokens(<const int16_t *> NULL, addresses, rows, out)
+    if code == -4:
+        return tokens(<const int32_t *> NULL, addresses, rows, out)
+    if code == -8:
+        return tokens(<const int64_t *> NULL, addresses, rows, out)
+    return UNKNOWN
+
+
+cdef int checked(int status, like) except -2:
+    if status == UNKNOWN:
+        raise TypeError(f"no kernel for tokens of dtype {like.dtype}")
+    return status
+
+
+cdef int code_of(like) except 0:
+    """Bytes of a token, negative when signed."""
+    return like.dtype.itemsize if like.dtype.kind == "u" else -like.dtype.itemsize
+
+
+def fill_packed(
+    const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos, input_ids, labels, doc_ids
+):
+    cdef int code = code_of(like), status
+    cdef int64_t[:, ::1] input_64, labels_64, doc_64
+    cdef int32_t[:, ::1] input_32, labels_32, doc_32
+    if input_ids.dtype.itemsize == 8:
+        input_64, labels_64, doc_64 = input_ids, labels, doc_ids
+        with nogil:
+            status = packed_any(code, addresses, rows, eos, input_64, labels_64, doc_64)
+    else:
+        input_32, labels_32, doc_32 = input_ids, labels, doc_ids
+        with nogil:
+            status = packed_any(code, addresses, rows, eos, input_32, labels_32, doc_32)
+    return checked(status, like)
+
+
+def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, input_ids, labels):
+    cdef int code = code_of(like), status
+    cdef int64_t[:, ::1] input_64, labels_64
+    cdef int32_t[:, ::1] input_32, labels_32
+    if input_ids.dtype.itemsize == 8:
+        input_64, labels_64 = input_ids, labels
+        with nogil:
+            status = plain_any(code, addresses, rows, input_64, labels_64)
+    else:
+        input_32, labels_32 = input_ids, labels
+        with nogil:
+            status = plain_any(code, addresses, rows, input_32, labels_32)
+    return checked(status, like)
+
+
+def fill_tokens(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, out):
+    cdef int code = code_of(like), status
+    cdef int64_t[:, ::1] out_64
+    cdef int32_t[:, ::1] out_32
+    if out.dtype.itemsize == 8:
+        out_64 = out
+        with nogil:
+            status = tokens_any(code, addresses, rows, out_64)
+    else:
+        out_32 = out
+        with nogil:
+            status = tokens_any(code, addresses, rows, out_32)
+    return checked(status, like)

@@ -1,0 +1,80 @@
+"""Whole batches from windows of tokens: the specification of the `batches` kernels, in NumPy.
+
+A window is named by the memory address of its first token, so that one call serves any number of shards. All windows
+of a call have the dtype of `like` (an array of that dtype, usually empty). `rows` says which row of the outputs each
+window fills, so that shards of several dtypes are served by one call a dtype.
+
+Addresses must be aligned and stay inside mapped memory; that is the caller's duty, the kernels cannot check it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Addresses = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
+
+
+def window(address: int, n_tokens: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The `n_tokens` tokens of like's dtype that lie at `address`, as a view."""
+    n_bytes = n_tokens * like.dtype.itemsize
+    return np.frombuffer((ctypes.c_uint8 * n_bytes).from_address(address), like.dtype)
+
+
+def fill_packed(
+    addresses: Addresses,
+    rows: Rows,
+    like: npt.NDArray[Any],
+    eos: int,
+    input_ids: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    doc_ids: npt.NDArray[Any],
+) -> int:
+    """Write input_ids, labels (-100 after EOS) and doc_ids of windows of length + 1 tokens.
+
+    addresses: uint64 [k]; rows: int64 [k]; like: uint8, uint16, uint32, int8, int16, int32 or int64;
+    input_ids, labels, doc_ids: [n_rows, length], all int64 or all int32.
+    Returns 0, or 1 when the outputs are int32 and a token did not fit (the outputs are then useless).
+    """
+    length, overflow = input_ids.shape[1], 0
+    for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
+        tokens = window(address, length + 1, like)
+        overflow |= _misfit(tokens, input_ids)
+        input_ids[row] = tokens[:-1]
+        labels[row] = tokens[1:]
+        ends = tokens[:-1] == eos
+        labels[row, ends] = -100
+        doc_ids[row, :1] = 0
+        doc_ids[row, 1:] = np.cumsum(ends[:-1])
+    return overflow
+
+
+def fill_plain(
+    addresses: Addresses, rows: Rows, like: npt.NDArray[Any], input_ids: npt.NDArray[Any], labels: npt.NDArray[Any]
+) -> int:
+    """Write input_ids and labels (the next token, no mask) of windows of length + 1 tokens; as `fill_packed`."""
+    length, overflow = input_ids.shape[1], 0
+    for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
+        tokens = window(address, length + 1, like)
+        overflow |= _misfit(tokens, input_ids)
+        input_ids[row] = tokens[:-1]
+        labels[row] = tokens[1:]
+    return overflow
+
+
+def fill_tokens(addresses: Addresses, rows: Rows, like: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
+    """Write windows as they are, widened: out [n_rows, length] is int64 or int32; returns as `fill_packed`."""
+    overflow = 0
+    for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
+        tokens = window(address, out.shape[1], like)
+        overflow |= _misfit(tokens, out)
+        out[row] = tokens
+    return overflow
+
+
+def _misfit(tokens: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
+    return int(not np.array_equal(tokens.astype(out.dtype), tokens))

@@ -1,0 +1,10 @@
+import numpy as np
+import numpy.typing as npt
+
+def locate(cumulative: npt.NDArray[np.int64], index: int) -> int: ...
+def locate_many(
+    cumulative: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int64],
+    shards: npt.NDArray[np.int64],
+    locals_: npt.NDArray[np.int64],
+) -> int: ...

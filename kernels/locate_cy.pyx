@@ -1,0 +1,37 @@
+"""The `locate` kernels in Cython."""
+
+from libc.stdint cimport int64_t
+
+
+cdef inline Py_ssize_t last_not_above(const int64_t *cumulative, Py_ssize_t n, int64_t index) noexcept nogil:
+    cdef Py_ssize_t low = 0, high = n, middle
+    while low < high:
+        middle = (low + high) >> 1
+        if cumulative[middle] <= index:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+def locate(const int64_t[::1] cumulative not None, int64_t index):
+    return last_not_above(&cumulative[0], cumulative.shape[0], index)
+
+
+def locate_many(
+    const int64_t[::1] cumulative not None, const int64_t[::1] indices not None,
+    int64_t[::1] shards not None, int64_t[::1] locals_ not None
+):
+    cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
+    cdef int64_t total = cumulative[n - 1]
+    if shards.shape[0] < n_indices or locals_.shape[0] < n_indices:
+        raise ValueError("shards and locals_ must be as long as indices")
+    with nogil:
+        for k in range(n_indices):
+            if indices[k] < 0 or indices[k] >= total:
+                n_indices = k
+                break
+            shard = last_not_above(&cumulative[0], n, indices[k])
+            shards[k] = shard
+            locals_[k] = indices[k] - cumulative[shard]
+    return n_indices

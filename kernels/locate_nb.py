@@ -1,0 +1,50 @@
+"""The `locate` kernels in Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastpack.kernels.jit import jit
+
+
+@jit
+def _last_not_above(cumulative, index):
+    low, high = 0, len(cumulative)
+    while low < high:
+        middle = (low + high) >> 1
+        if cumulative[middle] <= index:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+@jit
+def locate(cumulative, index):
+    return _last_not_above(cumulative, index)
+
+
+@jit
+def locate_many(cumulative, indices, shards, locals_):
+    total = cumulative[-1]
+    for k in range(len(indices)):
+        index = indices[k]
+        if index < 0 or index >= total:
+            return k
+        shard = _last_not_above(cumulative, index)
+        shards[k] = shard
+        locals_[k] = index - cumulative[shard]
+    return len(indices)
+
+
+def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
+    """Compile for writeable and read-only arrays (a read-only array is another signature)."""
+    for writeable in (True, False):
+        cumulative = np.array([0, 1])
+        cumulative.flags.writeable = writeable
+        out = np.empty(1, np.int64)
+        locate(cumulative, 0)
+        for indices in (np.zeros(1, np.int64), cumulative[:1]):
+            locate_many(cumulative, indices, out, out.copy())
