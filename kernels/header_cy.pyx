@@ -1,0 +1,570 @@
+"""The Cython twin of header_np: the same machine, with a fast lane for the rows of a batch, and the encoder."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memchr, memcpy, memset
+
+import numpy as np
+
+from fastpack.kernels.header_errors import syntax_error
+
+
+cdef extern from "<endian.h>" nogil:
+    uint16_t le16toh(uint16_t)
+    uint32_t le32toh(uint32_t)
+    uint64_t le64toh(uint64_t)
+    uint16_t htole16(uint16_t)
+    uint64_t htole64(uint64_t)
+
+cdef extern from *:
+    int clzll "__builtin_clzll"(unsigned long long) noexcept nogil
+
+cdef enum Fault:  # header_errors.Fault, and what only this file knows
+    FULL = -2
+    MEMORY = -1
+    GOOD = 0
+    OPCODE = 1
+    GRAMMAR = 2
+    END = 3
+    TRUNCATED = 4
+    PROTOCOL = 5
+    PROTOCOL_PLACE = 6
+    FRAME_PLACE = 7
+    FRAME_LENGTH = 8
+    STRADDLE = 9
+    STOP_PLACE = 10
+    MEMO_PUT = 11
+    MEMO_GET = 12
+    DECIMAL = 13
+    INT_SIZE = 14
+    INT_RANGE = 15
+
+cdef enum:
+    MAX_DECIMAL_BYTES = 24
+    LANE_BYTES = 28  # a row is 26 bytes at most, and its last 8-byte load starts at 20
+    BATCH_ROWS = 1000
+    FRAME_BYTES = 65536
+    FRAME_HEADER_BYTES = 9
+    FRAME_ROOM = FRAME_BYTES + 128
+    MAX_INTS_BYTES = 22  # two integers of 10 bytes, TUPLE2, MEMOIZE
+
+cdef enum Kind:
+    LIST_CELL = 0
+    ROW_CELL = 1
+    INT_CELL = 2
+
+cdef struct Machine:
+    const uint8_t* data
+    Py_ssize_t n_bytes
+    Py_ssize_t start
+    Py_ssize_t pos
+    Py_ssize_t frame_end
+    int64_t* rows
+    int64_t n_rows
+    int64_t capacity
+    int64_t pending
+    int has_list
+    int marks
+    int n_ints
+    int64_t ints[2]
+    # While memo[0] is the list and memo[i] row i - 1, as picklers number them, the count says all and kinds is NULL.
+    int64_t n_memo
+    int64_t memo_capacity
+    uint8_t* kinds
+    int64_t* cells  # of an integer its value, of a row its number
+    bint stopped
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t word
+    memcpy(&word, p, 8)
+    return le64toh(word)
+
+
+cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t word
+    memcpy(&word, p, 4)
+    return le32toh(word)
+
+
+cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t word
+    memcpy(&word, p, 2)
+    return le16toh(word)
+
+
+cdef inline const uint8_t* lane_int(const uint8_t* p, int64_t* number) noexcept nogil:
+    """Read the integer at `p`, of which 10 bytes are readable; NULL where another opcode stands."""
+    cdef uint64_t word = load64(p)
+    cdef uint8_t opcode = word & 0xFF
+    cdef uint8_t n_bytes
+    if opcode == 0x4D:
+        number[0] = (word >> 8) & 0xFFFF
+        return p + 3
+    if opcode == 0x4A:
+        number[0] = <int32_t>(word >> 8)
+        return p + 5
+    if opcode == 0x4B:
+        number[0] = (word >> 8) & 0xFF
+        return p + 2
+    if opcode != 0x8A:
+        return NULL
+    n_bytes = (word >> 8) & 0xFF
+    # The two usual widths by name: the branch predictor then knows the next address before the load is done.
+    if n_bytes == 5:
+        number[0] = (<int64_t>(word << 8)) >> 24
+        return p + 7
+    if n_bytes == 6:
+        number[0] = (<int64_t>word) >> 16
+        return p + 8
+    if n_bytes == 0 or n_bytes > 8:
+        return NULL
+    number[0] = (<int64_t>(load64(p + 2) << (64 - 8 * n_bytes))) >> (64 - 8 * n_bytes)
+    return p + 2 + n_bytes
+
+
+cdef void take_lane(Machine* m) noexcept nogil:
+    """Take whole rows as long as they are the usual opcodes, far enough from the end of frame and data."""
+    cdef const uint8_t* p = m.data + m.pos
+    cdef Py_ssize_t limit = m.frame_end if m.pos < m.frame_end else m.n_bytes
+    cdef const uint8_t* last = m.data + limit - LANE_BYTES
+    cdef const uint8_t* q
+    cdef int64_t* out = m.rows + 2 * m.n_rows
+    cdef int64_t* end = m.rows + 2 * m.capacity
+    cdef uint64_t tail
+    cdef int64_t first, second
+    if limit - m.pos < LANE_BYTES:
+        return
+    while p <= last and out < end:
+        q = lane_int(p, &first)
+        if q == NULL:
+            break
+        q = lane_int(q, &second)
+        if q == NULL:
+            break
+        tail = load64(q)
+        if (tail & 0xFFFF) == 0x9486:
+            p = q + 2
+        elif (tail & 0xFFFF) == 0x7286 and <uint32_t>(tail >> 16) == (out - m.rows) // 2 + 1:
+            p = q + 6
+        else:
+            break
+        out[0] = first
+        out[1] = second
+        out += 2
+    m.pending += (out - m.rows) // 2 - m.n_rows
+    m.n_rows = (out - m.rows) // 2
+    m.n_memo = m.n_rows + 1
+    m.pos = p - m.data
+
+
+cdef inline Fault take(Machine* m, Py_ssize_t n_bytes, const uint8_t** argument) noexcept nogil:
+    """Point at the next bytes of the opcode's argument."""
+    if n_bytes > m.n_bytes - m.pos:
+        return TRUNCATED
+    if m.start < m.frame_end < m.pos + n_bytes:
+        return STRADDLE
+    argument[0] = m.data + m.pos
+    m.pos += n_bytes
+    return GOOD
+
+
+cdef Fault take_unsigned(Machine* m, Py_ssize_t n_bytes, int64_t* number) noexcept nogil:
+    cdef const uint8_t* argument
+    cdef Fault fault = take(m, n_bytes, &argument)
+    if fault == GOOD:
+        number[0] = argument[0] if n_bytes == 1 else load16(argument) if n_bytes == 2 else load32(argument)
+    return fault
+
+
+cdef Fault take_signed(Machine* m, Py_ssize_t n_bytes, int64_t* number) noexcept nogil:
+    """Read a two's complement integer of 0 to 8 bytes."""
+    cdef const uint8_t* argument
+    cdef uint64_t word = 0
+    cdef Py_ssize_t i
+    cdef Fault fault = take(m, n_bytes, &argument)
+    if fault == GOOD:
+        for i in range(n_bytes):
+            word |= <uint64_t>argument[i] << (8 * i)
+        if n_bytes and argument[n_bytes - 1] & 0x80 and n_bytes < 8:
+            word |= ~<uint64_t>0 << (8 * n_bytes)
+        number[0] = <int64_t>word
+    return fault
+
+
+cdef Fault take_decimal(Machine* m, bint with_l, Fault too_long, int64_t* number) noexcept nogil:
+    """Read digits without leading zeros, an L where asked for, and a line feed."""
+    cdef Py_ssize_t window = min(m.n_bytes - m.pos, <Py_ssize_t>MAX_DECIMAL_BYTES)
+    cdef const uint8_t* line = m.data + m.pos
+    cdef const uint8_t* line_feed = <const uint8_t*>memchr(line, 0x0A, window)
+    cdef Py_ssize_t n_digits, i
+    cdef bint negative
+    cdef uint64_t magnitude = 0
+    cdef Fault fault
+    if line_feed == NULL:
+        return TRUNCATED if window < MAX_DECIMAL_BYTES else DECIMAL
+    fault = take(m, line_feed - line + 1, &line)
+    if fault != GOOD:
+        return fault
+    n_digits = line_feed - line - with_l
+    if n_digits < 0 or (with_l and line[n_digits] != 0x4C):
+        return DECIMAL
+    negative = n_digits > 0 and line[0] == 0x2D
+    line += negative
+    n_digits -= negative
+    if n_digits == 0 or (line[0] == 0x30 and (negative or n_digits > 1)):
+        return DECIMAL
+    for i in range(n_digits):
+        if line[i] < 0x30 or line[i] > 0x39:
+            return DECIMAL
+    if n_digits > 19:
+        return too_long
+    for i in range(n_digits):
+        magnitude = magnitude * 10 + (line[i] - 0x30)
+    if magnitude > (<uint64_t>1 << 63) - (not negative):
+        return too_long
+    number[0] = <int64_t>(0 - magnitude if negative else magnitude)
+    return GOOD
+
+
+cdef Fault take_frame(Machine* m) noexcept nogil:
+    cdef const uint8_t* argument
+    cdef uint64_t length
+    cdef Fault fault
+    if m.start < m.frame_end:
+        return FRAME_PLACE
+    fault = take(m, 8, &argument)
+    if fault != GOOD:
+        return fault
+    length = load64(argument)
+    if length > <uint64_t>(m.n_bytes - m.pos):
+        return FRAME_LENGTH
+    m.frame_end = m.pos + <Py_ssize_t>length
+    return GOOD
+
+
+cdef Fault take_protocol(Machine* m) noexcept nogil:
+    cdef const uint8_t* argument
+    cdef Fault fault = take(m, 1, &argument)
+    if fault != GOOD:
+        return fault
+    if m.start != 0:
+        return PROTOCOL_PLACE
+    return GOOD if argument[0] <= 5 else PROTOCOL
+
+
+cdef Fault push_int(Machine* m, int64_t number) noexcept nogil:
+    if not (m.marks > 0 or (m.has_list and m.pending == 0)) or m.n_ints == 2:
+        return GRAMMAR
+    m.ints[m.n_ints] = number
+    m.n_ints += 1
+    return GOOD
+
+
+cdef Fault push_row(Machine* m, int64_t first, int64_t second) noexcept nogil:
+    if m.n_rows == m.capacity:
+        return FULL
+    m.rows[2 * m.n_rows] = first
+    m.rows[2 * m.n_rows + 1] = second
+    m.n_rows += 1
+    m.pending += 1
+    m.n_ints = 0
+    return GOOD
+
+
+cdef Fault tuple_from_mark(Machine* m) noexcept nogil:
+    cdef Fault fault
+    if m.n_ints != 2 or not (m.marks == 2 or (m.marks == 1 and m.pending == 0 and m.has_list)):
+        return GRAMMAR
+    fault = push_row(m, m.ints[0], m.ints[1])
+    if fault == GOOD:
+        m.marks -= 1
+    return fault
+
+
+cdef Fault put(Machine* m, int64_t number) noexcept nogil:
+    """Store the top of the stack in the memo."""
+    cdef Kind kind
+    cdef int64_t cell
+    if m.n_ints:
+        kind, cell = INT_CELL, m.ints[m.n_ints - 1]
+    elif m.pending and m.marks < 2:
+        kind, cell = ROW_CELL, m.n_rows - 1
+    elif m.has_list and m.marks == 0:
+        kind, cell = LIST_CELL, -1
+    else:
+        return GRAMMAR
+    if number < 0 or number > m.n_memo:
+        return MEMO_PUT
+    if m.kinds == NULL and number == m.n_memo and kind != INT_CELL and cell == number - 1:
+        m.n_memo += 1
+        return GOOD
+    if m.kinds == NULL or m.n_memo == m.memo_capacity:
+        if not spell_memo_out(m):
+            return MEMORY
+    m.kinds[number] = kind
+    m.cells[number] = cell
+    if number == m.n_memo:
+        m.n_memo += 1
+    return GOOD
+
+
+cdef bint spell_memo_out(Machine* m) noexcept nogil:
+    """Make room in the memo's arrays, and fill them in where the count alone stood for them; False: no memory."""
+    cdef int64_t i
+    cdef bint implied = m.kinds == NULL
+    cdef int64_t capacity = m.n_memo + (m.n_memo >> 1) + 64
+    cdef void* kinds = realloc(m.kinds, capacity)
+    if kinds == NULL:
+        return False
+    m.kinds = <uint8_t*>kinds
+    cdef void* cells = realloc(m.cells, capacity * sizeof(int64_t))
+    if cells == NULL:
+        return False
+    m.cells = <int64_t*>cells
+    m.memo_capacity = capacity
+    if implied:
+        for i in range(m.n_memo):
+            m.kinds[i] = ROW_CELL if i else LIST_CELL
+            m.cells[i] = i - 1
+    return True
+
+
+cdef Fault get(Machine* m, int64_t number) noexcept nogil:
+    """Push what the memo holds; the list itself has no place on its own stack."""
+    cdef Kind kind
+    cdef int64_t cell
+    if number < 0 or number >= m.n_memo:
+        return MEMO_GET
+    if m.kinds == NULL:
+        kind, cell = ROW_CELL if number else LIST_CELL, number - 1
+    else:
+        kind, cell = <Kind>m.kinds[number], m.cells[number]
+    if kind == LIST_CELL:
+        return MEMO_GET
+    if kind == INT_CELL:
+        return push_int(m, cell)
+    if m.n_ints or not (m.marks == 1 or (m.marks == 0 and m.has_list and m.pending == 0)):
+        return GRAMMAR
+    return push_row(m, m.rows[2 * cell], m.rows[2 * cell + 1])
+
+
+cdef Fault take_int(Machine* m, uint8_t opcode) noexcept nogil:
+    """Take one of the opcodes that push an integer."""
+    cdef int64_t number = 0
+    cdef Fault fault
+    if opcode == 0x4B:
+        fault = take_unsigned(m, 1, &number)
+    elif opcode == 0x4D:
+        fault = take_unsigned(m, 2, &number)
+    elif opcode == 0x4A:
+        fault = take_signed(m, 4, &number)
+    elif opcode == 0x49:
+        fault = take_decimal(m, False, INT_RANGE, &number)
+    elif opcode == 0x4C:
+        fault = take_decimal(m, True, INT_RANGE, &number)
+    else:
+        fault = take_unsigned(m, 1, &number) if opcode == 0x8A else take_signed(m, 4, &number)
+        if fault == GOOD:
+            fault = take_signed(m, number, &number) if 0 <= number <= 8 else INT_SIZE
+    return push_int(m, number) if fault == GOOD else fault
+
+
+cdef Fault take_memo(Machine* m, uint8_t opcode) noexcept nogil:
+    """Take one of the opcodes that put into the memo or get from it."""
+    cdef int64_t number = m.n_memo
+    cdef Fault fault = GOOD
+    cdef bint puts = opcode in (0x94, 0x71, 0x72, 0x70)
+    if opcode in (0x71, 0x68):
+        fault = take_unsigned(m, 1, &number)
+    elif opcode in (0x72, 0x6A):
+        fault = take_unsigned(m, 4, &number)
+    elif opcode != 0x94:
+        fault = take_decimal(m, False, MEMO_PUT if puts else MEMO_GET, &number)
+    if fault != GOOD:
+        return fault
+    return put(m, number) if puts else get(m, number)
+
+
+cdef Fault take_shape(Machine* m, uint8_t opcode) noexcept nogil:
+    """Take one of the opcodes without argument that shape the stack; GRAMMAR where its shape does not allow it."""
+    cdef bint idle = m.marks == 0 and m.pending == 0 and m.n_ints == 0
+    if opcode == 0x86:  # TUPLE2
+        return push_row(m, m.ints[0], m.ints[1]) if m.n_ints == 2 and m.marks < 2 else GRAMMAR
+    if opcode == 0x74:  # TUPLE
+        return tuple_from_mark(m)
+    if opcode == 0x2E:  # STOP
+        if not (m.has_list and idle):
+            return GRAMMAR
+        m.stopped = m.pos >= m.frame_end
+        return GOOD if m.stopped else STOP_PLACE
+    if m.n_ints:
+        return GRAMMAR
+    if opcode == 0x28 and (m.marks == 1 or idle):  # MARK
+        m.marks += 1
+    elif opcode == 0x61 and m.marks == 0 and m.pending == 1:  # APPEND
+        m.pending = 0
+    elif opcode == 0x65 and m.marks == 1 and m.has_list:  # APPENDS
+        m.marks, m.pending = 0, 0
+    elif opcode == 0x5D and m.marks == 0 and not m.has_list:  # EMPTY_LIST
+        m.has_list = True
+    elif opcode == 0x6C and m.marks == 1 and not m.has_list:  # LIST
+        m.has_list, m.marks, m.pending = True, 0, 0
+    else:
+        return GRAMMAR
+    return GOOD
+
+
+cdef Fault step(Machine* m) noexcept nogil:
+    """Take one opcode; m.start is where it stands."""
+    cdef uint8_t opcode
+    m.start = m.pos
+    if m.start == m.n_bytes:
+        return END
+    opcode = m.data[m.pos]
+    m.pos += 1
+    if opcode in (0x4B, 0x4D, 0x4A, 0x8A, 0x8B, 0x49, 0x4C):
+        return take_int(m, opcode)
+    if opcode in (0x94, 0x71, 0x72, 0x70, 0x68, 0x6A, 0x67):
+        return take_memo(m, opcode)
+    if opcode in (0x86, 0x74, 0x28, 0x61, 0x65, 0x5D, 0x6C, 0x2E):
+        return take_shape(m, opcode)
+    if opcode == 0x95:
+        return take_frame(m)
+    if opcode == 0x80:
+        return take_protocol(m)
+    return OPCODE
+
+
+cdef Fault run(Machine* m, bint lane) noexcept nogil:
+    """Take opcodes until the list is complete or something is wrong, or the rows are full at m.start."""
+    cdef Fault fault = GOOD
+    while fault == GOOD and not m.stopped:
+        if lane and m.marks == 1 and m.n_ints == 0 and m.has_list and m.kinds == NULL and m.n_memo == m.n_rows + 1:
+            take_lane(m)
+        fault = step(m)
+    return fault
+
+
+def decode_index(const uint8_t[::1] data not None):
+    """See header_np.decode_index. A row takes 6 bytes or more of a usual file, which sizes the output at once; pages
+    of it that hold no row are never touched, and given back."""
+    return _decode(data, True)
+
+
+def decode_index_strictly(const uint8_t[::1] data not None):
+    """decode_index without the fast lane, one opcode at a time; for tests, which compare the two."""
+    return _decode(data, False)
+
+
+cdef tuple _decode(const uint8_t[::1] data, bint lane):
+    cdef Machine m
+    cdef Fault fault = FULL
+    memset(&m, 0, sizeof(Machine))
+    m.n_bytes = data.shape[0]
+    m.capacity = m.n_bytes // 6 + 1
+    out = np.empty((m.capacity, 2), np.int64)
+    if m.n_bytes:
+        m.data = &data[0]
+    try:
+        while fault == FULL:
+            m.rows = <int64_t*><uintptr_t>out.ctypes.data  # no memoryview: it would forbid the resize
+            with nogil:
+                fault = run(&m, lane)
+            if fault == FULL:  # rows without memo opcodes, or fetched from the memo, are shorter
+                m.pos = m.start
+                m.capacity += (m.capacity >> 2) + 64
+                out.resize((m.capacity, 2), refcheck=False)
+    finally:
+        free(m.kinds)
+        free(m.cells)
+    if fault == MEMORY:
+        raise MemoryError
+    if fault != GOOD:
+        raise syntax_error(fault, m.start, data[m.start] if m.start < m.n_bytes else None)
+    out.resize((m.n_rows, 2), refcheck=False)
+    return out, m.pos
+
+
+cdef inline uint8_t* put_int(uint8_t* p, int64_t number) noexcept nogil:
+    """Write an integer at `p`, where 10 bytes are writable; return where it ends."""
+    cdef uint64_t word
+    cdef int wide, n_bytes
+    if 0 <= number < (<int64_t>1 << 31):
+        # Without branches: lengths change class at random. Opcode 4b, 4d or 4a, then 1, 2 or 4 bytes.
+        wide = (number > 0xFF) + (number > 0xFFFF)
+        word = htole64((<uint64_t>number << 8) | ((0x4A4D4B >> (8 * wide)) & 0xFF))
+        memcpy(p, &word, 8)
+        return p + ((0x050302 >> (8 * wide)) & 0xFF)
+    if -(<int64_t>1 << 31) <= number < 0:
+        word = htole64((<uint64_t><uint32_t>number << 8) | 0x4A)
+        memcpy(p, &word, 8)
+        return p + 5
+    n_bytes = (64 - clzll(<uint64_t>(number ^ (number >> 63)))) // 8 + 1
+    p[0] = 0x8A
+    p[1] = n_bytes
+    word = htole64(<uint64_t>number)
+    memcpy(p + 2, &word, 8)
+    return p + 2 + n_bytes
+
+
+cdef inline uint8_t* put_row(uint8_t* p, int64_t first, int64_t second) noexcept nogil:
+    """Write a row without looking at frames; 24 bytes are writable at `p`."""
+    p = put_int(put_int(p, first), second)
+    p[0] = 0x86
+    p[1] = 0x94
+    return p + 2
+
+
+cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
+    """Close the frame if it is long enough, and leave room for the header of the next one."""
+    cdef int64_t length = p - frame[0] - FRAME_HEADER_BYTES
+    cdef uint64_t word = htole64(<uint64_t>length)
+    if length < FRAME_BYTES:
+        return p
+    frame[0][0] = 0x95
+    memcpy(frame[0] + 1, &word, 8)
+    frame[0] = p
+    return p + FRAME_HEADER_BYTES
+
+
+def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None, uint8_t[::1] out not None):
+    """See header_np.encode_rows."""
+    if rows.shape[1] != 2 or state.shape[0] != 3 or out.shape[0] < FRAME_ROOM + FRAME_BYTES:
+        raise ValueError("encode_rows needs rows of 2, a state of 3 and room for two frames")
+    if not 0 <= state[1] <= state[2] <= out.shape[0] - 64:
+        raise ValueError("encode_rows: the state does not fit the buffer")
+    cdef int64_t n_rows = state[0]
+    cdef uint8_t* frame = &out[0] + state[1]
+    cdef uint8_t* p = &out[0] + state[2]
+    cdef uint8_t* stop = &out[0] + out.shape[0] - FRAME_ROOM
+    cdef const int64_t* row = &rows[0, 0] if rows.shape[0] else NULL
+    cdef const int64_t* end = row + 2 * rows.shape[0]
+    cdef int64_t n_sure
+    with nogil:
+        while row < end and frame <= stop:
+            if n_rows % BATCH_ROWS == 0:
+                p[0] = 0x28
+                p += 1
+            # So many rows find room in this frame and batch whatever their width: no need to look before each.
+            n_sure = (FRAME_BYTES - 1 - 10 - (p - frame - FRAME_HEADER_BYTES)) // MAX_INTS_BYTES
+            n_sure = min(n_sure, BATCH_ROWS - n_rows % BATCH_ROWS, (end - row) // 2)
+            if n_sure > 0:
+                n_rows += n_sure
+                for n_sure in range(n_sure, 0, -1):
+                    p = put_row(p, row[0], row[1])
+                    row += 2
+            else:
+                p = before_object(p, &frame)
+                p = before_object(put_int(p, row[0]), &frame)
+                p = put_int(p, row[1])
+                p[0] = 0x86
+                p[1] = 0x94
+                p += 2
+                row += 2
+                n_rows += 1
+            if n_rows % BATCH_ROWS == 0:
+                p[0] = 0x65
+                p += 1
+    state[0], state[1], state[2] = n_rows, frame - &out[0], p - &out[0]
+    return (row - &rows[0, 0]) // 2 if rows.shape[0] else 0

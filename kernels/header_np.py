@@ -1,0 +1,275 @@
+"""Reading and writing `pickle.dumps(list of (int, int))` without pickle: the plain Python twin.
+
+The reader accepts what pickle protocols 0 to 5 make of one list of integer pairs, and runs nothing. Nothing leaves a
+pickle's stack except into the result, so only a few shapes of the stack can still end well: the list at the bottom,
+then perhaps a mark, pairs, a second mark, at most two integers. A few counts are therefore the whole state, and an
+opcode that leaves these shapes is refused where it stands.
+
+The writer makes the bytes of CPython's C pickler, protocol 4: rows in batches of 1000, and a frame closed before the
+first object (a row, or an integer of a row) that finds 65536 bytes or more in it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.kernels.header_errors import Fault, syntax_error
+
+BATCH_ROWS = 1000
+FRAME_BYTES = 65536  # a frame this long is closed before the next object
+FRAME_HEADER_BYTES = 9
+FRAME_ROOM = FRAME_BYTES + 128  # header, bytes up to the limit, one row beyond it, the next header
+MAX_DECIMAL_BYTES = 24  # of a text opcode's line: sign, 19 digits, "L", line feed, and room to say what is wrong
+DECIMAL = re.compile(rb"0|-?[1-9][0-9]*")
+LIST = "list"
+
+Cell = int | tuple[int, int] | str
+
+
+def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int]:
+    """The rows int64[n_rows, 2] of the pickled list of integer pairs in uint8[n], and how many bytes it takes.
+
+    Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
+    than one list of pairs of 64-bit integers.
+    """
+    machine = Machine(data.tobytes())
+    while not machine.stopped:
+        machine.step()
+    return np.array(machine.rows, np.int64).reshape(-1, 2), machine.pos
+
+
+class Machine:
+    """A pickle reader between two opcodes, for streams that are one list of integer pairs."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.start = self.pos = 0  # of this opcode; of what is read next
+        self.frame_end = 0  # a frame is open while start is before it
+        self.has_list = False
+        self.rows: list[tuple[int, int]] = []  # the list's, then those pending
+        self.pending = 0  # pairs on the stack
+        self.marks = 0  # the first below pairs, or with none pending perhaps a tuple's; the second a tuple's
+        self.ints: list[int] = []  # on top of the stack
+        self.memo: list[Cell] = []
+        self.stopped = False
+
+    def step(self) -> None:
+        """Take one opcode."""
+        self.start = self.pos
+        if self.start == len(self.data):
+            self.refuse(Fault.END)
+        action = ACTIONS.get(self.data[self.start])
+        if action is None:
+            self.refuse(Fault.OPCODE)
+        self.pos += 1
+        action(self)
+
+    def refuse(self, fault: Fault) -> NoReturn:
+        raise syntax_error(fault, self.start, self.data[self.start] if self.start < len(self.data) else None)
+
+    def require(self, condition: bool, fault: Fault = Fault.GRAMMAR) -> None:
+        if not condition:
+            self.refuse(fault)
+
+    def take(self, n_bytes: int) -> bytes:
+        """The next bytes of the opcode's argument."""
+        end = self.pos + n_bytes
+        self.require(end <= len(self.data), Fault.TRUNCATED)
+        self.require(not self.start < self.frame_end < end, Fault.STRADDLE)
+        argument = self.data[self.pos : end]
+        self.pos = end
+        return argument
+
+    def take_unsigned(self, n_bytes: int) -> int:
+        return int.from_bytes(self.take(n_bytes), "little")
+
+    def take_decimal(self, suffix: bytes, too_long: Fault) -> int:
+        """The number of a text opcode, which ends with `suffix`; beyond 64 bits it is refused as `too_long`."""
+        window = self.data[self.pos : self.pos + MAX_DECIMAL_BYTES]
+        n_bytes = window.find(b"\n") + 1
+        if n_bytes == 0:
+            self.refuse(Fault.TRUNCATED if len(window) < MAX_DECIMAL_BYTES else Fault.DECIMAL)
+        line = self.take(n_bytes)
+        self.require(line.endswith(suffix), Fault.DECIMAL)
+        digits = line[: -len(suffix)]
+        self.require(DECIMAL.fullmatch(digits) is not None, Fault.DECIMAL)
+        number = int(digits)
+        self.require(-(2**63) <= number < 2**63, too_long)
+        return number
+
+    # What each opcode does.
+
+    def proto(self) -> None:
+        protocol = self.take_unsigned(1)
+        self.require(self.start == 0, Fault.PROTOCOL_PLACE)
+        self.require(protocol <= 5, Fault.PROTOCOL)
+
+    def frame(self) -> None:
+        self.require(self.start >= self.frame_end, Fault.FRAME_PLACE)
+        length = self.take_unsigned(8)
+        self.require(length <= len(self.data) - self.pos, Fault.FRAME_LENGTH)
+        self.frame_end = self.pos + length
+
+    def empty_list(self) -> None:
+        self.require(not self.has_list and self.marks == 0)
+        self.has_list = True
+
+    def list_from_mark(self) -> None:
+        self.require(not self.has_list and self.marks == 1 and not self.ints)
+        self.has_list, self.marks, self.pending = True, 0, 0
+
+    def mark(self) -> None:
+        self.require(not self.ints and (self.marks == 1 or (self.marks == 0 and self.pending == 0)))
+        self.marks += 1
+
+    def tuple2(self) -> None:
+        self.require(len(self.ints) == 2 and self.marks < 2)
+        self.rows.append((self.ints[0], self.ints[1]))
+        self.ints = []
+        self.pending += 1
+
+    def tuple_from_mark(self) -> None:
+        on_list = self.marks == 1 and self.pending == 0 and self.has_list
+        self.require(len(self.ints) == 2 and (self.marks == 2 or on_list))
+        self.marks -= 1
+        self.rows.append((self.ints[0], self.ints[1]))
+        self.ints = []
+        self.pending += 1
+
+    def append(self) -> None:
+        self.require(self.marks == 0 and self.pending == 1 and not self.ints)
+        self.pending = 0
+
+    def appends(self) -> None:
+        self.require(self.has_list and self.marks == 1 and not self.ints)
+        self.marks = self.pending = 0
+
+    def stop(self) -> None:
+        self.require(self.has_list and self.marks == 0 and self.pending == 0 and not self.ints)
+        self.require(self.pos >= self.frame_end, Fault.STOP_PLACE)
+        self.stopped = True
+
+    def push_int(self, number: int) -> None:
+        room = self.marks > 0 or (self.has_list and self.pending == 0)
+        self.require(room and len(self.ints) < 2)
+        self.ints.append(number)
+
+    def long(self, n_bytes: int) -> None:
+        self.require(0 <= n_bytes <= 8, Fault.INT_SIZE)
+        self.push_int(int.from_bytes(self.take(n_bytes), "little", signed=True))
+
+    def put(self, number: int) -> None:
+        """Store the top of the stack in the memo."""
+        cell: Cell
+        if self.ints:
+            cell = self.ints[-1]
+        elif self.pending and self.marks < 2:
+            cell = self.rows[-1]
+        else:
+            self.require(self.has_list and self.marks == 0)
+            cell = LIST
+        self.require(0 <= number <= len(self.memo), Fault.MEMO_PUT)
+        self.memo[number : number + 1] = [cell]
+
+    def get(self, number: int) -> None:
+        """Push what the memo holds; the list itself has no place on its own stack."""
+        self.require(0 <= number < len(self.memo) and self.memo[number] != LIST, Fault.MEMO_GET)
+        cell = self.memo[number]
+        if isinstance(cell, int):
+            return self.push_int(cell)
+        assert isinstance(cell, tuple)
+        room = self.marks == 1 or (self.marks == 0 and self.has_list and self.pending == 0)
+        self.require(room and not self.ints)
+        self.rows.append(cell)
+        self.pending += 1
+        return None
+
+
+ACTIONS: dict[int, Callable[[Machine], None]] = {
+    0x80: Machine.proto,
+    0x95: Machine.frame,
+    0x5D: Machine.empty_list,
+    0x6C: Machine.list_from_mark,
+    0x28: Machine.mark,
+    0x86: Machine.tuple2,
+    0x74: Machine.tuple_from_mark,
+    0x61: Machine.append,
+    0x65: Machine.appends,
+    0x2E: Machine.stop,
+    0x4B: lambda m: m.push_int(m.take_unsigned(1)),
+    0x4D: lambda m: m.push_int(m.take_unsigned(2)),
+    0x4A: lambda m: m.push_int(int.from_bytes(m.take(4), "little", signed=True)),
+    0x8A: lambda m: m.long(m.take_unsigned(1)),
+    0x8B: lambda m: m.long(int.from_bytes(m.take(4), "little", signed=True)),
+    0x49: lambda m: m.push_int(m.take_decimal(b"\n", Fault.INT_RANGE)),
+    0x4C: lambda m: m.push_int(m.take_decimal(b"L\n", Fault.INT_RANGE)),
+    0x94: lambda m: m.put(len(m.memo)),
+    0x71: lambda m: m.put(m.take_unsigned(1)),
+    0x72: lambda m: m.put(m.take_unsigned(4)),
+    0x70: lambda m: m.put(m.take_decimal(b"\n", Fault.MEMO_PUT)),
+    0x68: lambda m: m.get(m.take_unsigned(1)),
+    0x6A: lambda m: m.get(m.take_unsigned(4)),
+    0x67: lambda m: m.get(m.take_decimal(b"\n", Fault.MEMO_GET)),
+}
+
+
+def encode_rows(rows: npt.NDArray[np.int64], state: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> int:
+    """Continue a pickle in `out` by rows of int64[k, 2]; return how many were taken.
+
+    state int64[3], changed: rows encoded since the start of the list, offset in `out` of the open frame's header, end
+    of the bytes in `out`. It stops early, after a row, when `out` might not hold another frame (FRAME_ROOM) behind the
+    header of the open one; the caller then takes out[: state[1]] away. Batches open with MARK and are closed when full.
+    """
+    stop_at = len(out) - FRAME_ROOM
+    encoder = _Encoder(*(int(field) for field in state), out)
+    n_taken = 0
+    while n_taken < len(rows) and encoder.frame <= stop_at:
+        encoder.row(int(rows[n_taken, 0]), int(rows[n_taken, 1]))
+        n_taken += 1
+    state[:] = encoder.n_rows, encoder.frame, encoder.end
+    return n_taken
+
+
+class _Encoder:
+    def __init__(self, n_rows: int, frame: int, end: int, out: npt.NDArray[np.uint8]) -> None:
+        self.n_rows, self.frame, self.end = n_rows, frame, end
+        self.out = memoryview(out)
+
+    def put(self, encoded: bytes) -> None:
+        self.out[self.end : self.end + len(encoded)] = encoded
+        self.end += len(encoded)
+
+    def row(self, first: int, second: int) -> None:
+        if self.n_rows % BATCH_ROWS == 0:
+            self.put(b"(")
+        self.before_object()
+        self.put(_encode_int(first))
+        self.before_object()
+        self.put(_encode_int(second) + b"\x86\x94")
+        self.n_rows += 1
+        if self.n_rows % BATCH_ROWS == 0:
+            self.put(b"e")
+
+    def before_object(self) -> None:
+        length = self.end - self.frame - FRAME_HEADER_BYTES
+        if length >= FRAME_BYTES:
+            self.out[self.frame : self.frame + FRAME_HEADER_BYTES] = struct.pack("<BQ", 0x95, length)
+            self.frame = self.end
+            self.end += FRAME_HEADER_BYTES
+
+
+def _encode_int(number: int) -> bytes:
+    if 0 <= number < 2**8:
+        return struct.pack("<BB", 0x4B, number)
+    if 0 <= number < 2**16:
+        return struct.pack("<BH", 0x4D, number)
+    if -(2**31) <= number < 2**31:
+        return struct.pack("<Bi", 0x4A, number)
+    n_bytes = (number if number >= 0 else ~number).bit_length() // 8 + 1
+    return struct.pack("<BB", 0x8A, n_bytes) + number.to_bytes(n_bytes, "little", signed=True)
