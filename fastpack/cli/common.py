@@ -97,8 +97,6 @@ def _log_lines(label: str) -> Callable[[int, int], None]:
             last = now
             rate = done / (now - started)
             left = (total - done) / rate if rate else 0.0
-            print(
-                f"{label}: {done / max(total, 1):.0%}, {rate / 2**20:.1f} MiB/s, {left:.0f} s left", file=sys.stderr
-            )
+            print(f"{label}: {done / max(total, 1):.0%}, {rate / 2**20:.1f} MiB/s, {left:.0f} s left", file=sys.stderr)
 
     return update

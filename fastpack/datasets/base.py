@@ -1,0 +1,113 @@
+"""What every dataset of token windows shares: batches, closing, pickling as paths, state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.datasets.windows import Outputs, Shards, fill_pairs
+
+Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+OutputDtype: TypeAlias = Literal["int64", "int32"]
+PAIR_OUTPUTS = ("input_ids", "labels", "doc_ids")
+
+
+class Dataset:
+    """Base of all datasets of fastpack: length, state, closing."""
+
+    _shards: Shards
+    _total: int
+    _epoch = 0
+    _closed = False
+
+    def __len__(self) -> int:
+        return self._total
+
+    def state_dict(self) -> dict[str, int]:
+        """{"epoch", "total_samples"}."""
+        return {"epoch": self._epoch, "total_samples": len(self)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the epoch (total_samples is not compared, as in KempnerForge)."""
+        self._epoch = state.get("epoch", 0)
+
+    def close(self) -> None:
+        """Let go of the mappings; harmless when called again. Batches handed out stay valid."""
+        self._shards.close()
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(f"{type(self).__name__} is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class WindowDataset(Dataset):
+    """Base of the datasets whose samples are windows of `_window` tokens; `_place` says where a sample lies."""
+
+    _window: int
+    _eos: int | None
+
+    def _place(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Shard and first token of each sample; IndexError for an index out of range."""
+        raise NotImplementedError
+
+    def fill(self, indices: Indices, out: Outputs) -> None:
+        """Write the samples into `out`: {"input_ids", "labels", "doc_ids": [B, L] arrays}, any of them, in place.
+
+        indices: B sample numbers; L: the window's tokens - 1. The arrays are C-contiguous, all int64 or all int32, of
+        one shape. Raises IndexError for an index out of range, ValueError for arrays that do not fit, OverflowError
+        for a token that does not fit into int32.
+        """
+        index = np.ascontiguousarray(indices, np.int64)
+        check_outputs(out, (len(index), self._window - 1))
+        if "doc_ids" in out and self._eos is None:
+            raise ValueError("doc_ids need the dataset's eos_token_id")
+        self._check_open()
+        shards, starts = self._place(index)
+        if out:
+            fill_pairs(self._shards.groups(shards, starts, self._window), out, self._eos)
+
+    def batch(
+        self,
+        indices: Indices,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype = "int64",
+        out: Outputs | None = None,
+    ) -> Outputs:
+        """The samples as {name: [B, L]}: input_ids, labels and, where documents are known, doc_ids.
+
+        outputs: which of them (default: all there are). out: arrays to write into instead of new ones (a new
+        allocation a batch costs 1.5 to 3.5 times the work); it is what comes back. Errors as in `fill`.
+        """
+        if out is None:
+            names = self._default_outputs() if outputs is None else outputs
+            out = {name: np.empty((len(indices), self._window - 1), dtype) for name in names}
+        self.fill(indices, out)
+        return out
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return PAIR_OUTPUTS if self._eos is not None else PAIR_OUTPUTS[:2]
+
+
+def check_outputs(out: Outputs, shape: tuple[int, int]) -> None:
+    """ValueError unless every array of `out` is known by name and fits: shape, int64 or int32, C-contiguous."""
+    if unknown := set(out) - set(PAIR_OUTPUTS):
+        raise ValueError(f"unknown outputs {sorted(unknown)}: choose from {', '.join(PAIR_OUTPUTS)}")
+    if len({array.dtype for array in out.values()}) > 1:
+        raise ValueError(f"outputs must have one dtype, not {sorted({str(array.dtype) for array in out.values()})}")
+    for name, array in out.items():
+        if array.shape != shape:
+            raise ValueError(f"{name} has shape {array.shape}, {shape} is needed")
+        if array.dtype not in (np.dtype(np.int64), np.dtype(np.int32)):
+            raise ValueError(f"{name} has dtype {array.dtype}, int64 or int32 is needed")
+        if not (array.flags.c_contiguous and array.flags.writeable):
+            raise ValueError(f"{name} must be C-contiguous and writeable")
