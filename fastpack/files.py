@@ -46,6 +46,17 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
+def drop_pages(data: npt.NDArray[np.uint8], start: int, end: int) -> None:
+    """Give back the memory of bytes [start, end) of a `map_bytes` array that was read from front to back.
+
+    The bytes stay readable (from the page cache, or the disk again); they only stop counting as this process's own.
+    """
+    mapping = getattr(data.base, "obj", None)
+    first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if isinstance(mapping, mmap.mmap) and last > first:
+        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
 def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
 
