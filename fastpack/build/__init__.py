@@ -1,0 +1,1 @@
+"""Raw data -> formats: indexing, tokenising, packing."""
