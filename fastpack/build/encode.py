@@ -1,0 +1,111 @@
+"""Lines in, token bytes out: the work of one batch, the same in the main process and in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import files
+from fastpack.build.fields import FaultyDocument, compile_pattern
+from fastpack.build.tokenize import FaultyText, Lengths, Tokenizer, TokenizerSpec, Tokens
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """All that a process needs to encode lines of `src_path`; `eod` is a token id, `token_size` in bytes."""
+
+    src_path: str
+    jq_pattern: str
+    tokenizer: TokenizerSpec
+    eod: int
+    token_size: int
+
+
+class Encoded(NamedTuple):
+    """Documents back to back as little-endian tokens, each document's tokens (int64[n]), and what was left out.
+
+    `faulty` holds (position in the batch, reason).
+    """
+
+    data: bytes
+    lengths: Lengths
+    faulty: list[tuple[int, str]]
+
+
+class Encoder:
+    """Encodes rows (byte offset, byte length) of the source file."""
+
+    def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
+        self._lines = files.map_bytes(spec.src_path).data
+        self._text_of = compile_pattern(spec.jq_pattern)
+        self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
+        self._eod = spec.eod
+        self._dtype = np.dtype(f"<u{spec.token_size}")
+
+    def encode(self, rows: npt.NDArray[np.int64]) -> Encoded:
+        """One batch; a faulty document costs no other. rows: int64[n, 2]."""
+        faulty: list[tuple[int, str]] = []
+        texts: list[str] = []
+        positions: list[int] = []
+        lines, text_of = self._lines, self._text_of
+        for position, (start, n_bytes) in enumerate(rows.tolist()):
+            try:
+                texts.append(text_of(lines[start : start + n_bytes]))
+            except FaultyDocument as error:
+                faulty.append((position, str(error)))
+            else:
+                positions.append(position)
+        tokens, lengths = self._tokenize(texts, positions, faulty)
+        if not lengths.all():
+            empty = np.flatnonzero(lengths == 0).tolist()
+            faulty += [(positions[i], "empty text" if not texts[i] else "the text gives no tokens") for i in empty]
+            positions = [position for position, n in zip(positions, lengths, strict=True) if n]
+            lengths = lengths[lengths > 0]
+        tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
+        faulty.sort()
+        return Encoded(tokens.astype(self._dtype, copy=False).tobytes(), lengths, faulty)
+
+    def _tokenize(
+        self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]
+    ) -> tuple[Tokens, Lengths]:
+        """All texts at once; when one is refused, each alone, and the refused ones go from `texts` to `faulty`."""
+        try:
+            return self._tokenizer.encode_many(texts, self._eod)
+        except FaultyText:
+            pass
+        done: list[tuple[Tokens, Lengths]] = []
+        good: list[int] = []
+        for i, text in enumerate(texts):
+            try:
+                done.append(self._tokenizer.encode_many([text], self._eod))
+                good.append(i)
+            except FaultyText as error:
+                faulty.append((positions[i], str(error)))
+        texts[:] = [texts[i] for i in good]
+        positions[:] = [positions[i] for i in good]
+        return _join(done)
+
+    def _leave_out_too_large(
+        self, tokens: Tokens, lengths: Lengths, positions: list[int], faulty: list[tuple[int, str]]
+    ) -> tuple[Tokens, Lengths]:
+        limit = np.iinfo(self._dtype).max
+        if tokens.dtype.itemsize <= self._dtype.itemsize or not len(tokens) or int(tokens.max()) <= limit:
+            return tokens, lengths
+        places = np.flatnonzero(tokens > limit)
+        documents = np.searchsorted(np.cumsum(lengths), places, side="right")
+        kept = np.ones(len(lengths), bool)
+        for document, first in zip(*np.unique(documents, return_index=True), strict=True):
+            kept[document] = False
+            token = tokens[places[first]]
+            faulty.append((positions[document], f"token {token} does not fit into {self._dtype.itemsize} byte(s)"))
+        return tokens[np.repeat(kept, lengths)], lengths[kept]
+
+
+def _join(parts: Sequence[tuple[Tokens, Lengths]]) -> tuple[Tokens, Lengths]:
+    if not parts:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    return np.concatenate([tokens for tokens, _ in parts]), np.concatenate([lengths for _, lengths in parts])

@@ -1,0 +1,157 @@
+"""Hugging Face tokenizers (`pretrained_hf_tokenizer`) through the `tokenizers` library alone.
+
+A directory is read as AutoTokenizer of transformers 4.x reads it, for the tokenizer classes in `hf_classes`; the path
+of a tokenizer.json is used as that file is written.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from fastpack.build.hf_classes import SPECIAL_TOKENS
+from fastpack.build.hf_loading import LoadedTokenizer, load_directory, load_file
+from fastpack.build.tokenize import FaultyText, Lengths, Tokens, check_options, flatten
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+NO_LIMIT = 10**20  # transformers takes a model_max_length beyond this as "none"
+TEXTS_PER_CALL = 64  # an Encoding holds some 100 bytes a token until its ids are copied
+OPTIONS = ("pretrained_model_name_or_path", "truncation", "padding", "max_length", "special_tokens")
+
+
+@dataclass(frozen=True)
+class HFOptions:
+    """The options of Modalities' wrapper, which it hands to the tokenizer's call with every text."""
+
+    truncation: bool | None = False
+    padding: bool | str = False
+    max_length: int | None = None
+    special_tokens: Mapping[str, Any] | None = None
+
+
+class HFTokenizer:
+    """Ids as `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` gives them, one text at a time."""
+
+    def __init__(self, path: str, options: HFOptions, class_name: str | None = None) -> None:
+        loaded = load_directory(path) if os.path.isdir(path) else load_file(path, class_name)
+        self._backend, self._tokens = loaded.backend, loaded.tokens
+        if options.special_tokens:
+            _name_special_tokens(self._backend, self._tokens, options.special_tokens)
+        _set_truncation_and_padding(loaded, options)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
+        name = "pretrained_hf_tokenizer"
+        class_name = config.get("tokenizer_class")  # the old llm_gym command's; a configuration file has no such key
+        options = {key: value for key, value in config.items() if key != "tokenizer_class"}
+        check_options(name, options, OPTIONS[0], OPTIONS)
+        path = config[OPTIONS[0]]
+        if not os.path.exists(path):
+            raise FileNotFoundError(
+                f"tokenizer.config.{OPTIONS[0]}: {path} is neither a directory nor a tokenizer.json on this machine, "
+                "and nothing is downloaded: fetch the tokenizer first and give its path"
+            )
+        return cls(path, _options(config), class_name)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self._backend.get_vocab_size(with_added_tokens=False))
+
+    def eod_id(self, eod_token: str) -> int:
+        unk = self._tokens.get("unk_token")
+        unk_id = None if unk is None else self._backend.token_to_id(str(unk))
+        token_id = self._backend.token_to_id(eod_token)
+        if token_id is None:
+            token_id = unk_id
+        if token_id is None:
+            raise ValueError(f"Token is not represented by a single token id! ({eod_token!r})")
+        if token_id == unk_id:
+            warnings.warn(
+                f"The provided eod token {eod_token} has the same token id ({token_id}) as the unk token", stacklevel=2
+            )
+        return int(token_id)
+
+    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        documents: list[list[int]] = []
+        remaining = iter(texts)
+        while part := list(islice(remaining, TEXTS_PER_CALL)):
+            try:
+                documents.extend(encoding.ids for encoding in self._backend.encode_batch_fast(part))
+            except Exception as error:  # the library raises bare Exception
+                raise FaultyText(f"the tokenizer refuses the text: {error}") from None
+        return flatten(documents, eod)
+
+
+def _options(config: Mapping[str, Any]) -> HFOptions:
+    truncation, padding = config.get("truncation", False), config.get("padding", False)
+    max_length, special = config.get("max_length"), config.get("special_tokens")
+    if truncation is not None and not isinstance(truncation, bool):
+        raise ValueError(f"tokenizer.config.truncation: found {truncation!r}, expected true or false")
+    padding = False if padding is None else padding
+    if not isinstance(padding, bool) and padding not in ("longest", "max_length", "do_not_pad"):
+        raise ValueError(
+            f"tokenizer.config.padding: found {padding!r}, expected true, false, longest, max_length or do_not_pad"
+        )
+    if max_length is not None and (not isinstance(max_length, int) or isinstance(max_length, bool) or max_length < 0):
+        raise ValueError(f"tokenizer.config.max_length: found {max_length!r}, expected an int of at least 0 or null")
+    if special is not None and not isinstance(special, Mapping):
+        raise ValueError(f"tokenizer.config.special_tokens: found {special!r}, expected a mapping")
+    return HFOptions(truncation, padding, max_length, special)
+
+
+def _name_special_tokens(backend: Backend, tokens: dict[str, Any], named: Mapping[str, Any]) -> None:
+    """Give special roles to tokens of the vocabulary, which makes texts that contain them split there."""
+    from tokenizers import AddedToken
+
+    before = backend.get_vocab_size(with_added_tokens=True)
+    added: list[AddedToken] = []
+    for key, value in named.items():
+        many = key == "additional_special_tokens"
+        values = value if many and isinstance(value, list) else [value]
+        if key not in SPECIAL_TOKENS or not all(isinstance(v, str) for v in values) or many != isinstance(value, list):
+            raise ValueError(f"tokenizer.config.special_tokens.{key}: found {value!r}, expected a special token's name")
+        new = [AddedToken(v, rstrip=False, lstrip=False, normalized=False, special=True) for v in values]
+        tokens[key] = [*tokens.get(key, []), *new] if many else new[0]
+        added += new
+    backend.add_special_tokens(added)
+    if backend.get_vocab_size(with_added_tokens=True) > before:
+        raise NotImplementedError(
+            "Currently only tokens already known to the tokenizers vocabulary can be added, as resizing the embedding "
+            "matrix is not yet supported!"
+        )
+
+
+def _set_truncation_and_padding(loaded: LoadedTokenizer, options: HFOptions) -> None:
+    """Set on the backend what transformers works out at each call from the three options."""
+    truncation = options.truncation
+    if truncation is None:  # only max_length given: that switches truncation on
+        truncation = options.max_length is not None and options.padding is False
+    pads = options.padding is not False and options.padding != "do_not_pad"
+    has_limit = loaded.model_max_length <= NO_LIMIT
+    length = options.max_length
+    if length is None:
+        length = int(loaded.model_max_length) if has_limit else None
+    pad = loaded.tokens.get("pad_token")
+    to_length = options.padding == "max_length" and length is not None
+    pads = pads and (options.padding != "max_length" or to_length)
+    if pads and pad is None:
+        raise ValueError("Asking to pad but the tokenizer does not have a padding token: name a pad_token")
+    backend = loaded.backend
+    backend.no_truncation()
+    backend.no_padding()
+    if truncation and length is not None:
+        backend.enable_truncation(length, stride=0, strategy="longest_first", direction=loaded.truncation_side)
+    if to_length:  # padding to the longest of one text pads nothing
+        backend.enable_padding(
+            length=length,
+            direction=loaded.padding_side,
+            pad_id=backend.token_to_id(str(pad)),
+            pad_token=str(pad),
+            pad_type_id=loaded.pad_type_id,
+        )

@@ -1,0 +1,145 @@
+"""Tokenizers behind one small interface, each rebuilt from a picklable description in every worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Tokens: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+Lengths: TypeAlias = npt.NDArray[np.int64]
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+class Tokenizer(Protocol):
+    """Text in, token ids out."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary, without added tokens where the tokenizer knows such (it sets the token size)."""
+        ...
+
+    def eod_id(self, eod_token: str) -> int:
+        """The id of `eod_token`; ValueError when it is not one token."""
+        ...
+
+    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        """The ids of all texts back to back, uint[sum of lengths], and the number of each text's ids, int64[n].
+
+        With `eod`, that id follows each text whose last id it is not already, and counts in the length. A text that
+        gives no ids gets length 0 (and no `eod`). Raises FaultyText for a text that cannot be encoded.
+        """
+        ...
+
+
+class FaultyText(ValueError):
+    """One of the texts cannot be tokenised; the message says why."""
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """What a worker needs to build the same tokenizer again."""
+
+    variant_key: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self) -> Tokenizer:
+        """The tokenizer. Raises ValueError for an unknown variant or option, MissingExtra, FileNotFoundError."""
+        if self.variant_key not in _VARIANTS:
+            raise ValueError(
+                f"tokenizer.variant_key: unknown tokenizer {self.variant_key!r} (known: {', '.join(_VARIANTS)})"
+            )
+        return _VARIANTS[self.variant_key](self.config)
+
+
+def token_size(vocab_size: int) -> int:
+    """Bytes of a token on disk for a vocabulary: 1, 2 or 4, by Modalities' formula.
+
+    Raises ValueError for a vocabulary of more than 2**32 or less than 1.
+    """
+    if vocab_size < 1:
+        raise ValueError(f"a vocabulary of {vocab_size} tokens cannot be packed")
+    n_bytes = -(-(vocab_size - 1).bit_length() // 8)
+    if n_bytes > 4:
+        raise ValueError("Currently only support token byte sizes of 1, 2, and 4.")
+    return {1: 1, 2: 2}.get(n_bytes, 4)  # a vocabulary of 1 needs 0 bytes, and gets 4
+
+
+def check_options(variant_key: str, config: Mapping[str, Any], required: str | None, known: Sequence[str]) -> None:
+    """ValueError for an option `variant_key` does not know, or for its required one missing."""
+    for key in config:
+        if key not in known:
+            names = ", ".join(known) or "none"
+            raise ValueError(f"tokenizer.config.{key}: {variant_key} has no such option (it has: {names})")
+    if required is not None and not isinstance(config.get(required), str):
+        found = "nothing" if config.get(required) is None else repr(config[required])
+        raise ValueError(f"tokenizer.config.{required}: found {found}, expected a path")
+
+
+class BytesTokenizer:
+    """UTF-8 bytes as ids 0..255, and 256 for the end of a document. A literal "<|endoftext|>" in a text is text."""
+
+    vocab_size = 257
+
+    def eod_id(self, eod_token: str) -> int:
+        if eod_token != END_OF_TEXT:
+            raise ValueError(f"the tokenizer builtin_bytes has one special token, {END_OF_TEXT!r}, not {eod_token!r}")
+        return 256
+
+    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        encoded = [text.encode() for text in texts]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        if eod is None:
+            return np.frombuffer(b"".join(encoded), np.uint8).astype(np.uint16), lengths
+        if not lengths.all():
+            encoded = [data for data in encoded if data]
+        # The byte ff is in no UTF-8 text: it keeps the places of the end-of-document ids until the bytes are widened.
+        encoded.append(b"")
+        tokens = np.frombuffer(b"\xff".join(encoded), np.uint8).astype(np.uint16)
+        lengths[lengths > 0] += 1
+        ends = np.cumsum(lengths)
+        tokens[ends[lengths > 0] - 1] = eod
+        return tokens, lengths
+
+
+def flatten(documents: Sequence[list[int]], eod: int | None) -> tuple[Tokens, Lengths]:
+    """Ids of many documents in one uint32 array, `eod` appended as `encode_many` says; the lists are consumed."""
+    if eod is not None:
+        for ids in documents:
+            if ids and ids[-1] != eod:
+                ids.append(eod)
+    lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+    tokens = np.empty(int(lengths.sum()), np.uint32)
+    start = 0
+    for ids in documents:
+        tokens[start : start + len(ids)] = ids
+        start += len(ids)
+    return tokens, lengths
+
+
+def _bytes(config: Mapping[str, Any]) -> Tokenizer:
+    check_options("builtin_bytes", config, None, ())
+    return BytesTokenizer()
+
+
+def _hf(config: Mapping[str, Any]) -> Tokenizer:
+    from fastpack.build.hf_tokenizer import HFTokenizer
+
+    return HFTokenizer.from_config(config)
+
+
+def _sp(config: Mapping[str, Any]) -> Tokenizer:
+    from fastpack.build.sp_tokenizer import SPTokenizer
+
+    return SPTokenizer.from_config(config)
+
+
+_VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
+    "pretrained_hf_tokenizer": _hf,
+    "pretrained_sp_tokenizer": _sp,
+    "builtin_bytes": _bytes,
+}
