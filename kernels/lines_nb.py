@@ -14,7 +14,7 @@ def count_newlines(data):
         count = np.int16(0)
         for i in range(block.size):
             count += np.int16(block[i] == 10)
-        total += np.int64(count)
+        total += int(count)
     return total
 
 

@@ -1,0 +1,228 @@
+"""Raw index of a JSON lines file: newline scan, JSON check, pickled index, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.errors import FastpackError
+from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages, map_bytes, may_write
+from fastpack.formats.jsonl import RawIndexWriter, default_index_path
+
+Data: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = npt.NDArray[np.int64]
+Faults: TypeAlias = list[tuple[int, Exception]]  # (row of the chunk, what json.loads said)
+
+_WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
+_CHUNK = 8192  # rows at once
+_DROP = 32 << 20  # pages are given back in pieces of this size
+_WARNINGS = 100  # faulty lines warned of one by one
+_QUOTED = 65_536  # bytes of a faulty line that the message quotes
+
+
+@dataclass(frozen=True, slots=True)
+class IndexResult:
+    """What `create_raw_index` did.
+
+    path: the index; entries: lines in it; dropped: faulty lines left out; bytes: size of the raw file; written: False
+    when the index existed and was kept (then the other numbers are 0).
+    """
+
+    path: Path
+    entries: int
+    dropped: int
+    bytes: int
+    written: bool = True
+
+
+class FaultyLine(FastpackError, ValueError):
+    """A line that `json.loads` refuses; the reason is the `__cause__`.
+
+    path: the raw file; line: its number counted from 0; offset: where the line starts, in bytes.
+    """
+
+    def __init__(self, text: str, path: str, line: int, offset: int) -> None:
+        super().__init__(text)
+        self.path, self.line, self.offset = path, line, offset
+
+    def __reduce__(self) -> tuple[type[FaultyLine], tuple[str, str, int, int]]:
+        return type(self), (str(self), self.path, self.line, self.offset)
+
+
+def create_raw_index(
+    src_path: PathLike,
+    index_path: PathLike | None = None,
+    *,
+    validate: bool = True,
+    drop_faulty_entries: bool = False,
+    file_existence_policy: ExistencePolicy = "error",
+    num_threads: int = 1,
+    progress: Progress | None = None,
+) -> IndexResult:
+    """Write the raw index of a JSON lines file, byte for byte as Modalities does.
+
+    index_path: default `<stem>.idx` beside the source; missing folders are made. validate: every line must be what
+    `json.loads(bytes)` accepts. A faulty line raises FaultyLine (a ValueError) and nothing is written; with
+    drop_faulty_entries it is warned of (the first 100 one by one) and left out. validate=False takes every line, blank
+    ones too. num_threads: threads that validate; the result does not depend on it. progress(bytes done, in all).
+
+    Raises FileNotFoundError without a source, ValueError when the index would replace the source, TargetExists (a
+    ValueError) by the policy "error" when the index exists.
+    """
+    if num_threads < 1:
+        raise ValueError(f"num_threads must be at least 1, not {num_threads}")
+    source = os.fspath(src_path)
+    target = default_index_path(source) if index_path is None else Path(index_path)
+    _check_paths(source, target)
+    if not may_write(target, file_existence_policy):
+        return IndexResult(target, 0, 0, 0, written=False)
+    data = map_bytes(source)
+    faults = _FaultLog(source, data, drop_faulty_entries)
+    with RawIndexWriter(target) as writer:
+        if validate and len(data) == 0:
+            faults.empty_file()
+        chunks = _checked(data, progress, num_threads) if validate else _scanned(data, progress)
+        for rows, faulty in chunks:
+            writer.append(faults.without(rows, faulty) if faulty else rows)
+            faults.n_lines += len(rows)
+    faults.summarise()
+    return IndexResult(target, writer.n_rows, faults.dropped, len(data))
+
+
+def create_raw_data_index(
+    src_path: PathLike, index_path: PathLike | None = None, file_existence_policy: ExistencePolicy = "error"
+) -> IndexResult:
+    """`create_raw_index` under the name and with the arguments of Modalities' API."""
+    return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
+
+
+def _check_paths(source: str, target: Path) -> None:
+    if not os.path.exists(source):
+        raise FileNotFoundError(f"Raw data file does not exist: {source}")
+    if os.path.realpath(source) == os.path.realpath(target) or (target.exists() and os.path.samefile(source, target)):
+        raise ValueError(f"the index would replace the raw data: both are {source}")
+
+
+def _scanned(data: Data, progress: Progress | None) -> Iterator[tuple[Rows, Faults]]:
+    """The rows of all lines, a chunk at a time in one buffer that is used again; none of them judged."""
+    buffer = np.empty((_CHUNK, 2), np.int64)
+    for rows in _scan(data, progress, buffer):
+        yield rows, []
+
+
+def _scan(data: Data, progress: Progress | None, buffer: Rows) -> Iterator[Rows]:
+    n_bytes, line_start = len(data), 0
+    dropped = unused = 0  # pages given back up to here; no line from `unused` on was judged before that
+    for first in range(0, n_bytes, _WINDOW):
+        window = data[first : first + _WINDOW]
+        base = first
+        while len(window):
+            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
+            window, base = window[consumed:], base + consumed
+            if n_rows:
+                yield buffer[:n_rows]
+        if base - dropped >= _DROP:
+            drop_pages(data, unused, base)
+            dropped, unused = base, line_start
+        if progress is not None:
+            progress(base, n_bytes)
+    if line_start < n_bytes:  # the last line has no newline
+        yield np.array([[line_start, n_bytes - line_start]])
+
+
+def _checked(data: Data, progress: Progress | None, num_threads: int) -> Iterator[tuple[Rows, Faults]]:
+    """The rows of all lines with the faulty ones among them, in order; `num_threads` chunks are judged at a time."""
+    buffer = np.empty((_CHUNK, 2), np.int64)
+    if num_threads == 1:
+        for rows in _scan(data, progress, buffer):
+            yield rows, _judge(data, rows)
+        return
+    waiting: deque[tuple[Rows, Future[Faults]]] = deque()
+    with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
+        try:
+            for rows in _scan(data, progress, buffer):
+                rows = rows.copy()
+                waiting.append((rows, pool.submit(_judge, data, rows)))
+                while len(waiting) > 2 * num_threads:
+                    rows, judged = waiting.popleft()
+                    yield rows, judged.result()
+            while waiting:
+                rows, judged = waiting.popleft()
+                yield rows, judged.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _judge(data: Data, rows: Rows) -> Faults:
+    """The faulty lines among `rows`: the kernel accepts most lines at a glance, json.loads has the last word."""
+    verdict = np.empty(len(rows), np.uint8)
+    kernels.validate_json_rows(data, rows, verdict)
+    faults: Faults = []
+    for i in np.flatnonzero(verdict == 0).tolist():
+        error = _fault(_line(data, rows[i]))
+        if error is not None:
+            faults.append((i, error))
+    return faults
+
+
+def _fault(line: bytes) -> Exception | None:
+    try:
+        json.loads(line)
+    except Exception as error:  # any: also RecursionError, and ValueError of huge integers
+        return error
+    return None
+
+
+def _line(data: Data, row: Rows) -> bytes:
+    offset, length = row.tolist()
+    return data[offset : offset + length].tobytes()
+
+
+class _FaultLog:
+    """Raises for the first faulty line, or warns of each and leaves it out."""
+
+    def __init__(self, path: str, data: Data, drop: bool) -> None:
+        self._path, self._data, self._drop = path, data, drop
+        self.n_lines = 0  # before the chunk at hand
+        self.dropped = 0
+
+    def without(self, rows: Rows, faults: Faults) -> Rows:
+        for i, error in faults:
+            self._report(_line(self._data, rows[i]), self.n_lines + i, int(rows[i, 0]), error)
+        keep = np.ones(len(rows), bool)
+        keep[[i for i, _ in faults]] = False
+        return rows[keep]
+
+    def empty_file(self) -> None:
+        """An empty file is one faulty line, as Modalities reads it."""
+        error = _fault(b"")
+        assert error is not None
+        self._report(b"", 0, 0, error)
+
+    def summarise(self) -> None:
+        if self.dropped > _WARNINGS:
+            warnings.warn(
+                f"{self._path}: {self.dropped} faulty lines skipped, the first {_WARNINGS} of them named", stacklevel=3
+            )
+
+    def _report(self, line: bytes, number: int, offset: int, error: Exception) -> None:
+        quoted = f"{line!r}" if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}... ({len(line)} bytes)"
+        text = f'faulty line "{quoted}", skipping...'
+        if not self._drop:
+            faulty = FaultyLine(text, self._path, number, offset)
+            faulty.add_note(f"{self._path}: line {number} (counted from 0), at byte {offset}: {error}")
+            raise faulty from error
+        self.dropped += 1
+        if self.dropped <= _WARNINGS:
+            warnings.warn(text, stacklevel=5)
