@@ -17,7 +17,8 @@ ctypedef fused out_t:
 
 cdef enum:
     BLOCK = 128  # tokens looked at together for EOS
-    UNKNOWN = -1  # a dtype no kernel was compiled for
+    UNKNOWN = -1  # status: a dtype no kernel was compiled for
+    NO_CODE = 99
 
 
 cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, out_t *out) noexcept nogil:
@@ -173,12 +174,16 @@ cdef int checked(int status, like) except -2:
 
 
 cdef int code_of(like) except 0:
-    """Bytes of a token, negative when signed."""
-    return like.dtype.itemsize if like.dtype.kind == "u" else -like.dtype.itemsize
+    """Bytes of a token, negative when signed; NO_CODE for what is no native integer."""
+    dtype = like.dtype
+    if dtype.kind not in "ui" or not dtype.isnative:
+        return NO_CODE
+    return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
 
 
 def fill_packed(
-    const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos, input_ids, labels, doc_ids
+    const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos,
+    input_ids, labels, doc_ids
 ):
     cdef int code = code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64, doc_64

@@ -1,0 +1,63 @@
+"""doc_ids and labels on every backend, against what the words mean."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastpack import kernels
+
+DTYPES = ("u1", "u2", "u4", "i1", "i2", "i4", "i8")
+
+
+def run(kernel_name: str, tokens: np.ndarray, eos: int) -> list[int]:
+    n = len(tokens) if kernel_name == "doc_ids" else len(tokens) - 1
+    out = np.full(n, 77, np.int64)
+    getattr(kernels, kernel_name)(tokens, eos, out)
+    return out.tolist()
+
+
+@given(
+    dtype=st.sampled_from(DTYPES),
+    n_tokens=st.one_of(st.integers(1, 20), st.sampled_from([127, 128, 129, 255, 256, 257, 1000])),
+    eos=st.sampled_from([0, 1, 3, 127, -1, 255, 256, 65536, -100, 2**31, 2**40]),
+    rate=st.sampled_from([0.0, 0.01, 0.5, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+    read_only=st.booleans(),
+)
+def test_every_backend_says_what_the_definition_says(
+    backend: str, dtype: str, n_tokens: int, eos: int, rate: float, seed: int, read_only: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, 127, n_tokens).astype(dtype)
+    info = np.iinfo(dtype)
+    if info.min <= eos <= info.max:
+        tokens[rng.random(n_tokens) < rate] = eos
+    tokens.flags.writeable = not read_only
+    values = tokens.tolist()
+    documents, document = [], 0
+    for value in values:
+        documents.append(document)
+        document += value == eos
+    assert run("doc_ids", tokens, eos) == documents
+    labels = [-100 if value == eos else following for value, following in pairwise(values)]
+    assert run("mask_labels", tokens, eos) == labels
+
+
+def test_nothing_to_do(backend: str) -> None:
+    assert run("doc_ids", np.empty(0, np.uint16), 0) == []
+    assert run("mask_labels", np.zeros(1, np.uint16), 0) == []
+
+
+def test_cython_checks_lengths_and_dtypes() -> None:
+    from fastpack.kernels import documents_cy
+
+    with pytest.raises(ValueError, match="3 are needed"):
+        documents_cy.doc_ids(np.zeros(3, np.uint16), 0, np.zeros(2, np.int64))
+    for dtype in ("f4", "u8", ">u2"):
+        with pytest.raises(TypeError, match="no kernel for tokens of dtype"):
+            documents_cy.doc_ids(np.zeros(3, dtype), 0, np.zeros(3, np.int64))

@@ -1,0 +1,156 @@
+"""Which twin runs: the table, the explicit choice, and what each kind of process gets."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack import kernels
+
+FOLDER = Path(kernels.__file__).parent
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "FASTPACK_KERNELS"} | environment
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=300)
+
+
+def printed(code: str, **environment: str) -> str:
+    done = run_python(code, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_every_kernel_has_every_twin(backend: str) -> None:
+    for kernel, modules in kernels.TABLE.items():
+        assert set(modules) == set(kernels.BACKENDS)
+        assert getattr(kernels, kernel).__module__ == f"fastpack.kernels.{modules[backend]}" or backend == "cython"
+        assert kernel in kernels.__all__
+
+
+def test_every_twin_is_in_the_table() -> None:
+    named = {module for modules in kernels.TABLE.values() for module in modules.values()}
+    found = {path.stem for suffix in ("np.py", "nb.py", "cy.pyi") for path in FOLDER.glob(f"*_{suffix}")}
+    assert named == found
+
+
+def test_cold_process_runs_cython_and_warm_switches_to_numba() -> None:
+    code = "from fastpack import kernels; import sys; print(kernels.backend(), 'numba' in sys.modules, kernels.warm())"
+    assert printed(code) == "cython False numba"
+
+
+def test_warm_does_not_overrule_a_choice() -> None:
+    code = "from fastpack import kernels; print(kernels.warm(), kernels.backend())"
+    assert printed(code, FASTPACK_KERNELS="numpy") == "numpy numpy"
+    assert printed("from fastpack import kernels; kernels.use('cython'); print(kernels.warm())") == "cython"
+
+
+def test_unknown_backend_is_refused() -> None:
+    with pytest.raises(ValueError, match="numba, cython, numpy"):
+        kernels.use("fortran")
+    done = run_python("from fastpack import kernels; kernels.doc_ids", FASTPACK_KERNELS="fortran")
+    assert done.returncode == 1
+    assert "unknown kernel backend 'fortran'" in done.stderr
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'no_such_kernel'"):
+        _ = kernels.no_such_kernel
+
+
+HIDE_NUMBA = """
+import sys
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numba" or name.startswith("numba."):
+            raise ModuleNotFoundError("No module named 'numba'", name="numba")
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def test_without_numba_cython_serves_everything(tmp_path: Path) -> None:
+    """The suite's core (kernels and datasets on Cython) in a process where numba cannot be imported."""
+    hide = tmp_path / "hide_numba.py"
+    hide.write_text(HIDE_NUMBA)
+    tests = [str(Path(__file__).parents[1] / folder) for folder in ("kernels/test_batches.py", "datasets", "formats")]
+    only = "not numba and not test_table"
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "hide_numba", "-p", "no:cacheprovider", "-k", only]
+    command += ["-c", str(Path(__file__).parents[2] / "pyproject.toml"), *tests]
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+
+
+def test_without_numba_an_explicit_choice_fails_loudly_and_warm_does_not() -> None:
+    assert printed(HIDE_NUMBA + "from fastpack import kernels; print(kernels.warm())") == "cython"
+    done = run_python(HIDE_NUMBA + "from fastpack import kernels; kernels.use('numba')")
+    assert done.returncode == 1
+    assert "ImportError: kernel backend 'numba' is not available" in done.stderr
+
+
+def test_missing_extension_is_one_sentence_and_no_silent_fallback() -> None:
+    hide = HIDE_NUMBA.replace('name == "numba" or name.startswith("numba.")', 'name.endswith("_cy")')
+    done = run_python(hide + "from fastpack import kernels; kernels.doc_ids")
+    assert done.returncode == 1
+    assert "the compiled extension is missing: reinstall fastpack, or choose FASTPACK_KERNELS=numpy" in done.stderr
+    assert printed(hide + "from fastpack import kernels; kernels.use('numpy'); print(kernels.backend())") == "numpy"
+
+
+WORKER = """
+import multiprocessing, sys
+from fastpack import kernels
+
+def report(queue):
+    queue.put((kernels.backend(), "numba" in sys.modules))
+
+if __name__ == "__main__":
+    kernels.warm()
+    context = multiprocessing.get_context(sys.argv[1])
+    queue = context.Queue()
+    worker = context.Process(target=report, args=(queue,))
+    worker.start()
+    print(*queue.get(timeout=60))
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize(("method", "expected"), [("fork", "numba True"), ("spawn", "cython False")])
+def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
+    method: str, expected: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER)
+    env = {name: value for name, value in os.environ.items() if name != "FASTPACK_KERNELS"}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", str(script), method]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == expected
+
+
+def test_kernels_run_where_no_cache_folder_is_writable(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o500)
+    code = (
+        "from fastpack.kernels import jit; import numba\n"
+        "class Refusing:\n"
+        "    def __call__(self, *a, cache=False, **k):\n"
+        "        if cache: raise RuntimeError('cannot cache function')\n"
+        "        return original(*a, **k)\n"
+        "original = numba.njit; numba.njit = Refusing()\n"
+        "print(jit.jit(lambda x: x + 1)(41))"
+    )
+    assert printed(code, NUMBA_CACHE_DIR=str(locked)) == "42"
+
+
+def test_the_folder_does_not_claim_the_name_kernels() -> None:
+    done = run_python(f"import sys; sys.path.insert(0, {str(FOLDER.resolve().parent)!r}); import kernels")
+    assert done.returncode == 1 or "site-packages" in str(FOLDER.resolve())
+    if "site-packages" not in str(FOLDER.resolve()):
+        assert "import it by that name" in done.stderr
+    assert fastpack.kernels is kernels
