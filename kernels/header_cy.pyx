@@ -42,6 +42,7 @@ cdef enum Fault:  # header_errors.Fault, and what only this file knows
 cdef enum:
     MAX_DECIMAL_BYTES = 24
     LANE_BYTES = 28  # a row is 26 bytes at most, and its last 8-byte load starts at 20
+    FIRST_ROWS = 4096
     BATCH_ROWS = 1000
     FRAME_BYTES = 65536
     FRAME_HEADER_BYTES = 9
@@ -447,8 +448,7 @@ cdef Fault run(Machine* m, bint lane) noexcept nogil:
 
 
 def decode_index(const uint8_t[::1] data not None):
-    """See header_np.decode_index. A row takes 6 bytes or more of a usual file, which sizes the output at once; pages
-    of it that hold no row are never touched, and given back."""
+    """See header_np.decode_index."""
     return _decode(data, True)
 
 
@@ -457,12 +457,25 @@ def decode_index_strictly(const uint8_t[::1] data not None):
     return _decode(data, False)
 
 
+cdef object grown(object rows, Py_ssize_t capacity):
+    """`rows` with more room: moved while there are few of them, else remapped, which copies nothing."""
+    if rows.shape[0] <= FIRST_ROWS:
+        larger = np.empty((capacity, 2), np.int64)
+        larger[:rows.shape[0]] = rows
+        return larger
+    rows.resize((capacity, 2), refcheck=False)
+    return rows
+
+
 cdef tuple _decode(const uint8_t[::1] data, bint lane):
     cdef Machine m
     cdef Fault fault = FULL
     memset(&m, 0, sizeof(Machine))
     m.n_bytes = data.shape[0]
-    m.capacity = m.n_bytes // 6 + 1
+    # A row takes 6 bytes or more of a usual file; pages of `out` that no row reaches are never touched. But first see
+    # that there is an index at all: what a damaged header points at may be gigabytes of something else.
+    cdef Py_ssize_t usual = m.n_bytes // 6 + 1
+    m.capacity = min(usual, <Py_ssize_t>FIRST_ROWS)
     out = np.empty((m.capacity, 2), np.int64)
     if m.n_bytes:
         m.data = &data[0]
@@ -471,10 +484,10 @@ cdef tuple _decode(const uint8_t[::1] data, bint lane):
             m.rows = <int64_t*><uintptr_t>out.ctypes.data  # no memoryview: it would forbid the resize
             with nogil:
                 fault = run(&m, lane)
-            if fault == FULL:  # rows without memo opcodes, or fetched from the memo, are shorter
+            if fault == FULL:
                 m.pos = m.start
-                m.capacity += (m.capacity >> 2) + 64
-                out.resize((m.capacity, 2), refcheck=False)
+                out = grown(out, max(usual, m.capacity + (m.capacity >> 2)))
+                m.capacity = out.shape[0]
     finally:
         free(m.kinds)
         free(m.cells)

@@ -82,7 +82,7 @@ def syntax_error(fault: int, offset: int, opcode: int | None) -> IndexSyntaxErro
 def _opcode_text(opcode: int | None) -> str:
     if opcode is None:
         return "the end of the data"
-    from pickletools import code2op  # 10 ms, and only for an error
+    from pickletools import opcodes  # 10 ms, and only for an error
 
-    info = code2op.get(chr(opcode))
-    return f"opcode {opcode:02x} ({info.name})" if info else f"byte {opcode:02x}, which is no pickle opcode"
+    names = [info.name for info in opcodes if info.code == chr(opcode)]
+    return f"opcode {opcode:02x} ({names[0]})" if names else f"byte {opcode:02x}, which is no pickle opcode"

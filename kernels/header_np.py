@@ -227,7 +227,7 @@ def encode_rows(rows: npt.NDArray[np.int64], state: npt.NDArray[np.int64], out: 
     header of the open one; the caller then takes out[: state[1]] away. Batches open with MARK and are closed when full.
     """
     stop_at = len(out) - FRAME_ROOM
-    encoder = _Encoder(*(int(field) for field in state), out)
+    encoder = _Encoder(int(state[0]), int(state[1]), int(state[2]), out)
     n_taken = 0
     while n_taken < len(rows) and encoder.frame <= stop_at:
         encoder.row(int(rows[n_taken, 0]), int(rows[n_taken, 1]))
@@ -239,7 +239,7 @@ def encode_rows(rows: npt.NDArray[np.int64], state: npt.NDArray[np.int64], out: 
 class _Encoder:
     def __init__(self, n_rows: int, frame: int, end: int, out: npt.NDArray[np.uint8]) -> None:
         self.n_rows, self.frame, self.end = n_rows, frame, end
-        self.out = memoryview(out)
+        self.out = out.data
 
     def put(self, encoded: bytes) -> None:
         self.out[self.end : self.end + len(encoded)] = encoded

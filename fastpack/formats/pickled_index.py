@@ -20,7 +20,6 @@ from fastpack.kernels.header_errors import IndexSyntaxError
 _FRAME_HEADER = 9  # FRAME opcode and the length of the frame's content
 _BATCH_ROWS = 1000
 _BUFFER_BYTES = 4 * 65_664  # flushed every three frames; it stays in the second-level cache
-_INT64_MAX = np.iinfo(np.int64).max
 
 
 def decode(
@@ -49,11 +48,11 @@ def decode(
 
 
 def _check_signs(rows: npt.NDArray[np.int64], path: str | os.PathLike[str], offset: int) -> None:
-    # One pass for the usual file: no sign bit in any number, and the sum of the largest two fits.
-    if len(rows) == 0 or (rows.min() >= 0 and int(rows[:, 0].max()) + int(rows[:, 1].max()) <= _INT64_MAX):
+    # One pass for the usual file: the OR of all numbers has neither the sign bit nor the one below, so no sum has.
+    if 0 <= int(np.bitwise_or.reduce(rows.reshape(-1))) < 1 << 62:
         return
     starts, lengths = rows[:, 0], rows[:, 1]
-    bad = (starts < 0) | (lengths < 0) | (starts > _INT64_MAX - np.maximum(lengths, 0))
+    bad = (starts < 0) | (lengths < 0) | (starts > np.iinfo(np.int64).max - np.maximum(lengths, 0))
     if bad.any():
         entry = int(bad.argmax())
         raise entry_error(path, offset, entry, rows[entry], "an offset and a length >= 0 whose sum fits 63 bits")

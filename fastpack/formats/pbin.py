@@ -1,0 +1,325 @@
+"""Packed files `.pbin`: the tokens of documents back to back, then a pickled index of where each document is.
+
+Read in all the generations that `pbin_layout` describes, written in today's.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from array import array
+from types import TracebackType
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.files import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, map_bytes, may_write
+from fastpack.formats import pickled_index
+from fastpack.formats.pbin_layout import (
+    HEADER,
+    HEADER_BYTES,
+    INDEX_BASES,
+    TOKEN_SIZES,
+    check_range,
+    counts_from,
+    find_layout,
+    read_layout,
+)
+
+RETURNED_DTYPE: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
+
+_BUFFER_BYTES = 1 << 20
+_BLOCK_ROWS = 1 << 16  # of the index, made at a time
+
+
+class PackedFile:
+    """A packed file, mapped; a sequence of documents.
+
+    `[i]` is a copy of document i's tokens, its end-of-document token included, as uint8, int32 or int64 where they take
+    1, 2 or 4 bytes on disk; i may be negative. It pickles as its path.
+
+    generation: found out unless given; 0 must be given. check=False leaves out the check that every index entry lies in
+    the data on whole tokens; a document for which that is not so then raises when it is asked for.
+    Raises FileNotFoundError, and FormatError for a file that is truncated, unfinished or no packed file.
+
+    path; token_size_in_bytes; data_offset and data_length: where the tokens are, in bytes.
+    """
+
+    def __init__(self, path: PathLike, *, generation: int | None = None, check: bool = True) -> None:
+        self.path = os.fspath(path)
+        self._asked, self._check = generation, check
+        file = map_bytes(path)
+        layout = find_layout(file, path) if generation is None else read_layout(file, path, generation)
+        self.layout = layout
+        self.token_size_in_bytes = layout.token_size
+        self.data_offset, self.data_length = layout.data_offset, layout.data_length
+        dtype = np.dtype(f"{'<' if layout.generation >= 4 else '>'}u{layout.token_size}")
+        self._file: npt.NDArray[np.uint8] | None = file
+        self._data = file[layout.data_offset : layout.index_offset].view(dtype)
+        self._index: npt.NDArray[np.int64] | None = None
+
+    def _open_file(self) -> npt.NDArray[np.uint8]:
+        if self._file is None:
+            raise ValueError(f"{self.path} is closed")
+        return self._file
+
+    @property
+    def data(self) -> npt.NDArray[Any]:
+        """The tokens [n_tokens] as on disk: unsigned, read-only, big-endian in generations 0 to 3."""
+        self._open_file()
+        return self._data
+
+    @property
+    def index(self) -> npt.NDArray[np.int64]:
+        """int64[n_documents, 2]: offset and length of each document in bytes, from the start of the data. Read-only.
+
+        Decoded and checked at first use. Raises FormatError, and ValueError for generation 0, which has none.
+        """
+        if self._index is None:
+            self._index = self._read_index()
+        return self._index
+
+    @property
+    def generation(self) -> int:
+        """0 to 5. Unless it was asked for, generations 4 and 5 are told apart by the index, decoded for it."""
+        if self._asked is None and self.layout.generation == 5:
+            self.index  # noqa: B018 (it sets the layout's generation)
+        return self.layout.generation
+
+    def _read_index(self) -> npt.NDArray[np.int64]:
+        file, layout = self._open_file(), self.layout
+        if layout.generation == 0:
+            raise ValueError(f"{self.path}: packed files of generation 0 have no index")
+        rows = pickled_index.decode(file[layout.index_offset :], self.path, layout.index_offset)
+        if self._asked is None and layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
+            layout = layout._replace(generation=4)
+        bases = INDEX_BASES[layout.generation]
+        base = counts_from(rows, layout, bases)
+        rows[:, 0] -= bases[0] if base is None else base
+        if self._check:
+            check_range(rows, layout, self.path)
+        rows.flags.writeable = False
+        self.layout = layout
+        return rows
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, i: SupportsIndex) -> npt.NDArray[Any]:
+        index, number = self.index, operator.index(i)
+        n_documents = len(index)
+        if not -n_documents <= number < n_documents:
+            raise IndexError(f"document {number} of {n_documents} in {self.path}")
+        if not self._check:
+            check_range(index[number % n_documents][None], self.layout, self.path)
+        start, length = index[number].tolist()
+        size = self.token_size_in_bytes
+        return self.data[start // size : (start + length) // size].astype(RETURNED_DTYPE[size])
+
+    def close(self) -> None:
+        """Let the mapping go; it ends when no view of `data` is left."""
+        self._file = self._index = None
+        self._data = self._data[:0].copy()
+
+    def __enter__(self) -> PackedFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.path, self._asked, self._check)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+def _reopen(path: PathLike, generation: int | None, check: bool) -> PackedFile:
+    return PackedFile(path, generation=generation, check=check)
+
+
+class TokenRangeError(ValueError):
+    """A token does not fit the token size. token: its value; position: its place in the call's tokens, from 0."""
+
+    def __init__(self, token: int, position: int, token_size_in_bytes: int) -> None:
+        self.token, self.position, self.token_size_in_bytes = token, position, token_size_in_bytes
+        super().__init__(f"token {token} at position {position} does not fit {token_size_in_bytes} unsigned byte(s)")
+
+    def __reduce__(self) -> tuple[type[TokenRangeError], tuple[int, int, int]]:
+        return type(self), (self.token, self.position, self.token_size_in_bytes)
+
+
+class PackedWriter:
+    """Writes a packed file (generation 5), which takes its name complete or not at all.
+
+    `close()` finishes it, `abort()` or an error in a with block leaves what was there. Memory does not grow with the
+    tokens, and by 8 bytes a document. n_documents, n_tokens: appended so far.
+    Raises ValueError for a token size not 1, 2 or 4, TargetExists as `files.may_write` says (also under "skip", since
+    a writer cannot skip), JobError when another process is writing the same file.
+    """
+
+    def __init__(
+        self, path: PathLike, token_size_in_bytes: int, *, file_existence_policy: ExistencePolicy = "error"
+    ) -> None:
+        if token_size_in_bytes not in TOKEN_SIZES:
+            raise ValueError(f"token size {token_size_in_bytes!r}: tokens take 1, 2 or 4 bytes")
+        if not may_write(path, file_existence_policy):
+            raise TargetExists(f"{os.fspath(path)} exists and is to be kept: nothing to write")
+        self.path = os.fspath(path)
+        self.token_size_in_bytes = token_size_in_bytes
+        self.n_tokens = 0
+        self._lengths = array("q")  # of the documents, in tokens
+        self._dtype = np.dtype(f"<u{token_size_in_bytes}")
+        self._buffer = np.empty(_BUFFER_BYTES // token_size_in_bytes, self._dtype)
+        self._filled = 0  # tokens in the buffer
+        self._output: AtomicFile | None = AtomicFile(path)
+        self._output.write(bytes(HEADER_BYTES))
+
+    @property
+    def n_documents(self) -> int:
+        return len(self._lengths)
+
+    def append(self, tokens: npt.ArrayLike) -> None:
+        """Add one document: integers [n_tokens], its end-of-document token included.
+
+        Raises TokenRangeError (a ValueError) for a token that does not fit, and adds nothing then.
+        """
+        flat = self._checked(tokens)
+        self._put(flat)
+        self._lengths.append(len(flat))
+
+    def append_many(self, flat_tokens: npt.ArrayLike, lengths: npt.ArrayLike) -> None:
+        """Add documents that lie back to back in integers [n_tokens]; lengths [n_documents] are in tokens.
+
+        Raises TokenRangeError (a ValueError) for a token that does not fit, ValueError where the lengths are negative
+        or do not sum to the tokens; nothing is added then.
+        """
+        checked_lengths = _checked_lengths(lengths, np.size(flat_tokens))
+        flat = self._checked(flat_tokens)
+        self._put(flat)
+        self._lengths.frombytes(checked_lengths.tobytes())
+
+    def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
+        """Add documents whose tokens are already little-endian unsigned integers of the token size.
+
+        Raises ValueError as `append_many` does.
+        """
+        tokens = np.frombuffer(data, np.uint8)
+        if len(tokens) % self.token_size_in_bytes:
+            raise ValueError(f"{len(tokens)} bytes are no whole number of tokens of {self.token_size_in_bytes} bytes")
+        self.append_many(tokens.view(self._dtype), lengths_in_tokens)
+
+    def _checked(self, tokens: npt.ArrayLike) -> npt.NDArray[Any]:
+        if self._output is None:
+            raise ValueError(f"{self.path}: the writer is closed")
+        flat = np.asarray(tokens)
+        if flat.ndim != 1:
+            raise ValueError(f"tokens of {flat.ndim} dimensions, expected one")
+        if flat.size == 0:
+            return np.empty(0, self._dtype)
+        if flat.dtype.kind not in "iu":
+            raise TypeError(f"tokens of dtype {flat.dtype}, expected integers")
+        if flat.dtype != self._dtype:
+            _check_tokens(flat, self.token_size_in_bytes)
+        return flat
+
+    def _put(self, flat: npt.NDArray[Any]) -> None:
+        assert self._output is not None
+        try:
+            if flat.dtype == self._dtype and flat.nbytes >= _BUFFER_BYTES:
+                self._flush()
+                self._output.write(np.ascontiguousarray(flat))
+            else:
+                self._copy(flat)
+        except BaseException:
+            self.abort()  # what the file holds is no longer known: close() must not make it a result
+            raise
+        self.n_tokens += len(flat)
+
+    def _copy(self, flat: npt.NDArray[Any]) -> None:
+        done = 0
+        while done < len(flat):
+            if self._filled == len(self._buffer):
+                self._flush()
+            n_tokens = min(len(flat) - done, len(self._buffer) - self._filled)
+            self._buffer[self._filled : self._filled + n_tokens] = flat[done : done + n_tokens]
+            self._filled += n_tokens
+            done += n_tokens
+
+    def _flush(self) -> None:
+        assert self._output is not None
+        self._output.write(self._buffer[: self._filled])
+        self._filled = 0
+
+    def close(self) -> None:
+        """Write the index, set the data length and give the file its name. Harmless when closed or aborted already."""
+        if self._output is None:
+            return
+        try:
+            self._flush()
+            self._write_index(self._output)
+            data_length = self.n_tokens * self.token_size_in_bytes
+            self._output.patch(0, HEADER[5].pack(data_length, self.token_size_in_bytes))
+            self._output.commit()
+        except BaseException:
+            self.abort()
+            raise
+        self._output = None
+
+    def _write_index(self, output: AtomicFile) -> None:
+        encoder = pickled_index.IndexEncoder(output.write)
+        start = 0
+        for first in range(0, len(self._lengths), _BLOCK_ROWS):
+            lengths = np.array(self._lengths[first : first + _BLOCK_ROWS], np.int64) * self.token_size_in_bytes
+            ends = start + np.cumsum(lengths)
+            encoder.append(np.stack([ends - lengths, lengths], axis=1))
+            start = int(ends[-1])
+        encoder.close()
+
+    def abort(self) -> None:
+        """Remove what was written; a file of this name stays as it was. Harmless when closed already."""
+        if self._output is not None:
+            self._output.abort()
+            self._output = None
+
+    def __enter__(self) -> PackedWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def _checked_lengths(lengths: npt.ArrayLike, n_tokens: int) -> npt.NDArray[np.int64]:
+    asked = np.asarray(lengths)
+    if asked.size and asked.dtype.kind not in "iu":
+        raise TypeError(f"lengths of dtype {asked.dtype}, expected integers")
+    checked = asked.astype(np.int64)
+    if checked.ndim != 1:
+        raise ValueError(f"lengths of {checked.ndim} dimensions, expected one")
+    # Each is at most n_tokens, so that fewer than 2^63 / n_tokens of them cannot wrap round in their sum.
+    if len(checked) and (checked.min() < 0 or checked.max() > n_tokens):
+        position = int(((checked < 0) | (checked > n_tokens)).argmax())
+        raise ValueError(f"length {checked[position]} of document {position}, with {n_tokens} tokens in all")
+    if int(checked.sum()) != n_tokens:
+        raise ValueError(f"lengths that sum to {int(checked.sum())} for {n_tokens} tokens")
+    return checked
+
+
+def _check_tokens(flat: npt.NDArray[Any], token_size: int) -> None:
+    """Raise TokenRangeError for the first token below 0 or above `token_size` bytes."""
+    limit = (1 << (8 * token_size)) - 1
+    # The limit is all ones: the OR of all tokens exceeds it, or is negative, just when one of them does.
+    if 0 <= int(np.bitwise_or.reduce(flat)) <= limit:
+        return
+    position = (
+        int(((flat < 0) | (flat > limit)).argmax()) if limit <= np.iinfo(flat.dtype).max else int((flat < 0).argmax())
+    )
+    raise TokenRangeError(int(flat[position]), position, token_size)
