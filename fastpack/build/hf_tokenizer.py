@@ -47,17 +47,23 @@ class HFTokenizer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
-        name = "pretrained_hf_tokenizer"
-        class_name = config.get("tokenizer_class")  # the old llm_gym command's; a configuration file has no such key
-        options = {key: value for key, value in config.items() if key != "tokenizer_class"}
-        check_options(name, options, OPTIONS[0], OPTIONS)
+        check_options("pretrained_hf_tokenizer", config, OPTIONS[0], OPTIONS)
         path = config[OPTIONS[0]]
         if not os.path.exists(path):
             raise FileNotFoundError(
                 f"tokenizer.config.{OPTIONS[0]}: {path} is neither a directory nor a tokenizer.json on this machine, "
                 "and nothing is downloaded: fetch the tokenizer first and give its path"
             )
-        return cls(path, _options(config), class_name)
+        return cls(path, _options(config))
+
+    @classmethod
+    def from_llm_gym(cls, config: Mapping[str, Any]) -> HFTokenizer:
+        """As llm_gym's create_packed_data had it: a tokenizer.json, and the class of transformers that reads it."""
+        check_options("llm_gym_tokenizer", config, "tokenizer_file", ("tokenizer_file", "tokenizer_type"))
+        path = config["tokenizer_file"]
+        if not os.path.isfile(path):
+            raise FileNotFoundError(f"{path} is not there: expected a tokenizer.json")
+        return cls(path, HFOptions(), config.get("tokenizer_type", "GPT2TokenizerFast"))
 
     @property
     def vocab_size(self) -> int:

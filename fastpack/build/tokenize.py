@@ -132,6 +132,12 @@ def _hf(config: Mapping[str, Any]) -> Tokenizer:
     return HFTokenizer.from_config(config)
 
 
+def _llm_gym(config: Mapping[str, Any]) -> Tokenizer:
+    from fastpack.build.hf_tokenizer import HFTokenizer
+
+    return HFTokenizer.from_llm_gym(config)
+
+
 def _sp(config: Mapping[str, Any]) -> Tokenizer:
     from fastpack.build.sp_tokenizer import SPTokenizer
 
@@ -142,4 +148,5 @@ _VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "pretrained_hf_tokenizer": _hf,
     "pretrained_sp_tokenizer": _sp,
     "builtin_bytes": _bytes,
+    "llm_gym_tokenizer": _llm_gym,
 }
