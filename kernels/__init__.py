@@ -14,7 +14,6 @@ if __name__ != "fastpack.kernels":
     raise ImportError("this folder is the package fastpack.kernels; install fastpack and import it by that name")
 
 import importlib
-import importlib.util
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -103,12 +102,22 @@ def warm(token_dtypes: Sequence[str] = ("uint16", "uint32"), out_dtypes: Sequenc
     installed the Cython twins go on serving.
     """
     backend()
-    if _chosen is None and importlib.util.find_spec("numba") is not None:
+    if _chosen is None and _numba_is_installed():
         _bind("numba")
     if _backend == "numba":
         for topic in sorted({modules["numba"] for modules in TABLE.values() if modules["numba"].endswith("_nb")}):
             importlib.import_module(f"{__name__}.{topic}").compile_all(token_dtypes, out_dtypes)
     return backend()
+
+
+def _numba_is_installed() -> bool:
+    try:
+        importlib.import_module("numba")
+    except ModuleNotFoundError as error:
+        if error.name != "numba":
+            raise  # installed but broken: that is not to be passed over
+        return False
+    return True
 
 
 def _bind(name: str) -> None:
