@@ -1,5 +1,7 @@
 """Newlines of a byte buffer: the Numba twin of `lines_np`."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fastpack.kernels.jit import jit
@@ -44,8 +46,8 @@ def index_lines(data, base, line_start, out):
     return n_rows, data.size, line_start
 
 
-def compile_all():
-    """Compile both kernels for writeable and read-only buffers."""
+def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
+    """Compile for writeable and read-only buffers (a read-only array is another signature)."""
     out = np.empty((1, 2), np.int64)
     for writeable in (True, False):
         data = np.frombuffer(b"a\nb\n", np.uint8).copy()
