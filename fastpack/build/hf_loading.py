@@ -212,9 +212,10 @@ def _add_missing_tokens(backend: Backend, tokens: Mapping[str, Any], decoder: Ma
 
     known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     missing: list[Any] = [token for _, token in sorted(decoder.items()) if repr(token) not in known]
-    taken = {token.content for token in backend.get_added_tokens_decoder().values()} | {str(t) for t in missing}
+    taken = [token.content for token in backend.get_added_tokens_decoder().values()] + [str(t) for t in missing]
     special = list(_unique(tokens))
-    missing += [token for token in special if str(token) not in taken]
+    # An AddedToken equals no string: a class's own <mask>, which takes the space before it, replaces the file's.
+    missing += [token for token in special if token not in taken and token not in missing]
     names = {str(token) for token in special}
     added = []
     for token in missing:
