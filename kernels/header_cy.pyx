@@ -521,12 +521,39 @@ cdef inline uint8_t* put_int(uint8_t* p, int64_t number) noexcept nogil:
     return p + 2 + n_bytes
 
 
-cdef inline uint8_t* put_row(uint8_t* p, int64_t first, int64_t second) noexcept nogil:
-    """Write a row without looking at frames; 24 bytes are writable at `p`."""
-    p = put_int(put_int(p, first), second)
-    p[0] = 0x86
-    p[1] = 0x94
-    return p + 2
+# A length below 2^31 with TUPLE2 and MEMOIZE behind it, by how many bytes it needs: 4b, 4d or 4a, then 1, 2 or 4 bytes.
+cdef uint64_t[3] SHORT_LENGTH = [0x9486004B, 0x948600004D, 0x9486000000004A]
+cdef uint8_t[3] SHORT_LENGTH_BYTES = [4, 5, 7]
+
+
+cdef uint8_t* put_rows(uint8_t* p, const int64_t* row, int64_t n_rows) noexcept nogil:
+    """Write rows without looking at frames; 24 bytes are writable at the last one; return where it ends."""
+    cdef const int64_t* end = row + 2 * n_rows
+    cdef uint64_t word, opcode, low, span
+    cdef int wide, shift, n_bytes
+    while row < end:
+        # The offsets of a file keep their width for long stretches: a loop for each width takes 2.5 ns a row, not 6.6.
+        if row[0] < <int64_t>1 << 31:
+            low, span, opcode, shift, n_bytes = 65536, (<uint64_t>1 << 31) - 65536, 0x4A, 8, 5
+        elif row[0] < <int64_t>1 << 39:
+            low, span, opcode, shift, n_bytes = <uint64_t>1 << 31, (<uint64_t>1 << 39) - (<uint64_t>1 << 31), 0x058A, 16, 7
+        else:
+            low, span, opcode, shift, n_bytes = <uint64_t>1 << 39, (<uint64_t>1 << 47) - (<uint64_t>1 << 39), 0x068A, 16, 8
+        while row < end and <uint64_t>row[0] - low < span and <uint64_t>row[1] < <uint64_t>1 << 31:
+            word = htole64(<uint64_t>row[0] << shift | opcode)
+            memcpy(p, &word, 8)
+            wide = (row[1] > 0xFF) + (row[1] > 0xFFFF)
+            word = htole64(<uint64_t>row[1] << 8 | SHORT_LENGTH[wide])
+            memcpy(p + n_bytes, &word, 8)
+            p += n_bytes + SHORT_LENGTH_BYTES[wide]
+            row += 2
+        if row < end:
+            p = put_int(put_int(p, row[0]), row[1])
+            p[0] = 0x86
+            p[1] = 0x94
+            p += 2
+            row += 2
+    return p
 
 
 cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
@@ -564,9 +591,8 @@ def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None
             n_sure = min(n_sure, BATCH_ROWS - n_rows % BATCH_ROWS, (end - row) // 2)
             if n_sure > 0:
                 n_rows += n_sure
-                for n_sure in range(n_sure, 0, -1):
-                    p = put_row(p, row[0], row[1])
-                    row += 2
+                p = put_rows(p, row, n_sure)
+                row += 2 * n_sure
             else:
                 p = before_object(p, &frame)
                 p = before_object(put_int(p, row[0]), &frame)
