@@ -24,7 +24,7 @@ from fastpack.errors import JobError
 PathLike: TypeAlias = str | os.PathLike[str]
 ExistencePolicy: TypeAlias = Literal["skip", "error", "override"]
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
-Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
+Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
 
 POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
 
@@ -92,7 +92,7 @@ class AtomicFile:
 
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
-        view = memoryview(data).cast("B")
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
         n_bytes, done = len(view), 0
         while done < n_bytes:
             done += os.write(self._fd, view[done:])

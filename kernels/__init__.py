@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.kernels.json_np import validate_json_rows
-    from fastpack.kernels.lines_np import count_newlines, index_lines
-
     from fastpack.kernels.batches_np import fill_packed, fill_plain, fill_tokens
     from fastpack.kernels.documents_np import doc_ids, mask_labels
     from fastpack.kernels.header_np import decode_index, encode_rows
-    from fastpack.kernels.locate_np import locate, locate_many
+    from fastpack.kernels.json_np import validate_json_rows
+    from fastpack.kernels.lines_np import count_newlines, index_lines
+    from fastpack.kernels.locate_np import locate, locate_many, locate_windows
 
 __all__ = [
     "BACKENDS",
@@ -41,6 +40,7 @@ __all__ = [
     "index_lines",
     "locate",
     "locate_many",
+    "locate_windows",
     "mask_labels",
     "use",
     "validate_json_rows",
@@ -62,6 +62,7 @@ TABLE: dict[str, dict[str, str]] = {
     "mask_labels": _twins("documents"),
     "locate": _twins("locate"),
     "locate_many": _twins("locate"),
+    "locate_windows": _twins("locate"),
     "fill_packed": _twins("batches"),
     "fill_plain": _twins("batches"),
     "fill_tokens": _twins("batches"),

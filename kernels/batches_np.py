@@ -22,7 +22,8 @@ Rows = npt.NDArray[np.int64]
 def window(address: int, n_tokens: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The `n_tokens` tokens of like's dtype that lie at `address`, as a view."""
     n_bytes = n_tokens * like.dtype.itemsize
-    return np.frombuffer((ctypes.c_uint8 * n_bytes).from_address(address), like.dtype)
+    memory = (ctypes.c_uint8 * n_bytes).from_address(address)
+    return np.frombuffer(memoryview(memory), like.dtype)
 
 
 def fill_packed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,9 +16,8 @@ def jit(function: F) -> F:
     Lazy, because eager signatures only move the wait to the import; never parallel, because Numba's thread pools abort
     under threads and break under fork.
     """
-    options = {"nogil": True}
     try:
-        compiled: F = numba.njit(cache=True, **options)(function)
+        compiled: Any = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # "cannot cache function": neither site-packages nor the home is writable
-        compiled = numba.njit(**options)(function)
-    return compiled
+        compiled = numba.njit(nogil=True)(function)
+    return cast(F, compiled)

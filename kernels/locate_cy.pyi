@@ -8,3 +8,10 @@ def locate_many(
     shards: npt.NDArray[np.int64],
     locals_: npt.NDArray[np.int64],
 ) -> int: ...
+def locate_windows(
+    cumulative: npt.NDArray[np.int64],
+    indices: npt.NDArray[np.int64],
+    bases: npt.NDArray[np.uint64],
+    step_bytes: int,
+    addresses: npt.NDArray[np.uint64],
+) -> int: ...

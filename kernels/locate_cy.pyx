@@ -1,6 +1,6 @@
 """The `locate` kernels in Cython."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 
 cdef inline Py_ssize_t last_not_above(const int64_t *cumulative, Py_ssize_t n, int64_t index) noexcept nogil:
@@ -34,4 +34,22 @@ def locate_many(
             shard = last_not_above(&cumulative[0], n, indices[k])
             shards[k] = shard
             locals_[k] = indices[k] - cumulative[shard]
+    return n_indices
+
+
+def locate_windows(
+    const int64_t[::1] cumulative not None, const int64_t[::1] indices not None, const uint64_t[::1] bases not None,
+    int64_t step_bytes, uint64_t[::1] addresses not None
+):
+    cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
+    cdef int64_t total = cumulative[n - 1]
+    if addresses.shape[0] < n_indices or bases.shape[0] < n - 1:
+        raise ValueError("addresses must be as long as indices, bases as long as there are shards")
+    for k in range(n_indices):
+        if indices[k] < 0 or indices[k] >= total:
+            return k
+        shard = last_not_above(&cumulative[0], n, indices[k])
+        if bases[shard] == 0:
+            return k
+        addresses[k] = bases[shard] + <uint64_t> ((indices[k] - cumulative[shard]) * step_bytes)
     return n_indices

@@ -39,6 +39,20 @@ def locate_many(cumulative, indices, shards, locals_):
     return len(indices)
 
 
+@jit
+def locate_windows(cumulative, indices, bases, step_bytes, addresses):
+    total = cumulative[-1]
+    for k in range(len(indices)):
+        index = indices[k]
+        if index < 0 or index >= total:
+            return k
+        shard = _last_not_above(cumulative, index)
+        if bases[shard] == 0:
+            return k
+        addresses[k] = bases[shard] + np.uint64((index - cumulative[shard]) * step_bytes)
+    return len(indices)
+
+
 def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
     """Compile for writeable and read-only arrays (a read-only array is another signature)."""
     for writeable in (True, False):
@@ -48,3 +62,4 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
         locate(cumulative, 0)
         for indices in (np.zeros(1, np.int64), cumulative[:1]):
             locate_many(cumulative, indices, out, out.copy())
+            locate_windows(cumulative, indices, np.ones(1, np.uint64), 8, np.empty(1, np.uint64))

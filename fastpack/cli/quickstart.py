@@ -1,18 +1,207 @@
-"""`fastpack quickstart`: the byte-offset index of a JSONL file."""
+"""`fastpack quickstart`: real text on this machine -> index -> pack -> shuffled training batches, and how fast."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, new_command
+from fastpack.cli.common import Commands, emit, new_command
+
+if TYPE_CHECKING:
+    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+
+EOD_TOKEN, EOD_ID = "<|endoftext|>", 256  # of the built-in byte tokenizer
+SUFFIXES = (".py", ".txt")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `quickstart`."""
     parser = new_command(
         commands,
         "quickstart",
         run="fastpack.cli.quickstart:run_quickstart",
-        help="say",
-        example="fastpack quickstart corpus.jsonl",
+        help="pack real text found on this machine and feed it as training batches, timing each stage",
+        example="fastpack quickstart corpus --seq-len 2048 --batch-size 32",
     )
+    parser.add_argument(
+        "directory",
+        nargs="?",
+        default="fastpack-quickstart",
+        metavar="DIR",
+        help="where the files go (default: ./fastpack-quickstart)",
+    )
+    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long to feed batches (3)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One line of the report: `amount` of `unit` in `seconds`; rate in `rate_unit` a second."""
+
+    stage: str
+    amount: str
+    seconds: float
+    rate: float
+    rate_unit: str
+
+    def line(self) -> str:
+        return f"{self.stage:<8} {self.amount:<44} {self.seconds:7.2f} s {self.rate:10,.1f} {self.rate_unit}"
+
+
+def run_quickstart(args: argparse.Namespace) -> int:
+    """Run all stages; one line each on stdout, or one JSON object."""
+    folder = Path(args.directory)
+    corpus, index, packed = (folder / f"stdlib{suffix}" for suffix in (".jsonl", ".idx", ".pbin"))
+    stages: list[Stage] = []
+
+    def report(stage: Stage) -> None:
+        stages.append(stage)
+        if not (args.json or args.quiet):
+            print(stage.line(), flush=True)
+
+    report(gather(corpus))
+    report(build_index(corpus, index))
+    report(pack(corpus, index, packed))
+    feed, ratio = feed_batches(packed, args)
+    report(feed)
+    files = {path.suffix[1:]: str(path.resolve()) for path in (corpus, index, packed)}
+    result = {"stages": [asdict(stage) for stage in stages], "memcpy_ratio": round(ratio, 3), "files": files}
+    emit(args, result, f"batches at {ratio:.2f} x memcpy of the same arrays; files in {folder.resolve()}")
+    return 0
+
+
+def gather(target: Path) -> Stage:
+    """Write the standard library's sources as JSON lines {"path", "text"}, one document a file."""
+    import orjson
+
+    from fastpack.files import AtomicFile
+
+    started, documents = time.perf_counter(), 0
+    root = Path(sysconfig.get_paths()["stdlib"])
+    with AtomicFile(target) as file:
+        for name, text in texts(root):
+            file.write(orjson.dumps({"path": name, "text": text}) + b"\n")
+            documents += 1
+        n_bytes = file.tell()
+    if documents == 0:
+        raise FileNotFoundError(f"no {' or '.join(SUFFIXES)} files in {root}: this Python came without its sources")
+    return _stage("gather", f"{documents:,} documents, {n_bytes / 1e6:.1f} MB", started, n_bytes / 1e6, "MB/s")
+
+
+def texts(root: Path) -> Iterator[tuple[str, str]]:
+    """Relative path and text of every source file that holds UTF-8 text, sorted; installed packages are left out."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - {"site-packages", "dist-packages", "__pycache__"})
+        for name in sorted(names):
+            if name.endswith(SUFFIXES):
+                path = Path(folder, name)
+                try:
+                    text = path.read_bytes().decode()
+                except (UnicodeDecodeError, OSError):
+                    continue  # the library's tests hold files in other encodings, on purpose
+                if text:
+                    yield path.relative_to(root).as_posix(), text
+
+
+def build_index(corpus: Path, index: Path) -> Stage:
+    """Index the corpus, every line checked to be JSON."""
+    from fastpack.build.index import create_raw_index
+
+    started = time.perf_counter()
+    result = create_raw_index(corpus, index, file_existence_policy="override")
+    amount = f"{result.entries:,} lines, {result.bytes / 1e6:.1f} MB checked"
+    return _stage("index", amount, started, result.bytes / 1e6, "MB/s")
+
+
+def pack(corpus: Path, index: Path, packed: Path) -> Stage:
+    """Tokenise with the built-in bytes and pack, 2 bytes a token."""
+    from fastpack.build.pack import pack_encoded_data
+
+    config: dict[str, Any] = {
+        "settings": {
+            "src_path": str(corpus),
+            "dst_path": str(packed),
+            "index_path": str(index),
+            "jq_pattern": ".text",
+            "num_cpus": 1,
+            "eod_token": EOD_TOKEN,
+            "processing_batch_size": 1000,
+            "raw_samples_queue_size": 8,
+            "processed_samples_queue_size": 8,
+        },
+        "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    }
+    started = time.perf_counter()
+    result = pack_encoded_data(config, file_existence_policy="override")
+    for skipped in result.skipped:
+        print(f"skipped line {skipped['line']}: {skipped['reason']}", file=sys.stderr)
+    amount = f"{result.documents:,} documents, {result.tokens / 1e6:.1f} Mtok"
+    return _stage("pack", amount, started, result.tokens / 1e6, "Mtok/s")
+
+
+def feed_batches(packed: Path, args: argparse.Namespace) -> tuple[Stage, float]:
+    """Feed shuffled batches for a while; the stage, and its speed as a multiple of memcpy of the same arrays.
+
+    The copies are timed between the batches, so that both sides see the same machine.
+    """
+    import numpy as np
+
+    from fastpack import kernels
+    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+
+    if args.kernels == "numba":
+        kernels.warm(token_dtypes=("uint16",))
+    with PackedMemMapDatasetContinuous(packed, "tokens", args.seq_len + 1, True, eos_token_id=EOD_ID) as dataset:
+        n_rows = min(args.batch_size, len(dataset))
+        names = ("input_ids", "labels", "doc_ids")
+        out = {name: np.zeros((n_rows, args.seq_len), np.int64) for name in names}
+        spare = {name: array.copy() for name, array in out.items()}
+        batches, feeding, copying = 0, 0.0, 0.0
+        started = time.perf_counter()
+        for rows in shuffled(dataset, n_rows, args.seed):
+            before = time.perf_counter()
+            dataset.fill(rows, out)
+            between = time.perf_counter()
+            for name in names:
+                np.copyto(spare[name], out[name])
+            feeding += between - before
+            copying += time.perf_counter() - between
+            batches += 1
+            if time.perf_counter() - started >= args.seconds:
+                break
+    n_tokens = batches * n_rows * args.seq_len
+    amount = f"{batches:,} of [{n_rows}, {args.seq_len}] x 3 int64, {kernels.backend()}"
+    return Stage("batches", amount, round(feeding, 4), round(n_tokens / feeding / 1e6, 1), "Mtok/s"), copying / feeding
+
+
+def shuffled(dataset: PackedMemMapDatasetContinuous, n_rows: int, seed: int) -> Iterator[Any]:
+    """Batches of sample numbers, epoch after epoch, each in a new order; an epoch's last partial batch is dropped."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    while True:
+        order = rng.permutation(len(dataset))
+        for first in range(0, len(order) - n_rows + 1, n_rows):
+            yield order[first : first + n_rows]
+
+
+def _stage(name: str, amount: str, started: float, quantity: float, rate_unit: str) -> Stage:
+    seconds = time.perf_counter() - started
+    return Stage(name, amount, round(seconds, 4), round(quantity / seconds, 1), rate_unit)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value

@@ -8,17 +8,17 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.windows import Outputs, Shards, fill_pairs
+from fastpack.datasets.windows import Outputs, Windows, fill_pairs
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 OutputDtype: TypeAlias = Literal["int64", "int32"]
+OUTPUT_DTYPES = frozenset((np.dtype(np.int64), np.dtype(np.int32)))
 PAIR_OUTPUTS = ("input_ids", "labels", "doc_ids")
 
 
 class Dataset:
     """Base of all datasets of fastpack: length, state, closing."""
 
-    _shards: Shards
     _total: int
     _epoch = 0
     _closed = False
@@ -36,7 +36,6 @@ class Dataset:
 
     def close(self) -> None:
         """Let go of the mappings; harmless when called again. Batches handed out stay valid."""
-        self._shards.close()
         self._closed = True
 
     def _check_open(self) -> None:
@@ -51,14 +50,16 @@ class Dataset:
 
 
 class WindowDataset(Dataset):
-    """Base of the datasets whose samples are windows of `_window` tokens; `_place` says where a sample lies."""
+    """Base of the datasets whose samples are windows of `_window` tokens."""
 
+    _windows: Windows
     _window: int
     _eos: int | None
+    _negative = False  # whether negative indices count from the end
 
-    def _place(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Shard and first token of each sample; IndexError for an index out of range."""
-        raise NotImplementedError
+    def close(self) -> None:
+        super().close()
+        self._windows.close()
 
     def fill(self, indices: Indices, out: Outputs) -> None:
         """Write the samples into `out`: {"input_ids", "labels", "doc_ids": [B, L] arrays}, any of them, in place.
@@ -72,9 +73,8 @@ class WindowDataset(Dataset):
         if "doc_ids" in out and self._eos is None:
             raise ValueError("doc_ids need the dataset's eos_token_id")
         self._check_open()
-        shards, starts = self._place(index)
         if out:
-            fill_pairs(self._shards.groups(shards, starts, self._window), out, self._eos)
+            fill_pairs(self._windows.groups(index, self._negative), out, self._eos)
 
     def batch(
         self,
@@ -100,14 +100,16 @@ class WindowDataset(Dataset):
 
 def check_outputs(out: Outputs, shape: tuple[int, int]) -> None:
     """ValueError unless every array of `out` is known by name and fits: shape, int64 or int32, C-contiguous."""
-    if unknown := set(out) - set(PAIR_OUTPUTS):
-        raise ValueError(f"unknown outputs {sorted(unknown)}: choose from {', '.join(PAIR_OUTPUTS)}")
-    if len({array.dtype for array in out.values()}) > 1:
-        raise ValueError(f"outputs must have one dtype, not {sorted({str(array.dtype) for array in out.values()})}")
+    dtypes = set()
     for name, array in out.items():
+        if name not in PAIR_OUTPUTS:
+            raise ValueError(f"unknown output {name!r}: choose from {', '.join(PAIR_OUTPUTS)}")
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, {shape} is needed")
-        if array.dtype not in (np.dtype(np.int64), np.dtype(np.int32)):
+        if array.dtype not in OUTPUT_DTYPES:
             raise ValueError(f"{name} has dtype {array.dtype}, int64 or int32 is needed")
         if not (array.flags.c_contiguous and array.flags.writeable):
             raise ValueError(f"{name} must be C-contiguous and writeable")
+        dtypes.add(array.dtype)
+    if len(dtypes) > 1:
+        raise ValueError(f"outputs must have one dtype, not {sorted(map(str, dtypes))}")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
-from fastpack.datasets.windows import Shards
+from fastpack.datasets.windows import Windows
 from fastpack.files import PathLike
 from fastpack.formats.shards import find_shards, scan_shards
 
@@ -39,11 +39,14 @@ class MemoryMappedDataset(WindowDataset):
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
         self._files = scan_shards(find_shards(data_dir, file_pattern))
-        self._shards = Shards([shard.open for shard in self._files])
-        lengths = np.array([shard.length for shard in self._files], np.int64)
-        self._cumulative = np.concatenate([[0], np.cumsum(lengths // _divisor(seq_len))]).astype(np.int64)
-        self._bounds: list[int] = self._cumulative.tolist()  # bisect on a list beats every kernel for one lookup
+        self._n_windows = [shard.length // _divisor(seq_len) for shard in self._files]
+        self._attach()
+        self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
         self._total = self._bounds[-1]
+
+    def _attach(self) -> None:
+        openers = [shard.open for shard in self._files]
+        self._windows = Windows(openers, self._n_windows, self.seq_len, self.seq_len)
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
         if index < 0 or index >= self._total:
@@ -51,7 +54,7 @@ class MemoryMappedDataset(WindowDataset):
         self._check_open()
         shard = bisect_right(self._bounds, index) - 1
         start = (index - self._bounds[shard]) * self.seq_len
-        window = self._shards[shard][start : start + self.seq_len]
+        window = self._windows.shard(shard)[start : start + self.seq_len]
         tokens = window.astype(np.int64)
         if self._eos is None:
             return {"input_ids": tokens[:-1], "labels": tokens[1:]}
@@ -60,20 +63,12 @@ class MemoryMappedDataset(WindowDataset):
         kernels.doc_ids(tokens[:-1], self._eos, doc_ids)
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
 
-    def _place(self, indices: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        shards, starts = np.empty_like(indices), np.empty_like(indices)
-        n_good = kernels.locate_many(self._cumulative, indices, shards, starts)
-        if n_good < len(indices):
-            raise IndexError(f"Index {indices[n_good]} out of range [0, {self._total})")
-        starts *= self.seq_len
-        return shards, starts
-
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_shards"}
+        return {name: value for name, value in vars(self).items() if name != "_windows"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._shards = Shards([shard.open for shard in self._files])
+        self._attach()
 
 
 def _divisor(seq_len: int) -> int:

@@ -219,7 +219,7 @@ def test_more_shards_than_may_stay_open(backend: str, tmp_path: Path, monkeypatc
     dataset = fastpack.MemoryMappedDataset(tmp_path, 3)
     order = np.random.default_rng(0).permutation(22)
     assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
-    assert len(dataset._shards._open) <= 3
+    assert len(dataset._windows._open) <= 3
 
 
 def test_pickles_as_paths(tmp_path: Path) -> None:

@@ -46,3 +46,19 @@ def test_offsets_beyond_32_bits(backend: str) -> None:
     assert kernels.locate_many(cumulative, indices, shards, local) == 3
     assert shards.tolist() == [0, 2, 2]
     assert local.tolist() == [2**33 - 1, 0, 2**40 - 1 - 2**33]
+
+
+@given(sizes=sizes, closed=st.integers(0, 39), step=st.sampled_from([2, 4098, 2**33]))
+def test_addresses_of_windows(backend: str, sizes: list[int], closed: int, step: int) -> None:
+    cumulative = np.concatenate([[0], np.cumsum(sizes)])
+    bases = np.arange(1, len(sizes) + 1, dtype=np.uint64) << np.uint64(47)
+    if closed < len(sizes):
+        bases[closed] = 0
+    indices = np.concatenate([np.arange(cumulative[-1]), [cumulative[-1]]])
+    addresses = np.full(len(indices), 7, np.uint64)
+    places = [by_walking(sizes, index) for index in indices[:-1].tolist()]
+    expected = [int(bases[shard]) + local * step if bases[shard] else None for shard, local in places] + [None]
+    n_good = expected.index(None)
+    assert kernels.locate_windows(cumulative, indices, bases, step, addresses) == n_good
+    assert addresses.tolist() == expected[:n_good] + [7] * (len(indices) - n_good)
+    assert kernels.locate_windows(cumulative, np.array([-1]), bases, step, addresses) == 0

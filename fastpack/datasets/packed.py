@@ -1,0 +1,203 @@
+"""Datasets over packed files: documents, and fixed blocks of the continuous token stream, as Modalities cuts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.datasets.base import OUTPUT_DTYPES, PAIR_OUTPUTS, Dataset, Indices, OutputDtype, WindowDataset
+from fastpack.datasets.windows import Outputs, Tokens, Windows, fill_windows
+from fastpack.files import PathLike
+from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
+
+
+class _PackedDataset(Dataset):
+    """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
+
+    def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
+        self.raw_data_path = raw_data_path
+        self.sample_key = sample_key
+        self._load_index = load_index
+        self._file = PackedFile(raw_data_path)
+        if load_index:
+            _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
+
+    @property
+    def token_size_in_bytes(self) -> int:
+        """Bytes of a token on disk: 1, 2 or 4."""
+        return self._file.token_size_in_bytes
+
+    @property
+    def index_base(self) -> npt.NDArray[np.int64]:
+        """The documents as int64 [n, 2]: byte offset, byte length in the data; ValueError with load_index=False."""
+        if not self._load_index:
+            raise ValueError("Index was not loaded. Set `load_index=True` during initialization.")
+        return self._file.index
+
+    def _span(self, index: int) -> tuple[int, int]:
+        """Byte offset and byte length of sample `index`, which is in range."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Tokens]: ...
+    @overload
+    def __getitem__(self, index: slice) -> dict[str, list[Tokens]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Tokens] | dict[str, list[Tokens]]:
+        """{sample_key: tokens} of a sample (negative counts from the end), or a list of them for a slice of step 1."""
+        self._check_open()
+        if isinstance(index, slice):
+            return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
+        position = index + len(self) if index < 0 else index
+        if not 0 <= position < len(self):
+            raise IndexError(f"Index {index} out of range for {len(self)} samples")
+        return {self.sample_key: self._read(range(position, position + 1))[0]}
+
+    def _read(self, samples: range) -> list[Tokens]:
+        """Consecutive samples as views of one copied span of the file (they must lie one behind the other)."""
+        if not samples:
+            return []
+        size = self.token_size_in_bytes
+        spans = [(offset // size, length // size) for offset, length in map(self._span, samples)]
+        first, end = spans[0][0], sum(spans[-1])
+        tokens = self._file.data[first:end].astype(RETURNED_DTYPE[size])
+        return [tokens[offset - first : offset - first + length] for offset, length in spans]
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_file")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._file = PackedFile(self.raw_data_path)
+
+
+class PackedMemMapDatasetBase(_PackedDataset):
+    """The documents of a packed file, EOD included: {sample_key: tokens}.
+
+    dtype: uint8, int32 or int64, for tokens of 1, 2 or 4 bytes on disk. Takes ints (negative ones too) and slices of
+    step 1. Raises FileNotFoundError, FormatError for a damaged file, and ValueError on access with load_index=False.
+    """
+
+    def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool = True) -> None:
+        super().__init__(raw_data_path, sample_key, load_index)
+
+    def __len__(self) -> int:
+        return len(self.index_base)
+
+    def _span(self, index: int) -> tuple[int, int]:
+        offset, length = self.index_base[index].tolist()
+        return offset, length
+
+    def batch(self, indices: Indices) -> dict[str, list[Tokens]]:
+        """{sample_key: the documents}, a list of arrays, since lengths differ; negative indices count from the end."""
+        return {self.sample_key: [self[int(index)][self.sample_key] for index in indices]}
+
+
+class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
+    """Blocks of `block_size` tokens of a packed file, whatever documents they cross: {sample_key: tokens [block_size]}.
+
+    reuse_last_target: a block starts with the last token of the one before (step block_size - 1), so that no target is
+    lost; else blocks do not overlap. A tail shorter than a block is dropped. dtype as PackedMemMapDatasetBase.
+    Construction takes the same time for any number of samples. eos_token_id (fastpack's own) is what `batch` and `fill`
+    find documents by: labels behind it are -100 and doc_ids count from 0 in every block.
+
+    Raises FileNotFoundError, FormatError, and ValueError when block_size is over the number of tokens or under 2.
+    """
+
+    _negative = True
+
+    def __init__(
+        self,
+        raw_data_path: PathLike,
+        sample_key: str,
+        block_size: int,
+        reuse_last_target: bool,
+        load_index: bool = False,
+        *,
+        eos_token_id: int | None = None,
+    ) -> None:
+        super().__init__(raw_data_path, sample_key, load_index)
+        n_tokens = len(self._file.data)
+        if block_size > n_tokens:
+            raise ValueError(f"Block size ({block_size}) is larger than the total number of tokens ({n_tokens}).")
+        if block_size < 2:
+            raise ValueError("Block size must be at least 2.")
+        self.block_size = self._window = block_size
+        self.reuse_last_target = reuse_last_target
+        self._eos = eos_token_id
+        self._step = block_size - 1 if reuse_last_target else block_size
+        self._total = (n_tokens - block_size) // self._step + 1
+        self._attach()
+
+    def _attach(self) -> None:
+        file = self._file
+        self._windows = Windows([lambda: file.data], [self._total], self._window, self._step)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._attach()
+
+    @property
+    def _index(self) -> npt.NDArray[np.int64]:
+        """The blocks as int64 [n, 2]: byte offset and byte length, as Modalities keeps them; made when asked for."""
+        size = self.token_size_in_bytes
+        starts = np.arange(self._total, dtype=np.int64) * (self._step * size)
+        return np.stack([starts, np.full_like(starts, self.block_size * size)], axis=1)
+
+    def _span(self, index: int) -> tuple[int, int]:
+        size = self.token_size_in_bytes
+        return index * self._step * size, self.block_size * size
+
+    def fill(self, indices: Indices, out: Outputs) -> None:
+        """As `WindowDataset.fill`; and {sample_key: array [B, block_size]} takes the blocks as they are."""
+        blocks = out.get(self.sample_key)
+        # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
+        if (
+            blocks is None
+            or len(out) > 1
+            or (self.sample_key in PAIR_OUTPUTS and blocks.shape[1:] == (self.block_size - 1,))
+        ):
+            super().fill(indices, out)
+            return
+        self._check_open()
+        self._fill_blocks(np.ascontiguousarray(indices, np.int64), blocks)
+
+    def _fill_blocks(self, indices: npt.NDArray[np.int64], out: Tokens) -> None:
+        if out.shape != (len(indices), self.block_size):
+            raise ValueError(f"{self.sample_key} has shape {out.shape}, {(len(indices), self.block_size)} is needed")
+        if out.dtype in OUTPUT_DTYPES and out.flags.c_contiguous:
+            fill_windows(self._windows.groups(indices, self._negative), out)
+        elif out.dtype == RETURNED_DTYPE[self.token_size_in_bytes]:
+            for row, index in zip(out, indices.tolist(), strict=True):
+                row[:] = self[index][self.sample_key]
+        else:
+            raise ValueError(f"{self.sample_key} has dtype {out.dtype}: int64, int32 or what [i] gives is needed")
+
+    def batch(
+        self,
+        indices: Indices,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        out: Outputs | None = None,
+    ) -> Outputs:
+        """{sample_key: blocks [B, block_size]} by default; input_ids, labels, doc_ids ([B, block_size - 1]) by name.
+
+        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. The rest as
+        `WindowDataset.batch`.
+        """
+        if out is None and outputs is None:
+            natural = RETURNED_DTYPE[self.token_size_in_bytes]
+            out = {self.sample_key: np.empty((len(indices), self.block_size), dtype or natural)}
+        return super().batch(indices, outputs, dtype or "int64", out)
+
+
+def _step_one(index: slice) -> slice:
+    if index.step not in (None, 1):
+        raise ValueError("Slicing with step != 1 is not supported.")
+    return index
