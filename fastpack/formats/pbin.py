@@ -29,7 +29,7 @@ from fastpack.formats.pbin_layout import (
 
 RETURNED_DTYPE: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
 
-_BUFFER_BYTES = 1 << 20
+_BUFFER_BYTES = 1 << 19  # it stays in the second-level cache; 1 MiB is 15 % slower
 _BLOCK_ROWS = 1 << 16  # of the index, made at a time
 
 

@@ -1,0 +1,82 @@
+"""The pickled index against pickle, and the packed writer against a copy of its input."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from fastpack import kernels
+from fastpack.formats import pickled_index
+from fastpack.formats.pbin import PackedWriter
+
+from .common import CORPUS_SEED, document_lengths, ratio, row
+
+
+def index_rows(n_rows: int) -> np.ndarray:
+    """The raw index of JSON lines of log-normal length, mean about 3 kB: offsets soon pass 32 bits."""
+    rng = np.random.default_rng(CORPUS_SEED)
+    lengths = np.maximum(2, rng.lognormal(7.5, 1.0, n_rows)).astype(np.int64)
+    ends = np.cumsum(lengths + 1)
+    return np.stack([ends - lengths - 1, lengths], axis=1)
+
+
+class PickledIndex:
+    """2 M rows; pickle needs seconds a round, so its best is taken of three."""
+
+    rounds = 3
+    timeout = 300
+
+    def setup(self) -> None:
+        kernels.use("cython")
+        self.rows = index_rows(2_000_000)
+        self.pairs = [tuple(pair) for pair in self.rows.tolist()]
+        self.pickled = pickle.dumps(self.pairs, protocol=4)
+        self.data = np.frombuffer(self.pickled, np.uint8)
+
+    def encode(self) -> None:
+        encoder = pickled_index.IndexEncoder(len)
+        encoder.append(self.rows)
+        encoder.close()
+
+    @row("Pickled index: read", "x pickle.loads + np.array", 40)
+    def track_decode(self) -> float:
+        return ratio(
+            lambda: pickled_index.decode(self.data, "x.idx"),
+            lambda: np.array(pickle.loads(self.pickled)),
+            rounds=self.rounds,
+        )
+
+    @row("Pickled index: write", "x pickle.dumps", 20)
+    def track_encode(self) -> float:
+        return ratio(self.encode, lambda: pickle.dumps(self.pairs, protocol=4), rounds=self.rounds)
+
+
+class Writer:
+    """Tokens of a tokenizer's dtype to 2-byte tokens in a file, documents of log-normal length, mean 800 tokens."""
+
+    params = (["int32", "int64"],)
+    param_names = ("dtype",)
+    n_tokens = 16_000_000
+
+    def setup(self, dtype: str) -> None:
+        rng = np.random.default_rng(CORPUS_SEED)
+        lengths = document_lengths(self.n_tokens, rng)
+        self.lengths = lengths[: np.searchsorted(np.cumsum(lengths), self.n_tokens)]
+        self.tokens = rng.integers(0, 65_536, int(self.lengths.sum())).astype(dtype)
+        self.copy = np.zeros_like(self.tokens)
+        self.folder = tempfile.TemporaryDirectory()
+
+    def teardown(self, _dtype: str) -> None:
+        self.folder.cleanup()
+
+    def write(self) -> None:
+        writer = PackedWriter(Path(self.folder.name) / "x.pbin", 2)
+        writer.append_many(self.tokens, self.lengths)
+        writer.abort()
+
+    @row("Packed file: append_many, checked and narrowed to 2 bytes", "x memcpy of the tokens given", 0.4)
+    def track_append_many(self, _dtype: str) -> float:
+        return ratio(self.write, lambda: np.copyto(self.copy, self.tokens), rounds=7)
