@@ -26,12 +26,11 @@ class EncoderSpec:
 
 
 class Encoded(NamedTuple):
-    """Documents back to back as little-endian tokens, each document's tokens (int64[n]), and what was left out.
-
-    `faulty` holds (position in the batch, reason).
+    """Documents back to back as little-endian tokens of the file's size, their lengths in tokens (int64[n]), and what
+    was left out: (position in the batch, reason).
     """
 
-    data: bytes
+    tokens: Tokens
     lengths: Lengths
     faulty: list[tuple[int, str]]
 
@@ -67,7 +66,7 @@ class Encoder:
             lengths = lengths[lengths > 0]
         tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
-        return Encoded(tokens.astype(self._dtype, copy=False).tobytes(), lengths, faulty)
+        return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty)
 
     def _tokenize(
         self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]

@@ -138,7 +138,7 @@ class _Run:
                 encoded = map(Encoder(spec, tokenizer).encode, rows)
             for (first, end), batch in zip(batches, encoded, strict=True):
                 self._note_faulty(first, batch.faulty)
-                writer.append_bytes(batch.data, batch.lengths)
+                writer.append_bytes(batch.tokens, batch.lengths)
                 self.documents += len(batch.lengths)
                 self.tokens += int(batch.lengths.sum())
                 if self.progress is not None:
