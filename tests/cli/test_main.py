@@ -1,0 +1,139 @@
+"""The command line as a whole: names, help, exit codes, one line for every failure."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack.cli import describe, main
+from fastpack.cli.parser import build_parser
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    parser = build_parser()
+    (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return dict(action.choices)
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_help_and_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = commands()[name]
+    assert parser.description
+    assert parser.epilog
+    assert parser.epilog.startswith("example: fastpack ")
+    for action in parser._actions:
+        assert action.help, f"{name} {action.option_strings or action.dest} has no help"
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", commands())
+def test_multi_word_options_take_both_spellings(name: str) -> None:
+    for action in commands()[name]._actions:
+        for option in action.option_strings:
+            if option.startswith("--") and "-" in option[2:] and option != "--no-progress":
+                assert "--" + option[2:].replace("-", "_") in action.option_strings, f"{name} {option}"
+
+
+def test_old_names_work_also_behind_the_word_data(tmp_path: Path) -> None:
+    assert {"create_raw_index", "create_memmap_index", "pack_encoded_data", "create_packed_data"} <= set(commands())
+    for number, words in enumerate((["index"], ["create_raw_index"], ["data", "create_raw_index"])):
+        source = tmp_path / f"{number}.jsonl"
+        source.write_text('{"text": "a"}\n')
+        assert main([*words, str(source), "-q"]) == 0
+        assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 1
+
+
+def test_usage_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["index"], ["nonsense"], ["index", "--nonsense", "x"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 2
+    assert main([]) == 2
+    assert "usage: fastpack" in capsys.readouterr().err
+
+
+def test_failures_are_one_line_and_exit_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.pbin").write_bytes(b"\xff" * 40)
+    for path in (tmp_path / "missing.jsonl", tmp_path / "bad.pbin", tmp_path):
+        assert main(["info", str(path)]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("fastpack: error: ")
+        assert str(path) in printed.err
+        assert printed.err.count("\n") == 1
+    with pytest.raises(FileNotFoundError):
+        main(["info", str(tmp_path / "missing.jsonl"), "--debug"])
+
+
+def test_describe_says_what_kind_of_failure() -> None:
+    assert describe(MemoryError()) == "out of memory"
+    assert describe(OSError(28, "No space left on device", "/data/a")) == "/data/a: No space left on device"
+    assert describe(ValueError("two\nlines")) == "two lines"
+    assert describe(KeyError("x")).startswith("internal error: KeyError")
+
+
+def test_info_prints_facts_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
+    assert main(["info", str(path)]) == 0
+    assert "documents            60" in capsys.readouterr().out
+    assert main(["info", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["documents"], found["tokens"]) == (60, 9239)
+    assert main(["info", str(path), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "fastpack", *words], capture_output=True, text=True, timeout=120)
+
+
+def test_kernels_option_and_variable_reach_the_kernels(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    done = run("index", str(tmp_path / "a.jsonl"), "--kernels", "numpy", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["entries"] == 1
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert done.stdout.split()[:2] == ["fastpack", fastpack.__version__]
+
+
+def test_broken_pipe_is_silent() -> None:
+    path = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
+    code = (
+        "import os, sys; from fastpack.cli import main; r, w = os.pipe(); os.close(r); os.dup2(w, 1);"
+        f"sys.exit(main(['info', {str(path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_command_and_leaves_no_partial_file(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_bytes(b'{"text": "%s"}\n' % (b"x" * 200) * 400_000)
+    # On the slow backend, so that the signal finds the command at work.
+    env = os.environ | {"FASTPACK_KERNELS": "numpy"}
+    command = [sys.executable, "-m", "fastpack", "index", str(source), "-q"]
+    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    partial, deadline = tmp_path / ".a.idx.partial", time.monotonic() + 60
+    while not partial.exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (code, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl"]

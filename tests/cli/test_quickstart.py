@@ -1,0 +1,71 @@
+"""quickstart: the whole way from real text to batches, and that what it wrote is what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+import fastpack
+from fastpack.cli import main
+from fastpack.cli.quickstart import texts
+
+STAGES = ["gather", "index", "pack", "batches"]
+
+
+def test_real_text_becomes_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quickstart", str(tmp_path / "q"), "--seq-len", "512", "--batch-size", "8", "--seconds", "0.2", "--json"]
+    assert main(words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [stage["stage"] for stage in result["stages"]] == STAGES
+    assert all(stage["seconds"] > 0 and stage["rate"] > 0 for stage in result["stages"])
+    assert result["memcpy_ratio"] > 0
+    lines = [orjson.loads(line) for line in Path(result["files"]["jsonl"]).read_bytes().splitlines()]
+    assert len(lines) > 300
+    assert {Path(line["path"]).suffix for line in lines} == {".py", ".txt"}
+    documents = fastpack.PackedMemMapDatasetBase(result["files"]["pbin"], "tokens")
+    assert len(documents) == len(lines) == len(fastpack.read_raw_index(result["files"]["idx"]))
+    for i in (0, len(lines) // 2, len(lines) - 1):
+        tokens = documents[i]["tokens"]
+        assert tokens[-1] == 256
+        assert tokens[:-1].astype(np.uint8).tobytes().decode() == lines[i]["text"]
+
+
+def test_one_line_a_stage_and_a_second_run_replaces_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(["quickstart", str(tmp_path), "--seconds", "0"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines[:4]] == STAGES
+        assert "x memcpy of the same arrays" in lines[4]
+        assert str(tmp_path) in lines[4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stdlib.idx", "stdlib.jsonl", "stdlib.pbin"]
+
+
+def test_a_batch_larger_than_the_corpus_is_made_smaller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quickstart", str(tmp_path), "--seconds", "0", "--seq-len", "4000000", "--batch-size", "64"]
+    assert main(words) == 0
+    assert "of [" in capsys.readouterr().out
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--seq-len", "0"], ["--batch-size", "-1"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(["quickstart", *words])
+        assert stopped.value.code == 2
+    assert "is not at least 1" in capsys.readouterr().err
+
+
+def test_files_that_hold_no_utf8_text_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "other.py").write_text("x")
+    (tmp_path / "latin.py").write_bytes(b"# \xe9")
+    (tmp_path / "empty.py").touch()
+    (tmp_path / "b.txt").write_text("bé", encoding="utf-8")
+    (tmp_path / "a.py").write_text("a")
+    (tmp_path / "c.rst").write_text("c")
+    assert list(texts(tmp_path)) == [("a.py", "a"), ("b.txt", "bé")]

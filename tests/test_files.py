@@ -1,0 +1,186 @@
+"""Atomic replacement: old or new, never half; one writer at a time; nothing left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastpack.errors import FormatError, JobError, MissingExtra
+from fastpack.files import AtomicFile, TargetExists, map_bytes, may_write
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_target_appears_on_commit_and_not_before(tmp_path: Path) -> None:
+    target = tmp_path / "new" / "a.bin"
+    with AtomicFile(target) as file:
+        assert file.write(b"head") == 4
+        file.write(np.arange(3, dtype=np.uint16))
+        assert file.tell() == 10
+        file.patch(0, b"HEAD")
+        assert not target.exists()
+    assert target.read_bytes() == b"HEAD\x00\x00\x01\x00\x02\x00"
+    assert names(target.parent) == ["a.bin"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt), AtomicFile(target) as file:
+        file.write(b"new")
+        raise KeyboardInterrupt
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
+    file = AtomicFile(tmp_path / "a.bin")
+    file.write(b"x")
+    del file
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failing_commit_leaves_the_old_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = AtomicFile(target)
+    file.write(b"new")
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="No space left"), file:
+        pass
+    monkeypatch.undo()
+    assert target.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"0123456789")
+    assert (tmp_path / "a.bin").read_bytes() == b"0123456789"
+
+
+def test_patch_stays_inside_what_was_written(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"1234")
+        with pytest.raises(ValueError, match="beyond the 4 bytes"):
+            file.patch(2, b"abc")
+
+
+def test_a_link_is_written_through_and_a_folder_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with AtomicFile(tmp_path / "link") as file:
+        file.write(b"x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"x"
+    with pytest.raises(JobError, match="not a regular file"):
+        AtomicFile(tmp_path)
+
+
+HOLD = """
+import sys, time
+from fastpack.files import AtomicFile
+file = AtomicFile(sys.argv[1])
+file.write(b"half")
+print("holding", flush=True)
+time.sleep(60)
+"""
+
+
+def test_second_writer_fails_at_once_and_a_killed_one_leaves_room_for_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(target)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "holding\n"
+        with pytest.raises(JobError, match="another process is writing"):
+            AtomicFile(target)
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.communicate()
+    assert not target.exists()
+    with AtomicFile(target) as file:
+        file.write(b"whole")
+    assert target.read_bytes() == b"whole"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def race(target: str, mark: bytes, start: float, wins: multiprocessing.SimpleQueue[bytes]) -> None:
+    time.sleep(max(0.0, start - time.time()))
+    try:
+        with AtomicFile(target) as file:
+            file.write(mark * 1000)
+            time.sleep(0.3)
+            file.write(mark * 1000)
+    except JobError:
+        return
+    wins.put(mark)
+
+
+def test_of_writers_that_race_one_wins(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    wins = context.SimpleQueue()
+    target, start = tmp_path / "a.bin", time.time() + 0.2
+    racers = [context.Process(target=race, args=(str(target), mark, start, wins)) for mark in (b"a", b"b", b"c")]
+    for racer in racers:
+        racer.start()
+    for racer in racers:
+        racer.join()
+    winner = wins.get()
+    assert wins.empty()
+    assert target.read_bytes() == winner * 2000
+
+
+def test_policies(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    assert all(may_write(target, policy) for policy in ("skip", "error", "override"))
+    target.touch()
+    assert may_write(target, "override")
+    assert not may_write(target, "skip")
+    for kind in (ValueError, FileExistsError, TargetExists):
+        with pytest.raises(kind, match=r"File already exists\. Delete it or specify different output folder"):
+            may_write(target, "error")
+    with pytest.raises(ValueError, match="unknown file existence policy"):
+        may_write(target, "delete")  # type: ignore[arg-type]
+
+
+def test_maps_are_read_only_and_empty_files_are_empty_arrays(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc")
+    (tmp_path / "empty").touch()
+    data = map_bytes(tmp_path / "a")
+    assert data.tobytes() == b"abc"
+    assert not data.flags.writeable
+    assert len(map_bytes(tmp_path / "empty")) == 0
+    os.mkfifo(tmp_path / "pipe")
+    holder = os.open(tmp_path / "pipe", os.O_RDWR)  # so that opening it to read does not wait
+    try:
+        with pytest.raises(JobError, match="not a regular file"):
+            map_bytes(tmp_path / "pipe")
+    finally:
+        os.close(holder)
+
+
+def test_errors_carry_their_facts_through_pickle() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(FormatError("a.bin", 12, "5 bytes", "8 bytes")))
+    assert (error.path, error.offset, error.found, error.expected) == ("a.bin", 12, "5 bytes", "8 bytes")
+    assert str(error) == "a.bin: at byte 12: found 5 bytes, expected 8 bytes"
+    missing = pickle.loads(pickle.dumps(MissingExtra("jq", "jq", "the pattern .a[]")))
+    assert str(missing) == "the pattern .a[] needs the package 'jq': pip install 'fastpack[jq]'"

@@ -1,0 +1,119 @@
+"""The house keeps its rules: who imports whom, how large things grow, what a cold start may load."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack import kernels
+
+PACKAGE = Path(fastpack.__file__).parent
+ALLOWED = {  # room -> the rooms it may import from, beside itself
+    "kernels": set(),
+    "errors": set(),
+    "files": {"errors"},
+    "formats": {"kernels", "files", "errors"},
+    "build": {"kernels", "files", "errors", "formats"},
+    "datasets": {"kernels", "files", "errors", "formats"},
+    "checks": {"kernels", "files", "errors", "formats", "datasets"},
+    "cli": {"kernels", "files", "errors", "formats", "build", "datasets", "checks"},
+}
+STDLIB_ONLY = ("__init__.py", "__main__.py", "cli/__init__.py", "cli/parser.py", "cli/common.py", "kernels/__init__.py")
+
+
+def sources() -> list[Path]:
+    folders = [PACKAGE, *(PACKAGE / room for room in ALLOWED), Path(kernels.__file__).parent]
+    found = {path.resolve(): path for folder in folders if folder.is_dir() for path in folder.glob("*.py")}
+    assert len(found) > 30
+    return sorted(found.values())
+
+
+def room_of(path: Path) -> str:
+    if path.parent == Path(kernels.__file__).parent:
+        return "kernels"
+    relative = path.relative_to(PACKAGE)
+    return relative.parts[0] if len(relative.parts) > 1 else relative.stem
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.col_offset) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [f"fastpack.{alias.name}" for alias in node.names] if node.module == "fastpack" else [node.module]
+            yield from ((name, node.col_offset) for name in names)
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_rooms_import_only_from_the_rooms_they_may(path: Path) -> None:
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    for name, _ in imports(path):
+        parts = name.split(".")
+        if parts[0] == "fastpack" and len(parts) > 1 and parts[1] != "__version__":
+            assert parts[1] in ALLOWED[room] | {room}, f"{room} may not import {name}"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_command_line_modules_import_only_the_standard_library_when_loaded(path: Path) -> None:
+    if room_of(path) != "cli" and path.name != "__init__.py":
+        return
+    loaded = {name.split(".")[0] for name, column in imports(path) if column == 0}
+    assert loaded <= set(sys.stdlib_module_names) | {"fastpack", "__future__"}
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_modules_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node, clean=False) or ""
+            n_lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring.splitlines())
+            assert n_lines <= 60, f"{path.name}:{node.lineno} {node.name} has {n_lines} lines"
+
+
+def modules_after(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import fastpack, fastpack.kernels; dir(fastpack)",
+        "from fastpack.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
+        "from fastpack.cli import main\ntry: main(['data', 'pack_encoded_data', '--help'])\nexcept SystemExit: pass",
+    ],
+)
+def test_cold_start_loads_neither_numpy_nor_numba(code: str) -> None:
+    assert not {"numpy", "numba", "orjson", "yaml", "tokenizers", "tqdm"} & modules_after(code)
+
+
+def test_index_and_info_stay_on_cython(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    code = f"from fastpack.cli import main; main(['index', {str(tmp_path / 'a.jsonl')!r}, '-q'])"
+    loaded = modules_after(code)
+    assert "fastpack.kernels.lines_cy" in loaded
+    assert "numba" not in loaded
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    for name in fastpack.__all__:
+        assert getattr(fastpack, name).__doc__, f"fastpack.{name} has no docstring"
+    for name in fastpack._HOME:
+        assert getattr(fastpack, name) is not None
+    assert set(fastpack.__all__) <= set(dir(fastpack))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fastpack.nothing
