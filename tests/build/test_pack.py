@@ -140,8 +140,6 @@ FAULTY = {
 @pytest.mark.parametrize("place", [0, 35, 99])
 def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path) -> None:
     bad, reason = FAULTY[kind]
-    if bad == b"[1]":
-        reason = "jq" if False else reason
     lines = [line(f"document {i}") for i in range(100)]
     lines[place] = bad
     result, found = pack_lines(tmp_path, lines)
@@ -215,7 +213,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     config = config_of(source, dst_path=target)
     assert pack_encoded_data(config) == PackResult(str(target), 1, 4)
     target.write_bytes(b"old")
-    with pytest.raises(ValueError, match="File already exists. Delete it or specify different output folder"):
+    with pytest.raises(ValueError, match=r"File already exists\. Delete it or specify different output folder"):
         pack_encoded_data(config)
     with pytest.raises(FileExistsError):
         pack_encoded_data(config)
