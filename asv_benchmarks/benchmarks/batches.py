@@ -1,0 +1,144 @@
+"""Batches against memcpy of the same arrays, and against the two ways KempnerForge makes them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import fastpack
+from fastpack import kernels
+
+from .common import CORPUS_SEED, ratio, row, token_stream
+
+EOS, LENGTH, ROWS = 7, 2048, 32
+TOKENS_A_SHARD, SHARDS = 8_000_000, 4  # 64 MB of uint16: more than a processor's cache, less than its page cache
+
+
+def per_token_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """A sample made by a Python loop over the array's elements, as KempnerForge 5666d0d does."""
+    ids, document = np.zeros(len(tokens), np.int64), 0
+    for position in range(len(tokens)):
+        ids[position] = document
+        if tokens[position] == EOS:
+            document += 1
+    labels = tokens[1:].copy()
+    labels[ids[:-1] != ids[1:]] = -100
+    return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": ids[:-1]}
+
+
+def cumsum_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
+    """A sample made by vectorised NumPy, as KempnerForge's pending change does."""
+    ends = tokens == EOS
+    ids = np.cumsum(ends) - ends
+    labels = tokens[1:].copy()
+    labels[ids[:-1] != ids[1:]] = -100
+    return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": ids[:-1]}
+
+
+class Batches:
+    """Shuffled batches [32, 2048] from shards in the page cache, into arrays that are reused."""
+
+    params = ["numba", "cython"]
+    param_names = ["backend"]
+    timeout = 300
+
+    def setup(self, backend: str) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        for number in range(SHARDS):
+            tokens = token_stream(TOKENS_A_SHARD, "uint16", EOS, rng)
+            np.save(Path(self.folder.name, f"shard_{number}.npy"), tokens)
+        kernels.use(backend)
+        kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64",))
+        self.packed = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
+        self.plain = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1)
+        self.order = rng.permutation(len(self.packed))
+        self.position = 0
+        self.out = {name: np.zeros((ROWS, LENGTH), np.int64) for name in ("input_ids", "labels", "doc_ids")}
+        self.pair = {name: self.out[name] for name in ("input_ids", "labels")}
+        self.spare = {name: array.copy() for name, array in self.out.items()}
+        self.packed.batch(range(0, len(self.packed), 100))  # every shard mapped
+        self.plain.batch(range(0, len(self.plain), 100))
+        self.mapped = [np.load(path, mmap_mode="r") for path in sorted(Path(self.folder.name).glob("*.npy"))]
+
+    def teardown(self, _backend: str) -> None:
+        self.folder.cleanup()
+
+    def rows(self) -> np.ndarray:
+        """The next batch's sample numbers."""
+        self.position = (self.position + ROWS) % (len(self.order) - ROWS)
+        return self.order[self.position : self.position + ROWS]
+
+    def fill_packed(self) -> None:
+        self.packed.fill(self.rows(), self.out)
+
+    def fill_plain(self) -> None:
+        self.plain.fill(self.rows(), self.pair)
+
+    def memcpy(self) -> None:
+        for name, array in self.out.items():
+            np.copyto(self.spare[name], array)
+
+    def window(self, index: int) -> np.ndarray:
+        shard, local = divmod(int(index), TOKENS_A_SHARD // (LENGTH + 1))
+        start = local * (LENGTH + 1)
+        return self.mapped[shard][start : start + LENGTH + 1].astype(np.int64)
+
+    def collate(self, sample) -> None:
+        samples = [sample(self.window(index)) for index in self.rows()]
+        for name in samples[0]:
+            np.stack([one[name] for one in samples])
+
+    def plain_by_numpy(self) -> None:
+        windows = [self.window(index) for index in self.rows()]
+        np.stack([window[:-1] for window in windows])
+        np.stack([window[1:] for window in windows])
+
+    @row("packed batch: input_ids, labels, doc_ids", "x memcpy of the same arrays", {"numba": 0.75, "cython": 0.6})
+    def track_packed_to_memcpy(self, _backend: str) -> float:
+        return ratio(self.fill_packed, self.memcpy, rounds=300)
+
+    @row("packed batch", "x a Python loop over tokens + collate", 300)
+    def track_packed_to_python_loop(self, _backend: str) -> float:
+        return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
+
+    @row("packed batch", "x vectorised cumsum a sample + collate", 12)
+    def track_packed_to_cumsum(self, _backend: str) -> float:
+        return ratio(self.fill_packed, lambda: self.collate(cumsum_sample), rounds=50)
+
+    @row("plain batch: input_ids, labels", "x NumPy slice + astype + stack", 4)
+    def track_plain_to_numpy(self, _backend: str) -> float:
+        return ratio(self.fill_plain, self.plain_by_numpy, rounds=50)
+
+
+class OneSample:
+    """`dataset[i]` at 2048 tokens against slicing a mapping by hand, as KempnerForge's plain dataset does."""
+
+    timeout = 120
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        path = Path(self.folder.name, "shard.npy")
+        np.save(path, token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+        self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1)
+        self.mapped = np.load(path, mmap_mode="r")
+        self.order = rng.integers(0, len(self.dataset), 2000).tolist()
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def ours(self) -> None:
+        for index in self.order:
+            self.dataset[index]
+
+    def theirs(self) -> None:
+        for index in self.order:
+            tokens = self.mapped[index * (LENGTH + 1) : (index + 1) * (LENGTH + 1)].astype(np.int64)
+            _ = {"input_ids": tokens[:-1], "labels": tokens[1:]}
+
+    @row("one sample, `dataset[i]`", "x slicing a memmap by hand", 1)
+    def track_one_sample(self) -> float:
+        return ratio(self.ours, self.theirs)
