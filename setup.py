@@ -62,4 +62,5 @@ class SDist(sdist):
 setup(
     cmdclass={"build_manpages": build_manpages, "build_py": get_build_py_cmd(build_py), "sdist": SDist},
     ext_modules=[extension(path) for path in sorted(Path("kernels").glob("*_cy.pyx"))],
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )
