@@ -1,0 +1,192 @@
+"""The command `pack` and its older names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastpack.cli import main
+from fastpack.formats.pbin import PackedFile
+
+TOKENIZER = "tokenizers/tok_bpe2000"
+EOD = "<|endoftext|>"
+
+
+@pytest.fixture(autouse=True)
+def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    shutil.copytree(golden / "modalities", tmp_path / "peer", ignore=shutil.ignore_patterns("expected", "legacy"))
+    monkeypatch.chdir(tmp_path / "peer")
+    Path("pbin").rename("golden_pbin")
+    shutil.copy("jsonl/docs.jsonl", "docs.jsonl")
+    return tmp_path / "peer"
+
+
+def golden_bytes(name: str = "docs_bpe2000") -> bytes:
+    return Path(f"golden_pbin/{name}.pbin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pack"],
+        ["pack_encoded_data"],
+        ["data", "pack_encoded_data", "--file_existence_policy", "error"],
+        ["pack", "--file-existence-policy", "skip", "--num-cpus", "1"],
+    ],
+)
+def test_a_configuration(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "configs/docs_bpe2000.yaml"]) == 0
+    assert Path("pbin/docs_bpe2000.pbin").read_bytes() == golden_bytes()
+    out, err = capsys.readouterr()
+    assert out.startswith("pbin/docs_bpe2000.pbin: 60 documents, 9,239 tokens, in ")
+    assert err == ""
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, f"{TOKENIZER}/tokenizer.json"])
+@pytest.mark.filterwarnings("error")
+def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "docs.jsonl", "--tokenizer", tokenizer, "--eod-token", EOD, "--num-cpus", "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert report.pop("seconds") >= 0
+    assert report == {
+        "path": "docs.pbin",
+        "documents": 60,
+        "tokens": 9239,
+        "skipped": [],
+        "kept_existing": False,
+    }
+    assert "docs.idx is not there: making it" in err
+    assert Path("docs.pbin").read_bytes() == golden_bytes()
+    assert Path("docs.idx").read_bytes() == Path("idx/docs.idx").read_bytes()
+
+
+def test_both_spellings_and_a_chosen_target(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "pack",
+        "docs.jsonl",
+        "--tokenizer",
+        TOKENIZER,
+        "--eod_token",
+        EOD,
+        "--jq_pattern",
+        ".text",
+        "--num_cpus",
+        "1",
+    ]
+    assert main([*words, "--index_path", "idx/docs.idx", "--on_faulty", "error", "-o", "out/a.pbin", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert Path("out/a.pbin").read_bytes() == golden_bytes()
+    assert not Path("docs.idx").exists()
+
+
+def test_the_old_command(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["create_packed_data", "docs.jsonl", "--index_path", "idx/docs.idx", "--dst_path", "old.pbin"]
+    words += ["--tokenizer_type", "GPT2TokenizerFast", "--jq_pattern", ".text"]
+    assert main([*words, "--tokenizer_file", f"{TOKENIZER}/tokenizer.json"]) == 0
+    assert Path("old.pbin").read_bytes() == golden_bytes()
+    assert main(["create_packed_data", "docs.jsonl", "--index_path", "idx/docs.idx"]) == 1
+    assert "data/tokenizer/tokenizer.json" in capsys.readouterr().err
+
+
+def test_flags_win_over_the_configuration() -> None:
+    words = ["pack", "configs/docs_bpe2000.yaml", "-o", "x.pbin", "--tokenizer", "bytes", "--num-cpus", "1"]
+    assert main(words) == 0
+    with PackedFile("x.pbin") as file:
+        text = json.loads(Path("docs.jsonl").read_bytes().splitlines()[0])["text"]
+        assert file[0].tolist() == [*text.encode(), 256]
+        assert len(file) == 60
+    assert not Path("pbin").exists()
+
+
+def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"text": "good"}, *({"text": ""} for _ in range(8)), {"text": "last"}]
+    Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+    assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("s.pbin: 2 documents, 10 tokens, 8 left out, in ")
+    assert err.count("left out line") == 5
+    assert "left out line 1: empty text\n" in err
+    assert "left out 3 more" in err
+    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--force", "--json"]) == 0
+    skipped = json.loads(capsys.readouterr().out)["skipped"]
+    assert skipped == [{"line": i, "reason": "empty text"} for i in range(1, 9)]
+    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "-o", "t.pbin", "--on-faulty", "error"]) == 1
+    out, err = capsys.readouterr()
+    assert err == "fastpack: error: s.jsonl: line 1 at byte 17: empty text\n"
+    assert (out, Path("t.pbin").exists()) == ("", False)
+
+
+def test_lines_that_are_no_json_while_the_index_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("s.jsonl").write_text('{"text": "a"}\nnot json\n{"text": "b"}\n')
+    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--on-faulty", "error"]) == 1
+    assert "not json" in capsys.readouterr().err
+    assert not Path("s.idx").exists()
+    assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("s.pbin: 2 documents, 4 tokens")
+    assert "faulty line" in err
+
+
+def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("docs.pbin").write_bytes(b"old")
+    words = ["pack", "docs.jsonl", "--tokenizer", "bytes"]
+    assert main(words) == 1
+    assert "File already exists" in capsys.readouterr().err
+    assert not Path("docs.idx").exists()
+    assert main([*words, "--file-existence-policy", "skip"]) == 0
+    assert capsys.readouterr().out == "docs.pbin: exists, kept\n"
+    assert Path("docs.pbin").read_bytes() == b"old"
+    assert main([*words, "--file_existence_policy", "override", "--quiet"]) == 0
+    assert Path("docs.pbin").stat().st_size > 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["docs.jsonl"], 2, "--tokenizer is needed"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eod-token is needed"),
+        (["absent.jsonl", "--tokenizer", "bytes"], 1, "absent.jsonl"),
+        (["absent.yaml"], 1, "absent.yaml: No such file"),
+        (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "nothing is downloaded"),
+        (["docs.jsonl", "--tokenizer", "x.model", "--eod-token", EOD], 1, "x.model is not there"),
+        (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "expected an int of at least 1"),
+        (["docs.jsonl", "--tokenizer", "bytes", "--jq-pattern", ".foo-bar"], 1, "is refused"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "nosuch"], 1, "not represented by a single token id"),
+    ],
+)
+def test_failures(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", *words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+    assert not Path("docs.pbin").exists()
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["pack", "--help"])
+    assert "example: fastpack pack corpus.jsonl" in capsys.readouterr().out
+
+
+def test_a_termination_removes_what_was_begun(peer: Path) -> None:
+    """SIGTERM in the middle of a run: no target, no partial file, no worker (they end with their parent's pipe)."""
+    Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 150)
+    command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2"]
+    command += ["--tokenizer", TOKENIZER, "--eod-token", EOD]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    partial = Path(".big.pbin.partial")
+    while not partial.exists() and process.poll() is None:
+        pass
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+    assert sorted(p.name for p in peer.glob("*big*")) == ["big.idx", "big.jsonl"]
+    assert not partial.exists()
