@@ -32,16 +32,17 @@ LIST = "list"
 Cell = int | tuple[int, int] | str
 
 
-def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int]:
-    """The rows int64[n_rows, 2] of the pickled list of integer pairs in uint8[n], and how many bytes it takes.
+def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int, int]:
+    """The rows int64[n_rows, 2] of the pickled list of integer pairs in uint8[n], how many bytes it takes, OR of the rows.
 
-    Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
+    The OR of all numbers is negative just when one is, and bounds their sums, without another pass over the rows. Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
     than one list of pairs of 64-bit integers.
     """
     machine = Machine(data.tobytes())
     while not machine.stopped:
         machine.step()
-    return np.array(machine.rows, np.int64).reshape(-1, 2), machine.pos
+    rows = np.array(machine.rows, np.int64).reshape(-1, 2)
+    return rows, machine.pos, int(np.bitwise_or.reduce(rows, axis=None))
 
 
 class Machine:

@@ -32,7 +32,7 @@ def decode(
     of integer pairs, or a pair is negative or sums to more than 63 bits.
     """
     try:
-        rows, n_bytes = kernels.decode_index(data)
+        rows, n_bytes, bits = kernels.decode_index(data)
     except IndexSyntaxError as error:
         raise FormatError(path, offset + error.offset, error.found, error.expected) from None
     if n_bytes < len(data):
@@ -43,14 +43,12 @@ def decode(
             f"{os.fspath(path)}: {len(data) - n_bytes} bytes after the index, at byte {offset + n_bytes}, are ignored",
             stacklevel=2,
         )
-    _check_signs(rows, path, offset)
+    if not 0 <= bits < 1 << 62:  # else no number, and no sum of two, has the sign bit
+        _check_signs(rows, path, offset)
     return rows
 
 
 def _check_signs(rows: npt.NDArray[np.int64], path: str | os.PathLike[str], offset: int) -> None:
-    # One pass for the usual file: the OR of all numbers has neither the sign bit nor the one below, so no sum has.
-    if 0 <= int(np.bitwise_or.reduce(rows.reshape(-1))) < 1 << 62:
-        return
     starts, lengths = rows[:, 0], rows[:, 1]
     bad = (starts < 0) | (lengths < 0) | (starts > np.iinfo(np.int64).max - np.maximum(lengths, 0))
     if bad.any():

@@ -95,13 +95,25 @@ def test_frames_end_at_every_phase_of_a_row(backend: str) -> None:
         assert pickled_index.encode(rows) == pickled(rows)
 
 
+@pytest.mark.parametrize("bits", [8, 16, 31, 39, 47, 55])
+@pytest.mark.parametrize("mean", [60, 300, 60_000])
+def test_offsets_that_outgrow_a_width(backend: str, bits: int, mean: int) -> None:
+    """Files in order, where offsets keep a width for long and lengths change theirs at random."""
+    lengths = np.random.default_rng(bits).lognormal(np.log(mean), 1.0, 9000).astype(np.int64)
+    ends = np.cumsum(lengths)
+    rows = np.stack([ends - lengths + max(0, 2**bits - ends[3000]), lengths], axis=1)
+    data = pickled_index.encode(rows)
+    assert data == pickled(rows)
+    np.testing.assert_array_equal(kernels.decode_index(np.frombuffer(data, np.uint8))[0], rows)
+
+
 @settings(max_examples=60)
 @given(st.integers(0, 9000), st.integers(0, 2**32), st.lists(st.integers(0, 2**20), max_size=4))
 def test_encodes_any_split_as_pickle_does(n_rows: int, seed: int, cuts: list[int]) -> None:
     rows = numbers_of_every_width(n_rows, seed)
     data = encode_in_parts(rows, cuts)
     assert data == pickled(rows)
-    decoded, n_bytes = kernels.decode_index(np.frombuffer(data, np.uint8))
+    decoded, n_bytes, _ = kernels.decode_index(np.frombuffer(data, np.uint8))
     np.testing.assert_array_equal(decoded, rows)
     assert n_bytes == len(data)
 

@@ -65,11 +65,12 @@ def expected(data: bytes) -> tuple[list[tuple[int, int]], int] | None:
 def outcome(decode: Any, data: bytes) -> tuple[Any, ...]:
     """What a decoder says: rows and bytes taken, or the fault, where, and the texts."""
     try:
-        rows, n_bytes = decode(np.frombuffer(data, np.uint8))
+        rows, n_bytes, bits = decode(np.frombuffer(data, np.uint8))
     except IndexSyntaxError as error:
         return error.fault, error.offset, error.found, error.expected
     assert rows.dtype == np.int64
     assert rows.shape == (len(rows), 2)
+    assert bits == np.bitwise_or.reduce(rows, axis=None)
     return [tuple(row) for row in rows.tolist()], n_bytes
 
 

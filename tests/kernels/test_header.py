@@ -44,7 +44,7 @@ index_lists = st.lists(st.tuples(numbers, numbers), max_size=40)
 
 
 def decode(data: bytes) -> tuple[list[tuple[int, int]], int]:
-    rows, n_bytes = kernels.decode_index(np.frombuffer(data, np.uint8))
+    rows, n_bytes, _ = kernels.decode_index(np.frombuffer(data, np.uint8))
     return [tuple(row) for row in rows.tolist()], n_bytes
 
 
