@@ -33,9 +33,10 @@ Cell = int | tuple[int, int] | str
 
 
 def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int, int]:
-    """The rows int64[n_rows, 2] of the pickled list of integer pairs in uint8[n], how many bytes it takes, OR of the rows.
+    """Decode the pickled list of integer pairs that uint8[n] begins with: its rows int64[n_rows, 2], how many bytes it
+    takes, and the OR of all its numbers, which is negative just when one is and bounds their sums without another pass.
 
-    The OR of all numbers is negative just when one is, and bounds their sums, without another pass over the rows. Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
+    Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
     than one list of pairs of 64-bit integers.
     """
     machine = Machine(data.tobytes())
