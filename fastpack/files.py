@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import io
 import mmap
 import os
 import stat
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -87,8 +88,16 @@ class AtomicFile:
         folder, name = os.path.split(self.path)
         os.makedirs(folder, exist_ok=True)
         self.partial_path = os.path.join(folder, f".{name}.partial")
-        self._fd = _lock_partial(self.partial_path, self.path)
         self._position = 0
+        self._file: io.FileIO | None = None
+        try:
+            self._file = _lock_partial(self.partial_path, self.path)
+        except JobError:
+            raise
+        except BaseException:  # a signal's exception, maybe between the call and the assignment
+            _sweep(self.partial_path)
+            raise
+        self._fd = self._file.fileno()
 
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
@@ -123,15 +132,15 @@ class AtomicFile:
 
     def abort(self) -> None:
         """Remove what was written; the target stays as it was. Harmless after `commit()`."""
-        if self._fd >= 0:
+        if self._file is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
             self._close()
 
     def _close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def __enter__(self) -> AtomicFile:
         return self
@@ -149,31 +158,44 @@ class AtomicFile:
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if getattr(self, "_file", None) is not None:
             self.abort()
 
 
-def _lock_partial(partial_path: str, target: str) -> int:
+def _lock_partial(partial_path: str, target: str) -> io.FileIO:
+    """The partial file, empty and locked: a file object, so that it is closed even if an exception loses it."""
     while True:
-        fd = os.open(partial_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        file = io.FileIO(partial_path, "r+", opener=_create)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between open and lock another writer may have renamed or removed this very file: then start over.
-            if _same_file(fd, partial_path):
-                os.ftruncate(fd, 0)
-                return fd
+            if _same_file(file, partial_path):
+                file.truncate(0)
+                return file
         except BlockingIOError:
-            os.close(fd)
+            file.close()
             raise JobError(f"another process is writing {target}: wait for it, or end it") from None
         except BaseException:
-            os.close(fd)
+            file.close()
             raise
-        os.close(fd)
+        file.close()
 
 
-def _same_file(fd: int, path: str) -> bool:
+def _create(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _sweep(partial_path: str) -> None:
+    """Remove a partial file that nobody is writing."""
+    with contextlib.suppress(OSError), open(partial_path, "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _same_file(file, partial_path):
+            os.unlink(partial_path)
+
+
+def _same_file(file: IO[bytes] | io.FileIO, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False
 

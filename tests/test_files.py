@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import multiprocessing
 import os
 import signal
@@ -47,6 +49,26 @@ def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
     file = AtomicFile(tmp_path / "a.bin")
     file.write(b"x")
     del file
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["flock", "fstat"])
+def test_an_interrupt_while_the_partial_file_is_made_leaves_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = fcntl if call == "flock" else os
+    real, calls = getattr(module, call), []
+
+    def interrupted(*arguments: object) -> object:
+        calls.append(real(*arguments))
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return calls[-1]
+
+    monkeypatch.setattr(module, call, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        AtomicFile(tmp_path / "a.bin")
+    gc.collect()
     assert names(tmp_path) == []
 
 
