@@ -341,11 +341,13 @@ def running(tmp_path: Path) -> Any:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    assert int(process.stdout.readline()) > 0
-    yield process
-    process.kill()
-    process.communicate()
+    try:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) > 0
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -184,7 +185,8 @@ def test_a_termination_removes_what_was_begun(peer: Path) -> None:
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     partial = Path(".big.pbin.partial")
     while not partial.exists() and process.poll() is None:
-        pass
+        time.sleep(0.01)
+    time.sleep(0.3)  # the run takes seconds: now it is at work
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 143
