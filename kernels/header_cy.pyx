@@ -41,6 +41,7 @@ cdef enum Fault:  # header_errors.Fault, and what only this file knows
 
 cdef enum:
     MAX_DECIMAL_BYTES = 24
+    USUAL_BYTES = 12  # of a row with an offset of 5 bytes and a length of 2
     LANE_BYTES = 28  # a row is 26 bytes at most, and its last 8-byte load starts at 20
     FIRST_ROWS = 4096
     BATCH_ROWS = 1000
@@ -142,51 +143,71 @@ cdef const uint8_t* lane_row(const uint8_t* p, int64_t n_memo, int64_t* pair) no
     return NULL
 
 
+cdef inline const uint8_t* lane_tail(const uint8_t* p, int64_t* number) noexcept nogil:
+    """Read a length of 1 or 2 bytes at `p`, TUPLE2 and MEMOIZE; NULL where something else stands."""
+    cdef uint64_t word = load64(p)
+    if (word & <uint64_t>0xFFFF0000FF) == <uint64_t>0x948600004D:
+        number[0] = (word >> 8) & 0xFFFF
+        return p + 5
+    if (word & <uint64_t>0xFFFF00FF) == <uint64_t>0x9486004B:
+        number[0] = (word >> 8) & 0xFF
+        return p + 4
+    return NULL
+
+
+cdef const uint8_t* take_usual(const uint8_t* p, Py_ssize_t n_rows, int64_t** rows, uint64_t* bits) noexcept nogil:
+    """Read rows of an offset of 5 or 4 bytes and a length of 2 or 1, until another stands there or `n_rows` are read.
+
+    Nearly all rows are such, and are told by three comparisons; the counts are local so that they stay in registers.
+    """
+    cdef int64_t* out = rows[0]
+    cdef uint64_t seen = bits[0]
+    cdef uint64_t word
+    cdef int64_t first, second = 0
+    cdef const uint8_t* q
+    while n_rows > 0:
+        word = load64(p)
+        if (word & 0xFFFF) == 0x058A:
+            first = <int64_t>(word << 8) >> 24
+            q = lane_tail(p + 7, &second)
+        elif (word & 0xFF) == 0x4A:
+            first = <int32_t>(word >> 8)
+            q = lane_tail(p + 5, &second)
+        else:
+            break
+        if q == NULL:
+            break
+        p = q
+        out[0] = first
+        out[1] = second
+        seen |= <uint64_t>(first | second)
+        out += 2
+        n_rows -= 1
+    rows[0] = out
+    bits[0] = seen
+    return p
+
+
 cdef void take_lane(Machine* m) noexcept nogil:
-    """Take whole rows as long as they are the usual opcodes, far enough from the end of frame and data."""
+    """Take whole rows as long as they are the opcodes of an index, far enough from the end of frame and data."""
     cdef const uint8_t* p = m.data + m.pos
     cdef Py_ssize_t limit = m.frame_end if m.pos < m.frame_end else m.n_bytes
     cdef const uint8_t* last = m.data + limit - LANE_BYTES
     cdef const uint8_t* q
     cdef int64_t* out = m.rows + 2 * m.n_rows
     cdef int64_t* end = m.rows + 2 * m.capacity
-    cdef uint64_t first, second
-    cdef uint64_t bits = m.bits
     if limit - m.pos < LANE_BYTES:
         return
     while p <= last and out < end:
-        # An offset of 5 or 4 bytes, a length of 2 or 1, and how the row ends: three comparisons for nearly every row.
-        first = load64(p)
-        if (first & 0xFFFF) == 0x058A:
-            q = p + 7
-            first = <uint64_t>(<int64_t>(first << 8) >> 24)
-        elif (first & 0xFF) == 0x4A:
-            q = p + 5
-            first = <uint64_t><int64_t><int32_t>(first >> 8)
-        else:
-            q = NULL
-        if q != NULL:
-            second = load64(q)
-            if (second & <uint64_t>0xFFFF0000FF) == <uint64_t>0x948600004D:
-                p = q + 5
-                second = (second >> 8) & 0xFFFF
-            elif (second & <uint64_t>0xFFFF00FF) == <uint64_t>0x9486004B:
-                p = q + 4
-                second = (second >> 8) & 0xFF
-            else:
-                q = NULL
+        p = take_usual(p, min((last - p) // USUAL_BYTES + 1, (end - out) // 2), &out, &m.bits)
+        if p > last or out == end:
+            break
+        q = lane_row(p, (out - m.rows) // 2 + 1, out)
         if q == NULL:
-            q = lane_row(p, (out - m.rows) // 2 + 1, out)
-            if q == NULL:
-                break
-            p = q
-            first = <uint64_t>out[0]
-            second = <uint64_t>out[1]
-        out[0] = <int64_t>first
-        out[1] = <int64_t>second
-        bits |= first | second
+            break
+        p = q
+        m.bits |= <uint64_t>(out[0] | out[1])
         out += 2
-    m.bits = bits
     m.pending += (out - m.rows) // 2 - m.n_rows
     m.n_rows = (out - m.rows) // 2
     m.n_memo = m.n_rows + 1
