@@ -39,7 +39,7 @@ class Encoder:
     """Encodes rows (byte offset, byte length) of the source file."""
 
     def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
-        self._lines = files.map_bytes(spec.src_path).data
+        self._source = files.map_bytes(spec.src_path)
         self._text_of = compile_pattern(spec.jq_pattern)
         self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
         self._eod = spec.eod
@@ -50,7 +50,7 @@ class Encoder:
         faulty: list[tuple[int, str]] = []
         texts: list[str] = []
         positions: list[int] = []
-        lines, text_of = self._lines, self._text_of
+        lines, text_of = self._source.data, self._text_of
         for position, (start, n_bytes) in enumerate(rows.tolist()):
             try:
                 texts.append(text_of(lines[start : start + n_bytes]))
@@ -58,6 +58,8 @@ class Encoder:
                 faulty.append((position, str(error)))
             else:
                 positions.append(position)
+        if len(rows):
+            files.drop_pages(self._source, int(rows[:, 0].min()), int(rows.sum(axis=1).max()))
         tokens, lengths = self._tokenize(texts, positions, faulty)
         if not lengths.all():
             empty = np.flatnonzero(lengths == 0).tolist()

@@ -38,6 +38,8 @@ class HFOptions:
 class HFTokenizer:
     """Ids as `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` gives them, one text at a time."""
 
+    worker_bytes = 1 << 20
+
     def __init__(self, path: str, options: HFOptions, class_name: str | None = None) -> None:
         loaded = load_directory(path) if os.path.isdir(path) else load_file(path, class_name)
         self._backend, self._tokens = loaded.backend, loaded.tokens

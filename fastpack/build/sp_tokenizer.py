@@ -13,6 +13,8 @@ from fastpack.errors import MissingExtra
 class SPTokenizer:
     """Ids as SentencePiece's `Encode` gives them; `vocab_size` is the number of its pieces."""
 
+    worker_bytes = 1 << 20
+
     def __init__(self, model_file: str) -> None:
         try:
             from sentencepiece import SentencePieceProcessor

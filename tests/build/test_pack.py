@@ -21,7 +21,9 @@ import yaml
 from hypothesis import example, given, settings
 
 from fastpack.build import pack as pack_module
+from fastpack.build.hf_tokenizer import HFTokenizer
 from fastpack.build.pack import PackResult, pack_encoded_data
+from fastpack.build.tokenize import BytesTokenizer
 from fastpack.errors import FormatError, JobError
 from fastpack.formats.pbin import PackedFile
 
@@ -85,6 +87,8 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several batches, hence worker processes, for small files."""
     monkeypatch.setattr(pack_module, "MIN_BATCH_BYTES", 4096)
     monkeypatch.setattr(pack_module, "MAX_BATCH_BYTES", 8192)
+    monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4096)
+    monkeypatch.setattr(HFTokenizer, "worker_bytes", 4096)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -302,7 +306,8 @@ def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path
 
 SCRIPT = """
 import sys
-from fastpack.build import pack
+from fastpack.build import pack, tokenize
+tokenize.BytesTokenizer.worker_bytes = 20_000
 pack.MIN_BATCH_BYTES = pack.MAX_BATCH_BYTES = 20_000
 source = sys.argv[1]
 pack.pack_encoded_data({
