@@ -1,0 +1,1 @@
+"""Samples -> batches in order: samplers, buffers, the loader."""
