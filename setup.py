@@ -26,6 +26,7 @@ DIRECTIVES = {
 SDIST_EXTRAS = (
     "CHANGELOG.md",
     "kernels/*.h",
+    "kernels/*.pxi",
     "tests/*.py",
     "tests/*/*.py",
     "tests/golden/**/*",
@@ -41,7 +42,7 @@ def extension(path: Path) -> Extension:
     ext = Extension(
         f"fastpack.kernels.{path.stem}",
         [path.as_posix()],
-        depends=[header.as_posix() for header in sorted(Path("kernels").glob("*.h"))],
+        depends=[path.as_posix() for pattern in ("*.h", "*.pxi") for path in sorted(Path("kernels").glob(pattern))],
         include_dirs=["kernels"],
         extra_compile_args=COMPILE_FLAGS,
     )

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastpack.kernels.batches_np import fill_packed, fill_plain, fill_tokens
     from fastpack.kernels.documents_np import doc_ids, mask_labels
-    from fastpack.kernels.header_np import decode_index, encode_rows
+    from fastpack.kernels.encode_np import encode_rows
+    from fastpack.kernels.header_np import decode_index
     from fastpack.kernels.json_np import validate_json_rows
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
@@ -67,7 +68,7 @@ TABLE: dict[str, dict[str, str]] = {
     "fill_plain": _twins("batches"),
     "fill_tokens": _twins("batches"),
     "decode_index": _twins("header", numba=False),
-    "encode_rows": _twins("header", numba=False),
+    "encode_rows": _twins("encode", numba=False),
     "validate_json_rows": _twins("json", numba=False),
 }
 

@@ -1,4 +1,4 @@
-"""The Cython twin of header_np: the same machine, with a fast lane for the rows of a batch, and the encoder."""
+"""The Cython twin of header_np: the same machine, with a fast lane for the rows of a batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
@@ -13,11 +13,6 @@ cdef extern from "<endian.h>" nogil:
     uint16_t le16toh(uint16_t)
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
-    uint16_t htole16(uint16_t)
-    uint64_t htole64(uint64_t)
-
-cdef extern from *:
-    int clzll "__builtin_clzll"(unsigned long long) noexcept nogil
 
 cdef enum Fault:  # header_errors.Fault, and what only this file knows
     FULL = -2
@@ -44,11 +39,6 @@ cdef enum:
     USUAL_BYTES = 12  # of a row with an offset of 5 bytes and a length of 2
     LANE_BYTES = 28  # a row is 26 bytes at most, and its last 8-byte load starts at 20
     FIRST_ROWS = 4096
-    BATCH_ROWS = 1000
-    FRAME_BYTES = 65536
-    FRAME_HEADER_BYTES = 9
-    FRAME_ROOM = FRAME_BYTES + 128
-    MAX_INTS_BYTES = 22  # two integers of 10 bytes, TUPLE2, MEMOIZE
 
 cdef enum Kind:
     LIST_CELL = 0
@@ -78,140 +68,7 @@ cdef struct Machine:
     bint stopped
 
 
-cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
-    cdef uint64_t word
-    memcpy(&word, p, 8)
-    return le64toh(word)
-
-
-cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
-    cdef uint32_t word
-    memcpy(&word, p, 4)
-    return le32toh(word)
-
-
-cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
-    cdef uint16_t word
-    memcpy(&word, p, 2)
-    return le16toh(word)
-
-
-cdef inline const uint8_t* lane_int(const uint8_t* p, int64_t* number) noexcept nogil:
-    """Read the integer at `p`, of which 10 bytes are readable; NULL where another opcode stands."""
-    cdef uint64_t word = load64(p)
-    cdef uint8_t opcode = word & 0xFF
-    cdef uint8_t n_bytes
-    if opcode == 0x4D:
-        number[0] = (word >> 8) & 0xFFFF
-        return p + 3
-    if opcode == 0x4A:
-        number[0] = <int32_t>(word >> 8)
-        return p + 5
-    if opcode == 0x4B:
-        number[0] = (word >> 8) & 0xFF
-        return p + 2
-    if opcode != 0x8A:
-        return NULL
-    n_bytes = (word >> 8) & 0xFF
-    # The two usual widths by name: the branch predictor then knows the next address before the load is done.
-    if n_bytes == 5:
-        number[0] = (<int64_t>(word << 8)) >> 24
-        return p + 7
-    if n_bytes == 6:
-        number[0] = (<int64_t>word) >> 16
-        return p + 8
-    if n_bytes == 0 or n_bytes > 8:
-        return NULL
-    number[0] = (<int64_t>(load64(p + 2) << (64 - 8 * n_bytes))) >> (64 - 8 * n_bytes)
-    return p + 2 + n_bytes
-
-
-cdef const uint8_t* lane_row(const uint8_t* p, int64_t n_memo, int64_t* pair) noexcept nogil:
-    """Read the row at `p`, which the memo stores as `n_memo`; return where it ends, NULL for anything else."""
-    cdef uint64_t tail
-    p = lane_int(p, &pair[0])
-    if p == NULL:
-        return NULL
-    p = lane_int(p, &pair[1])
-    if p == NULL:
-        return NULL
-    tail = load64(p)
-    if (tail & 0xFFFF) == 0x9486:
-        return p + 2
-    if (tail & 0xFFFF) == 0x7286 and <uint32_t>(tail >> 16) == n_memo:
-        return p + 6
-    return NULL
-
-
-cdef inline const uint8_t* lane_tail(const uint8_t* p, int64_t* number) noexcept nogil:
-    """Read a length of 1 or 2 bytes at `p`, TUPLE2 and MEMOIZE; NULL where something else stands."""
-    cdef uint64_t word = load64(p)
-    if (word & <uint64_t>0xFFFF0000FF) == <uint64_t>0x948600004D:
-        number[0] = (word >> 8) & 0xFFFF
-        return p + 5
-    if (word & <uint64_t>0xFFFF00FF) == <uint64_t>0x9486004B:
-        number[0] = (word >> 8) & 0xFF
-        return p + 4
-    return NULL
-
-
-cdef const uint8_t* take_usual(const uint8_t* p, Py_ssize_t n_rows, int64_t** rows, uint64_t* bits) noexcept nogil:
-    """Read rows of an offset of 5 or 4 bytes and a length of 2 or 1, until another stands there or `n_rows` are read.
-
-    Nearly all rows are such, and are told by three comparisons; the counts are local so that they stay in registers.
-    """
-    cdef int64_t* out = rows[0]
-    cdef uint64_t seen = bits[0]
-    cdef uint64_t word
-    cdef int64_t first, second = 0
-    cdef const uint8_t* q
-    while n_rows > 0:
-        word = load64(p)
-        if (word & 0xFFFF) == 0x058A:
-            first = <int64_t>(word << 8) >> 24
-            q = lane_tail(p + 7, &second)
-        elif (word & 0xFF) == 0x4A:
-            first = <int32_t>(word >> 8)
-            q = lane_tail(p + 5, &second)
-        else:
-            break
-        if q == NULL:
-            break
-        p = q
-        out[0] = first
-        out[1] = second
-        seen |= <uint64_t>(first | second)
-        out += 2
-        n_rows -= 1
-    rows[0] = out
-    bits[0] = seen
-    return p
-
-
-cdef void take_lane(Machine* m) noexcept nogil:
-    """Take whole rows as long as they are the opcodes of an index, far enough from the end of frame and data."""
-    cdef const uint8_t* p = m.data + m.pos
-    cdef Py_ssize_t limit = m.frame_end if m.pos < m.frame_end else m.n_bytes
-    cdef const uint8_t* last = m.data + limit - LANE_BYTES
-    cdef const uint8_t* q
-    cdef int64_t* out = m.rows + 2 * m.n_rows
-    cdef int64_t* end = m.rows + 2 * m.capacity
-    if limit - m.pos < LANE_BYTES:
-        return
-    while p <= last and out < end:
-        p = take_usual(p, min((last - p) // USUAL_BYTES + 1, (end - out) // 2), &out, &m.bits)
-        if p > last or out == end:
-            break
-        q = lane_row(p, (out - m.rows) // 2 + 1, out)
-        if q == NULL:
-            break
-        p = q
-        m.bits |= <uint64_t>(out[0] | out[1])
-        out += 2
-    m.pending += (out - m.rows) // 2 - m.n_rows
-    m.n_rows = (out - m.rows) // 2
-    m.n_memo = m.n_rows + 1
-    m.pos = p - m.data
+include "header_lane.pxi"
 
 
 cdef inline Fault take(Machine* m, Py_ssize_t n_bytes, const uint8_t** argument) noexcept nogil:
@@ -553,113 +410,3 @@ cdef tuple _decode(const uint8_t[::1] data, bint lane):
         raise syntax_error(fault, m.start, data[m.start] if m.start < m.n_bytes else None)
     out.resize((m.n_rows, 2), refcheck=False)
     return out, m.pos, <int64_t>m.bits
-
-
-cdef inline uint8_t* put_int(uint8_t* p, int64_t number) noexcept nogil:
-    """Write an integer at `p`, where 10 bytes are writable; return where it ends."""
-    cdef uint64_t word
-    cdef int wide, n_bytes
-    if 0 <= number < (<int64_t>1 << 31):
-        # Without branches: lengths change class at random. Opcode 4b, 4d or 4a, then 1, 2 or 4 bytes.
-        wide = (number > 0xFF) + (number > 0xFFFF)
-        word = htole64((<uint64_t>number << 8) | ((0x4A4D4B >> (8 * wide)) & 0xFF))
-        memcpy(p, &word, 8)
-        return p + ((0x050302 >> (8 * wide)) & 0xFF)
-    if -(<int64_t>1 << 31) <= number < 0:
-        word = htole64((<uint64_t><uint32_t>number << 8) | 0x4A)
-        memcpy(p, &word, 8)
-        return p + 5
-    n_bytes = (64 - clzll(<uint64_t>(number ^ (number >> 63)))) // 8 + 1
-    p[0] = 0x8A
-    p[1] = n_bytes
-    word = htole64(<uint64_t>number)
-    memcpy(p + 2, &word, 8)
-    return p + 2 + n_bytes
-
-
-# A length below 2^31 with TUPLE2 and MEMOIZE behind it, by how many bytes it needs: 4b, 4d or 4a, then 1, 2 or 4 bytes.
-cdef uint64_t[3] SHORT_LENGTH = [0x9486004B, 0x948600004D, 0x9486000000004A]
-cdef uint8_t[3] SHORT_LENGTH_BYTES = [4, 5, 7]
-
-
-cdef uint8_t* put_rows(uint8_t* p, const int64_t* row, int64_t n_rows) noexcept nogil:
-    """Write rows without looking at frames; 24 bytes are writable at the last one; return where it ends."""
-    cdef const int64_t* end = row + 2 * n_rows
-    cdef uint64_t word, opcode, low, high
-    cdef int wide, shift, n_bytes
-    while row < end:
-        # The offsets of a file keep their width for long stretches: a loop for each width takes 2.5 ns a row, not 6.6.
-        if row[0] < <int64_t>1 << 31:
-            low, high, opcode, shift, n_bytes = 65536, <uint64_t>1 << 31, 0x4A, 8, 5
-        elif row[0] < <int64_t>1 << 39:
-            low, high, opcode, shift, n_bytes = <uint64_t>1 << 31, <uint64_t>1 << 39, 0x058A, 16, 7
-        else:
-            low, high, opcode, shift, n_bytes = <uint64_t>1 << 39, <uint64_t>1 << 47, 0x068A, 16, 8
-        while row < end and <uint64_t>row[0] - low < high - low and <uint64_t>row[1] < <uint64_t>1 << 31:
-            word = htole64(<uint64_t>row[0] << shift | opcode)
-            memcpy(p, &word, 8)
-            wide = (row[1] > 0xFF) + (row[1] > 0xFFFF)
-            word = htole64(<uint64_t>row[1] << 8 | SHORT_LENGTH[wide])
-            memcpy(p + n_bytes, &word, 8)
-            p += n_bytes + SHORT_LENGTH_BYTES[wide]
-            row += 2
-        if row < end:
-            p = put_int(put_int(p, row[0]), row[1])
-            p[0] = 0x86
-            p[1] = 0x94
-            p += 2
-            row += 2
-    return p
-
-
-cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
-    """Close the frame if it is long enough, and leave room for the header of the next one."""
-    cdef int64_t length = p - frame[0] - FRAME_HEADER_BYTES
-    cdef uint64_t word = htole64(<uint64_t>length)
-    if length < FRAME_BYTES:
-        return p
-    frame[0][0] = 0x95
-    memcpy(frame[0] + 1, &word, 8)
-    frame[0] = p
-    return p + FRAME_HEADER_BYTES
-
-
-def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None, uint8_t[::1] out not None):
-    """See header_np.encode_rows."""
-    if rows.shape[1] != 2 or state.shape[0] != 3 or out.shape[0] < FRAME_ROOM + FRAME_BYTES:
-        raise ValueError("encode_rows needs rows of 2, a state of 3 and room for two frames")
-    if not 0 <= state[1] <= state[2] <= out.shape[0] - 64:
-        raise ValueError("encode_rows: the state does not fit the buffer")
-    cdef int64_t n_rows = state[0]
-    cdef uint8_t* frame = &out[0] + state[1]
-    cdef uint8_t* p = &out[0] + state[2]
-    cdef uint8_t* stop = &out[0] + out.shape[0] - FRAME_ROOM
-    cdef const int64_t* row = &rows[0, 0] if rows.shape[0] else NULL
-    cdef const int64_t* end = row + 2 * rows.shape[0]
-    cdef int64_t n_sure
-    with nogil:
-        while row < end and frame <= stop:
-            if n_rows % BATCH_ROWS == 0:
-                p[0] = 0x28
-                p += 1
-            # So many rows find room in this frame and batch whatever their width: no need to look before each.
-            n_sure = (FRAME_BYTES - 1 - 10 - (p - frame - FRAME_HEADER_BYTES)) // MAX_INTS_BYTES
-            n_sure = min(n_sure, BATCH_ROWS - n_rows % BATCH_ROWS, (end - row) // 2)
-            if n_sure > 0:
-                n_rows += n_sure
-                p = put_rows(p, row, n_sure)
-                row += 2 * n_sure
-            else:
-                p = before_object(p, &frame)
-                p = before_object(put_int(p, row[0]), &frame)
-                p = put_int(p, row[1])
-                p[0] = 0x86
-                p[1] = 0x94
-                p += 2
-                row += 2
-                n_rows += 1
-            if n_rows % BATCH_ROWS == 0:
-                p[0] = 0x65
-                p += 1
-    state[0], state[1], state[2] = n_rows, frame - &out[0], p - &out[0]
-    return (row - &rows[0, 0]) // 2 if rows.shape[0] else 0

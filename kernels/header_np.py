@@ -1,18 +1,14 @@
-"""Reading and writing `pickle.dumps(list of (int, int))` without pickle: the plain Python twin.
+"""Reading `pickle.dumps(list of (int, int))` without pickle: the plain Python twin.
 
 The reader accepts what pickle protocols 0 to 5 make of one list of integer pairs, and runs nothing. Nothing leaves a
 pickle's stack except into the result, so only a few shapes of the stack can still end well: the list at the bottom,
 then perhaps a mark, pairs, a second mark, at most two integers. A few counts are therefore the whole state, and an
 opcode that leaves these shapes is refused where it stands.
-
-The writer makes the bytes of CPython's C pickler, protocol 4: rows in batches of 1000, and a frame closed before the
-first object (a row, or an integer of a row) that finds 65536 bytes or more in it.
 """
 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -21,10 +17,6 @@ import numpy.typing as npt
 
 from fastpack.kernels.header_errors import Fault, syntax_error
 
-BATCH_ROWS = 1000
-FRAME_BYTES = 65536  # a frame this long is closed before the next object
-FRAME_HEADER_BYTES = 9
-FRAME_ROOM = FRAME_BYTES + 128  # header, bytes up to the limit, one row beyond it, the next header
 MAX_DECIMAL_BYTES = 24  # of a text opcode's line: sign, 19 digits, "L", line feed, and room to say what is wrong
 DECIMAL = re.compile(rb"0|-?[1-9][0-9]*")
 LIST = "list"
@@ -219,59 +211,3 @@ ACTIONS: dict[int, Callable[[Machine], None]] = {
     0x6A: lambda m: m.get(m.take_unsigned(4)),
     0x67: lambda m: m.get(m.take_decimal(b"\n", Fault.MEMO_GET)),
 }
-
-
-def encode_rows(rows: npt.NDArray[np.int64], state: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> int:
-    """Continue a pickle in `out` by rows of int64[k, 2]; return how many were taken.
-
-    state int64[3], changed: rows encoded since the start of the list, offset in `out` of the open frame's header, end
-    of the bytes in `out`. It stops early, after a row, when `out` might not hold another frame (FRAME_ROOM) behind the
-    header of the open one; the caller then takes out[: state[1]] away. Batches open with MARK and are closed when full.
-    """
-    stop_at = len(out) - FRAME_ROOM
-    encoder = _Encoder(int(state[0]), int(state[1]), int(state[2]), out)
-    n_taken = 0
-    while n_taken < len(rows) and encoder.frame <= stop_at:
-        encoder.row(int(rows[n_taken, 0]), int(rows[n_taken, 1]))
-        n_taken += 1
-    state[:] = encoder.n_rows, encoder.frame, encoder.end
-    return n_taken
-
-
-class _Encoder:
-    def __init__(self, n_rows: int, frame: int, end: int, out: npt.NDArray[np.uint8]) -> None:
-        self.n_rows, self.frame, self.end = n_rows, frame, end
-        self.out = out.data
-
-    def put(self, encoded: bytes) -> None:
-        self.out[self.end : self.end + len(encoded)] = encoded
-        self.end += len(encoded)
-
-    def row(self, first: int, second: int) -> None:
-        if self.n_rows % BATCH_ROWS == 0:
-            self.put(b"(")
-        self.before_object()
-        self.put(_encode_int(first))
-        self.before_object()
-        self.put(_encode_int(second) + b"\x86\x94")
-        self.n_rows += 1
-        if self.n_rows % BATCH_ROWS == 0:
-            self.put(b"e")
-
-    def before_object(self) -> None:
-        length = self.end - self.frame - FRAME_HEADER_BYTES
-        if length >= FRAME_BYTES:
-            self.out[self.frame : self.frame + FRAME_HEADER_BYTES] = struct.pack("<BQ", 0x95, length)
-            self.frame = self.end
-            self.end += FRAME_HEADER_BYTES
-
-
-def _encode_int(number: int) -> bytes:
-    if 0 <= number < 2**8:
-        return struct.pack("<BB", 0x4B, number)
-    if 0 <= number < 2**16:
-        return struct.pack("<BH", 0x4D, number)
-    if -(2**31) <= number < 2**31:
-        return struct.pack("<Bi", 0x4A, number)
-    n_bytes = (number if number >= 0 else ~number).bit_length() // 8 + 1
-    return struct.pack("<BB", 0x8A, n_bytes) + number.to_bytes(n_bytes, "little", signed=True)
