@@ -133,7 +133,7 @@ class JsonlFile:
         data = map_bytes(self.path)
         index = read_raw_index(self.index_path) if self._given is None else self._given
         check_bounds(index, len(data), self.index_path if self._given is None else self.path)
-        if self._warn_of_characters and counts_characters(data, index):
+        if self._given is None and self._warn_of_characters and counts_characters(data, index):
             warnings.warn(
                 f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0: lines will be cut "
                 "short; `fastpack index --repair-legacy` restores the lengths in bytes",
@@ -159,14 +159,16 @@ def check_bounds(index: npt.NDArray[np.int64], n_bytes: int, path: PathLike) -> 
 
 
 def counts_characters(data: npt.NDArray[np.uint8], index: npt.NDArray[np.int64], sample: int = 64) -> bool:
-    """Whether the lengths of `index` end before their lines do, as those that Modalities counted in characters.
-
-    Looks at the first `sample` lines: a length in bytes ends at a newline or at the end of the file.
-    """
+    """Whether one of the first `sample` lengths ends before its line does, as those that count characters do."""
     rows = index[:sample]
     ends = rows.sum(axis=1)
-    ends = ends[ends < len(data)]
-    return bool((data[ends] != _NEWLINE).any())
+    inside = ends < len(data)  # a length in bytes ends at a newline, or at the end of the file
+    suspect = rows[inside][data[ends[inside]] != _NEWLINE]
+    for offset, length in suspect.tolist():
+        line = _line_at(data, offset)
+        if line is not None and length < len(line) and length in _known_lengths(line, False):
+            return True
+    return False
 
 
 def repair_raw_index(
