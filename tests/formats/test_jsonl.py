@@ -151,6 +151,21 @@ def test_repair_of_the_peers_own_legacy_index(golden: Path, tmp_path: Path) -> N
     assert (tmp_path / "new.idx").read_bytes() == (golden / "modalities/idx/docs_crlf.idx").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["docs_nonl", "docs_escaped"])
+def test_repair_of_the_peers_indices_of_parts_of_docs(golden: Path, tmp_path: Path, name: str) -> None:
+    """v0.2.0 indexed lines 20 to 34 without the last newline, and the first 20 in ASCII, where only the last is wrong."""
+    lines = (golden / "modalities/jsonl/docs.jsonl").read_bytes().split(b"\n")
+    if name == "docs_nonl":
+        raw = b"\n".join(lines[20:35])
+    else:
+        raw = b"".join(json.dumps(json.loads(line), separators=(",", ":")).encode() + b"\n" for line in lines[:20])
+    (tmp_path / "x.jsonl").write_bytes(raw)
+    old = golden / f"modalities/legacy/v0.2.0/{name}.v0.2.0.idx"
+    changed = repair_raw_index(tmp_path / "x.jsonl", old, out_path=tmp_path / "x.idx")
+    assert changed == (14 if name == "docs_nonl" else 1)
+    assert read_raw_index(tmp_path / "x.idx").tolist() == true_index(raw)
+
+
 def test_repair_of_a_right_index_changes_nothing(golden: Path, tmp_path: Path) -> None:
     raw, index = golden / "modalities/jsonl/docs.jsonl", tmp_path / "docs.idx"
     index.write_bytes((golden / "modalities/idx/docs.idx").read_bytes())
