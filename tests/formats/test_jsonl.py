@@ -153,7 +153,7 @@ def test_repair_of_the_peers_own_legacy_index(golden: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["docs_nonl", "docs_escaped"])
 def test_repair_of_the_peers_indices_of_parts_of_docs(golden: Path, tmp_path: Path, name: str) -> None:
-    """v0.2.0 indexed lines 20 to 34 without the last newline, and the first 20 in ASCII, where only the last is wrong."""
+    """v0.2.0 indexed lines 20 to 34 without the last newline, and the first 20 in ASCII, the last of them wrong."""
     lines = (golden / "modalities/jsonl/docs.jsonl").read_bytes().split(b"\n")
     if name == "docs_nonl":
         raw = b"\n".join(lines[20:35])
