@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastpack.errors import FastpackError, FormatError, JobError, MissingExtra
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
+    from fastpack.loading.loader import StatefulDataLoader
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ _HOME = {
     "write_raw_index": "formats.jsonl",
     "PackedFile": "formats.pbin",
     "PackedWriter": "formats.pbin",
+    "StatefulDataLoader": "loading.loader",
 }
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
     "PackedWriter",
+    "StatefulDataLoader",
     "create_raw_index",
     "inspect",
     "kernels",
