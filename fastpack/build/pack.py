@@ -22,9 +22,8 @@ from fastpack.build.config import PackConfig, PackSettings, load_pack_config
 from fastpack.build.encode import Encoded, Encoder, EncoderSpec
 from fastpack.build.fields import compile_pattern
 from fastpack.build.tokenize import Tokenizer, TokenizerSpec, token_size
-from fastpack.errors import FormatError
 from fastpack.files import ExistencePolicy, PathLike, Progress
-from fastpack.formats.jsonl import read_raw_index
+from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
 from fastpack.formats.pbin import PackedWriter
 
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -102,16 +101,12 @@ def _prepare(config: PackConfig) -> tuple[Tokenizer, EncoderSpec]:
 
 def _read_index(settings: PackSettings) -> Rows:
     rows = read_raw_index(settings.index_path)
-    n_bytes = os.path.getsize(settings.src_path)
-    outside = (rows[:, 0] < 0) | (rows[:, 1] < 0) | (rows[:, 0] > n_bytes - rows[:, 1])
-    if outside.any():
-        line = int(outside.argmax())
-        offset, length = rows[line].tolist()
-        raise FormatError(
-            settings.index_path,
-            0,
-            f"line {line} at [{offset}, {offset + length})",
-            f"lines inside the {n_bytes} bytes of {settings.src_path} (was it changed after it was indexed?)",
+    data = files.map_bytes(settings.src_path)
+    check_bounds(rows, len(data), settings.index_path)
+    if counts_characters(data, rows):
+        raise ValueError(
+            f"{settings.index_path} measures lines in characters, as Modalities did before v0.4.0, so documents would "
+            f"be cut short: `fastpack index {settings.src_path} --repair-legacy` restores the lengths in bytes"
         )
     return rows
 

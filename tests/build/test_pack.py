@@ -25,6 +25,7 @@ from fastpack.build.hf_tokenizer import HFTokenizer
 from fastpack.build.pack import PackResult, pack_encoded_data
 from fastpack.build.tokenize import BytesTokenizer
 from fastpack.errors import FormatError, JobError
+from fastpack.formats.jsonl import read_raw_index, repair_raw_index
 from fastpack.formats.pbin import PackedFile
 
 CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
@@ -230,7 +231,7 @@ def test_existence_policies(tmp_path: Path) -> None:
 def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
     source = write_source(tmp_path, [line("a"), line("b")])
     source.write_bytes(source.read_bytes()[:-3])
-    with pytest.raises(FormatError, match="line 1 at"):
+    with pytest.raises(FormatError, match="index entry 1 = "):
         pack_encoded_data(config_of(source))
     assert not source.with_suffix(".pbin").exists()
 
@@ -405,3 +406,22 @@ def test_the_environment_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.M
             monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
         pack_lines(tmp_path, [line("a")])
         assert os.environ.get("TOKENIZERS_PARALLELISM") == value
+
+
+def test_an_index_in_characters_is_refused_with_the_way_to_repair_it(golden: Path, peer: Path) -> None:
+    """Modalities 0.5.0 packs such lines cut short, or drops them: here nothing is packed before the index is mended."""
+    source, legacy = Path("jsonl/docs_crlf.jsonl"), Path("docs_crlf.v0.2.0.idx")
+    shutil.copy(golden / "modalities" / "legacy" / "v0.2.0" / legacy, legacy)
+    settings = {
+        "src_path": str(source),
+        "dst_path": "out.pbin",
+        "index_path": str(legacy),
+        "eod_token": "<|endoftext|>",
+    }
+    settings |= {"jq_pattern": ".text", "num_cpus": 1}
+    config = {"settings": settings, "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes"}}
+    with pytest.raises(ValueError, match="--repair-legacy"):
+        pack_encoded_data(config)
+    assert not Path("out.pbin").exists()
+    repair_raw_index(source, legacy)
+    assert pack_encoded_data(config).documents == len(read_raw_index(legacy))

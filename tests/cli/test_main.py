@@ -128,7 +128,14 @@ def test_a_signal_ends_a_command_and_leaves_no_partial_file(sent: signal.Signals
     # On the slow backend, so that the signal finds the command at work.
     env = os.environ | {"FASTPACK_KERNELS": "numpy"}
     command = [sys.executable, "-m", "fastpack", "index", str(source), "-q"]
-    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    # A shell that starts this suite in the background makes it ignore SIGINT, and children inherit that.
+    process = subprocess.Popen(
+        command,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
     partial, deadline = tmp_path / ".a.idx.partial", time.monotonic() + 60
     while not partial.exists() and process.poll() is None:
         assert time.monotonic() < deadline
