@@ -55,7 +55,7 @@ class SampleFetch:
     def __call__(self, indices: Any) -> Any:
         numbers = indices.tolist() if isinstance(indices, np.ndarray) else indices
         several: Any = getattr(self._dataset, "__getitems__", None)
-        samples: list[Any] = several(numbers) if callable(several) else [self._dataset[number] for number in numbers]
+        samples: list[Any] = [self._dataset[number] for number in numbers] if several is None else several(numbers)
         return collate(samples, self._pool) if self._collate_fn is None else self._collate_fn(samples)
 
 

@@ -63,20 +63,14 @@ class StatefulDataLoader:
         elastic: bool = True,
     ) -> None:
         if prefetch is None:
-            prefetch = getattr(config, "prefetch_factor", None) or PREFETCH
-        for name, value, least in (
-            ("batch_size", batch_size, 1),
-            ("prefetch", prefetch, 0),
-            ("threads", num_threads, 1),
-        ):
-            if value < least:
-                raise ValueError(f"{name} is {value}, at least {least} is needed")
+            prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
+        least = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 0), "num_threads": (num_threads, 1)}
+        for name, (value, lowest) in least.items():
+            if value < lowest:
+                raise ValueError(f"{name} is {value}, at least {lowest} is needed")
         self.dataset, self.batch_size, self.sampler, self.config = dataset, batch_size, sampler, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
         self.outputs, self.dtype, self.num_threads = outputs, dtype, num_threads
-        for name, least in (("batch_size", 1), ("prefetch", 0), ("num_threads", 1)):
-            if vars(self)[name] < least:
-                raise ValueError(f"{name} is {vars(self)[name]}, at least {least} is needed")
         self._epoch = 0
         self._place = Place(0, self._num_replicas)  # where this process took the epoch up
         self._since = 0  # batches yielded since then
