@@ -19,22 +19,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.kernels.batches_np import fill_packed, fill_plain, fill_tokens
-    from fastpack.kernels.documents_np import doc_ids, mask_labels
+    from fastpack.kernels.batches_np import fill_documents, fill_packed, fill_plain, fill_tokens
+    from fastpack.kernels.documents_np import cu_seqlens, doc_ids, mask_labels
     from fastpack.kernels.encode_np import encode_rows
     from fastpack.kernels.header_np import decode_index
     from fastpack.kernels.json_np import validate_json_rows
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
+    from fastpack.kernels.order_np import feistel, seed_generator, shuffle
+    from fastpack.kernels.scan_np import scan_tokens, used_bytes
 
 __all__ = [
     "BACKENDS",
     "TABLE",
     "backend",
     "count_newlines",
+    "cu_seqlens",
     "decode_index",
     "doc_ids",
     "encode_rows",
+    "feistel",
+    "fill_documents",
     "fill_packed",
     "fill_plain",
     "fill_tokens",
@@ -43,7 +48,9 @@ __all__ = [
     "locate_many",
     "locate_windows",
     "mask_labels",
+    "scan_tokens",
     "use",
+    "used_bytes",
     "validate_json_rows",
     "warm",
 ]
@@ -59,14 +66,21 @@ def _twins(topic: str, numba: bool = True) -> dict[str, str]:
 TABLE: dict[str, dict[str, str]] = {
     "count_newlines": _twins("lines"),
     "index_lines": _twins("lines"),
+    "cu_seqlens": _twins("documents"),
     "doc_ids": _twins("documents"),
     "mask_labels": _twins("documents"),
     "locate": _twins("locate"),
     "locate_many": _twins("locate"),
     "locate_windows": _twins("locate"),
+    "fill_documents": _twins("batches"),
     "fill_packed": _twins("batches"),
     "fill_plain": _twins("batches"),
     "fill_tokens": _twins("batches"),
+    "scan_tokens": _twins("scan"),
+    "used_bytes": _twins("scan"),
+    "seed_generator": _twins("order"),
+    "shuffle": _twins("order"),
+    "feistel": _twins("order"),
     "decode_index": _twins("header", numba=False),
     "encode_rows": _twins("encode", numba=False),
     "validate_json_rows": _twins("json", numba=False),

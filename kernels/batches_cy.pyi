@@ -12,6 +12,16 @@ def fill_packed(
     labels: npt.NDArray[Any],
     doc_ids: npt.NDArray[Any],
 ) -> int: ...
+def fill_documents(
+    addresses: npt.NDArray[np.uint64],
+    rows: npt.NDArray[np.int64],
+    like: npt.NDArray[Any],
+    eos: int,
+    input_ids: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    doc_ids: npt.NDArray[Any],
+    position_ids: npt.NDArray[Any],
+) -> int: ...
 def fill_plain(
     addresses: npt.NDArray[np.uint64],
     rows: npt.NDArray[np.int64],

@@ -63,6 +63,37 @@ cdef inline void mark(
         start = stop
 
 
+cdef inline void number(
+    out_t *doc_ids, out_t *position_ids, Py_ssize_t start, Py_ssize_t stop, out_t document, Py_ssize_t opened
+) noexcept nogil:
+    """Tokens [start, stop) of a row are of `document`, which opened at token `opened`."""
+    cdef Py_ssize_t i
+    for i in range(start, stop):
+        doc_ids[i] = document
+    for i in range(start, stop):
+        position_ids[i] = <out_t> (i - opened)
+
+
+cdef inline void mark_and_place(
+    const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids, out_t *position_ids
+) noexcept nogil:
+    """As `mark`, and the position_ids of the row."""
+    cdef Py_ssize_t i, stop, written, opened = 0, start = 0
+    cdef out_t document = 0
+    while start < n:
+        stop = min(start + <Py_ssize_t> BLOCK, n)
+        written = start
+        if has(tokens + start, stop - start, eos):
+            for i in range(start, stop):
+                if tokens[i] == eos:
+                    number(doc_ids, position_ids, written, i + 1, document, opened)
+                    labels[i] = -100
+                    document += 1
+                    opened = written = i + 1
+        number(doc_ids, position_ids, written, stop, document, opened)
+        start = stop
+
+
 cdef int packed(
     const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
     out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
@@ -80,6 +111,28 @@ cdef int packed(
             mark(like, n, narrow, &labels[row, 0], &doc_ids[row, 0])
         else:
             doc_ids[row, :] = 0
+    return bits >> 31
+
+
+cdef int documents(
+    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
+    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids, out_t[:, ::1] position_ids
+) noexcept nogil:
+    cdef Py_ssize_t i, k, row, n = input_ids.shape[1]
+    cdef token_t narrow = <token_t> eos
+    cdef bint present = <int64_t> narrow == eos
+    cdef uint32_t bits = 0
+    for k in range(addresses.shape[0]):
+        like = <const token_t *> addresses[k]
+        row = rows[k]
+        bits |= widen(like, n, &input_ids[row, 0])
+        bits |= widen(like + 1, n, &labels[row, 0])
+        if present:
+            mark_and_place(like, n, narrow, &labels[row, 0], &doc_ids[row, 0], &position_ids[row, 0])
+        else:
+            doc_ids[row, :] = 0
+            for i in range(n):
+                position_ids[row, i] = <out_t> i
     return bits >> 31
 
 
@@ -124,6 +177,27 @@ cdef int packed_any(
         return packed(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
     if code == -8:
         return packed(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
+    return UNKNOWN
+
+
+cdef int documents_any(
+    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
+    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids, out_t[:, ::1] position_ids
+) noexcept nogil:
+    if code == 1:
+        return documents(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == 2:
+        return documents(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == 4:
+        return documents(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == -1:
+        return documents(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == -2:
+        return documents(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == -4:
+        return documents(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
+    if code == -8:
+        return documents(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
     return UNKNOWN
 
 
@@ -196,6 +270,24 @@ def fill_packed(
         input_32, labels_32, doc_32 = input_ids, labels, doc_ids
         with nogil:
             status = packed_any(code, addresses, rows, eos, input_32, labels_32, doc_32)
+    return checked(status, like)
+
+
+def fill_documents(
+    const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos,
+    input_ids, labels, doc_ids, position_ids
+):
+    cdef int code = code_of(like), status
+    cdef int64_t[:, ::1] input_64, labels_64, doc_64, position_64
+    cdef int32_t[:, ::1] input_32, labels_32, doc_32, position_32
+    if input_ids.dtype.itemsize == 8:
+        input_64, labels_64, doc_64, position_64 = input_ids, labels, doc_ids, position_ids
+        with nogil:
+            status = documents_any(code, addresses, rows, eos, input_64, labels_64, doc_64, position_64)
+    else:
+        input_32, labels_32, doc_32, position_32 = input_ids, labels, doc_ids, position_ids
+        with nogil:
+            status = documents_any(code, addresses, rows, eos, input_32, labels_32, doc_32, position_32)
     return checked(status, like)
 
 

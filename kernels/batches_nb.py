@@ -72,6 +72,32 @@ def _mark(tokens, eos, labels, doc_ids):
 
 
 @jit
+def _ramp(out, first):
+    for i in range(len(out)):
+        out[i] = first + i
+
+
+@jit
+def _mark_and_place(tokens, eos, labels, doc_ids, position_ids):
+    """As `_mark`, and the position_ids of the row."""
+    document, opened = 0, 0
+    n = len(doc_ids)
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        written = start
+        if _has(tokens[start:stop], eos):
+            for i in range(start, stop):
+                if tokens[i] == eos:
+                    _fill(doc_ids[written : i + 1], document)
+                    _ramp(position_ids[written : i + 1], written - opened)
+                    labels[i] = -100
+                    document += 1
+                    opened = written = i + 1
+        _fill(doc_ids[written:stop], document)
+        _ramp(position_ids[written:stop], written - opened)
+
+
+@jit
 def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
     length = input_ids.shape[1]
     narrow = like.dtype.type(eos)
@@ -86,6 +112,25 @@ def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
             _mark(tokens[:length], narrow, labels[row], doc_ids[row])
         else:
             _fill(doc_ids[row], 0)
+    return int(misfit != 0)
+
+
+@jit
+def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, position_ids):
+    length = input_ids.shape[1]
+    narrow = like.dtype.type(eos)
+    present = np.int64(narrow) == eos
+    misfit = np.int32(0)
+    for k in range(len(addresses)):
+        tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
+        row = rows[k]
+        misfit |= _widen(tokens[:length], input_ids[row])
+        misfit |= _widen(tokens[1:], labels[row])
+        if present:
+            _mark_and_place(tokens[:length], narrow, labels[row], doc_ids[row], position_ids[row])
+        else:
+            _fill(doc_ids[row], 0)
+            _ramp(position_ids[row], 0)
     return int(misfit != 0)
 
 
@@ -116,5 +161,6 @@ def compile_all(token_dtypes: Sequence[str], out_dtypes: Sequence[str]) -> None:
         for out_dtype in out_dtypes:
             out = np.empty((1, 1), out_dtype)
             fill_packed(addresses, rows, tokens[:0], 0, out, out.copy(), out.copy())
+            fill_documents(addresses, rows, tokens[:0], 0, out, out.copy(), out.copy(), out.copy())
             fill_plain(addresses, rows, tokens[:0], out, out.copy())
             fill_tokens(addresses, rows, tokens[:0], out)

@@ -44,13 +44,32 @@ def fill_packed(
     length, overflow = input_ids.shape[1], 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
         tokens = window(address, length + 1, like)
-        overflow |= _misfit(tokens, input_ids)
+        overflow |= _misfit(tokens[:-1], input_ids) | _misfit(tokens[1:], labels)
         input_ids[row] = tokens[:-1]
         labels[row] = tokens[1:]
         ends = tokens[:-1] == eos
         labels[row, ends] = -100
         doc_ids[row, :1] = 0
         doc_ids[row, 1:] = np.cumsum(ends[:-1])
+    return overflow
+
+
+def fill_documents(
+    addresses: Addresses,
+    rows: Rows,
+    like: npt.NDArray[Any],
+    eos: int,
+    input_ids: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    doc_ids: npt.NDArray[Any],
+    position_ids: npt.NDArray[Any],
+) -> int:
+    """As `fill_packed`, and position_ids: how far a token stands behind the first one of its document in the row."""
+    overflow = fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids)
+    places = np.arange(input_ids.shape[1])
+    for row in rows.tolist():
+        opens = np.diff(doc_ids[row], prepend=-1) != 0
+        position_ids[row] = places - np.maximum.accumulate(np.where(opens, places, 0))
     return overflow
 
 
@@ -61,7 +80,7 @@ def fill_plain(
     length, overflow = input_ids.shape[1], 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
         tokens = window(address, length + 1, like)
-        overflow |= _misfit(tokens, input_ids)
+        overflow |= _misfit(tokens[:-1], input_ids) | _misfit(tokens[1:], labels)
         input_ids[row] = tokens[:-1]
         labels[row] = tokens[1:]
     return overflow

@@ -12,6 +12,10 @@ ctypedef fused token_t:
     int32_t
     int64_t
 
+ctypedef fused number_t:
+    int32_t
+    int64_t
+
 cdef enum:
     BLOCK = 128  # tokens looked at together for EOS
 
@@ -100,3 +104,47 @@ def doc_ids(tokens not None, int64_t eos, int64_t[::1] out not None):
 
 def mask_labels(tokens not None, int64_t eos, int64_t[::1] out not None):
     checked(tokens, len(tokens) - 1, eos, out, True)
+
+
+cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) noexcept nogil:
+    """How many bounds there are. The last token of a document says how long it is: one look a document, from behind."""
+    cdef Py_ssize_t row, end, n_tokens, needed = 1
+    longest[0] = 0
+    for row in range(position_ids.shape[0]):
+        end = position_ids.shape[1]
+        while end > 0:
+            n_tokens = position_ids[row, end - 1] + 1
+            longest[0] = max(longest[0], n_tokens)
+            end -= n_tokens
+            needed += 1
+    return needed
+
+
+cdef void bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
+    cdef Py_ssize_t row, end, k = needed - 1, length = position_ids.shape[1]
+    out[0] = 0
+    for row in range(position_ids.shape[0] - 1, -1, -1):
+        end = length
+        while end > 0:
+            out[k] = <int32_t> (row * length + end)
+            end -= position_ids[row, end - 1] + 1
+            k -= 1
+
+
+def cu_seqlens(position_ids not None, int32_t[::1] out not None):
+    cdef const int64_t[:, ::1] wide
+    cdef const int32_t[:, ::1] narrow
+    cdef Py_ssize_t needed, longest
+    if position_ids.dtype.itemsize == 8:
+        wide = position_ids
+        needed = count(wide, &longest)
+        if needed <= out.shape[0]:
+            bounds(wide, &out[0], needed)
+    else:
+        narrow = position_ids
+        needed = count(narrow, &longest)
+        if needed <= out.shape[0]:
+            bounds(narrow, &out[0], needed)
+    if needed < out.shape[0]:
+        out[needed:] = out[needed - 1]
+    return needed, longest

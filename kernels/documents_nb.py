@@ -45,7 +45,31 @@ def mask_labels(tokens, eos, out):
         out[i] = -100 if present and before[i] == narrow else after[i]
 
 
-def compile_all(token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
+@jit
+def cu_seqlens(position_ids, out):
+    n_rows, length = position_ids.shape
+    needed, longest = 1, 0
+    for row in range(n_rows):
+        end = length
+        while end > 0:  # the last token of a document says how long it is: one look a document, from behind
+            n_tokens = position_ids[row, end - 1] + 1
+            longest = max(longest, n_tokens)
+            end -= n_tokens
+            needed += 1
+    if needed <= len(out):
+        out[0] = 0
+        k = needed - 1
+        for row in range(n_rows - 1, -1, -1):
+            end = length
+            while end > 0:
+                out[k] = row * length + end
+                end -= position_ids[row, end - 1] + 1
+                k -= 1
+        out[needed:] = out[needed - 1]
+    return needed, longest
+
+
+def compile_all(token_dtypes: Sequence[str], out_dtypes: Sequence[str]) -> None:
     """Compile for these token dtypes, writeable and read-only (a read-only array is another signature)."""
     out = np.empty(2, np.int64)
     for dtype in token_dtypes:
@@ -54,3 +78,5 @@ def compile_all(token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None
             tokens.flags.writeable = writeable
             doc_ids(tokens[:2], 0, out)
             mask_labels(tokens, 0, out)
+    for out_dtype in out_dtypes:
+        cu_seqlens(np.zeros((1, 1), out_dtype), np.empty(2, np.int32))

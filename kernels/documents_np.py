@@ -24,3 +24,18 @@ def mask_labels(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) 
     """
     out[:] = tokens[1:]
     out[tokens[:-1] == eos] = -100
+
+
+def cu_seqlens(position_ids: npt.NDArray[Any], out: npt.NDArray[np.int32]) -> tuple[int, int]:
+    """Write where the documents of a batch end, counted over all its rows one behind the other, behind a leading 0.
+
+    position_ids: [n_rows, length], int64 or int32, 0 where a document opens (as in every row's first column) and one
+    more with each token; out: int32 [n]. Returns how many numbers there are and the longest document. What is left of
+    `out` repeats the last number; where `out` is too small for them, nothing is written.
+    """
+    opens = np.flatnonzero(position_ids == 0)
+    bounds = np.append(opens, position_ids.size) if opens.size else np.zeros(1, np.int64)
+    if len(bounds) <= len(out):
+        out[: len(bounds)] = bounds
+        out[len(bounds) :] = bounds[-1]
+    return len(bounds), int(np.diff(bounds).max(initial=0))

@@ -37,8 +37,8 @@ def test_compiled_backends_equal_the_numpy_twin(
         tokens[rng.random(1000) < rate] = eos
     where = addresses_of(tokens, rng.integers(0, 1000 - length, 3).tolist())
     rows_array, like = np.array(rows, np.int64), tokens[:0]
-    for kernel, n_outputs in (("fill_packed", 3), ("fill_plain", 2), ("fill_tokens", 1)):
-        extra = (eos,) if kernel == "fill_packed" else ()
+    for kernel, n_outputs in (("fill_packed", 3), ("fill_documents", 4), ("fill_plain", 2), ("fill_tokens", 1)):
+        extra = (eos,) if kernel in ("fill_packed", "fill_documents") else ()
         expected = [np.full((5, length), -7, out_dtype) for _ in range(n_outputs)]
         found = [array.copy() for array in expected]
         misfit = getattr(batches_np, kernel)(where, rows_array, like, *extra, *expected)
@@ -50,11 +50,12 @@ def test_compiled_backends_equal_the_numpy_twin(
 
 def test_twin_by_hand() -> None:
     tokens = np.array([5, 0, 0, 6, 7, 0, 8], np.uint16)
-    out = [np.full((2, 5), -7) for _ in range(3)]
-    batches_np.fill_packed(addresses_of(tokens, [0, 1]), np.array([1, 0]), tokens[:0], 0, *out)
+    out = [np.full((2, 5), -7) for _ in range(4)]
+    batches_np.fill_documents(addresses_of(tokens, [0, 1]), np.array([1, 0]), tokens[:0], 0, *out)
     assert out[0].tolist() == [[0, 0, 6, 7, 0], [5, 0, 0, 6, 7]]
     assert out[1].tolist() == [[-100, -100, 7, 0, -100], [0, -100, -100, 7, 0]]
     assert out[2].tolist() == [[0, 1, 2, 2, 2], [0, 0, 1, 2, 2]]
+    assert out[3].tolist() == [[0, 0, 0, 1, 2], [0, 1, 0, 0, 1]]
 
 
 def test_rows_not_named_stay_untouched(backend: str) -> None:

@@ -48,6 +48,29 @@ def test_every_backend_says_what_the_definition_says(
     assert run("mask_labels", tokens, eos) == labels
 
 
+@given(
+    dtype=st.sampled_from(["i8", "i4"]),
+    n_rows=st.integers(0, 4),
+    length=st.one_of(st.integers(0, 9), st.sampled_from([128, 500])),
+    rate=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    room=st.sampled_from([-1, 0, 3]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_cu_seqlens_are_where_documents_end(
+    backend: str, dtype: str, n_rows: int, length: int, rate: float, room: int, seed: int
+) -> None:
+    opens = np.random.default_rng(seed).random((n_rows, length)) < rate
+    opens[:, :1] = True
+    position_ids = np.zeros((n_rows, length), dtype)
+    for row, column in zip(*np.nonzero(~opens), strict=True):
+        position_ids[row, column] = position_ids[row, column - 1] + 1
+    expected = [*np.flatnonzero(opens).tolist(), opens.size] if opens.size else [0]
+    longest = max((end - start for start, end in pairwise(expected)), default=0)
+    out = np.full(len(expected) + room, -7, np.int32)
+    assert kernels.cu_seqlens(position_ids, out) == (len(expected), longest)
+    assert out.tolist() == ([-7] * len(out) if room < 0 else expected + [expected[-1]] * room)
+
+
 def test_nothing_to_do(backend: str) -> None:
     assert run("doc_ids", np.empty(0, np.uint16), 0) == []
     assert run("mask_labels", np.zeros(1, np.uint16), 0) == []

@@ -1,0 +1,94 @@
+"""The `scan` kernels in Cython."""
+
+from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+
+ctypedef fused token_t:
+    uint8_t
+    uint16_t
+    uint32_t
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+
+cdef enum:
+    BLOCK = 512  # tokens looked at together; accumulators as narrow as the tokens keep the loop in vector registers
+
+cdef struct Found:
+    int64_t smallest
+    int64_t largest
+    Py_ssize_t n_eos
+
+
+cdef void look(const token_t *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
+    cdef Py_ssize_t i, stop, start = 0
+    cdef token_t narrow = <token_t> eos, low, high, hit
+    cdef bint present = <int64_t> narrow == eos
+    while start < n:
+        stop = min(start + <Py_ssize_t> BLOCK, n)
+        low = high = tokens[start]
+        hit = 0
+        for i in range(start, stop):
+            hit |= <token_t> (tokens[i] == narrow)
+            low = tokens[i] if tokens[i] < low else low
+            high = tokens[i] if tokens[i] > high else high
+        found.smallest = min(found.smallest, <int64_t> low)
+        found.largest = max(found.largest, <int64_t> high)
+        if hit and present:
+            for i in range(start, stop):
+                found.n_eos += tokens[i] == narrow
+        start = stop
+
+
+cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
+    """Look through by the tokens' type, a struct format character; false for a type no kernel was compiled for."""
+    cdef char code = tokens.format[0] if tokens.format[1] == 0 else 0
+    if code == b"B":
+        look(<const uint8_t *> tokens.buf, n, eos, found)
+    elif code == b"H":
+        look(<const uint16_t *> tokens.buf, n, eos, found)
+    elif code == b"I":
+        look(<const uint32_t *> tokens.buf, n, eos, found)
+    elif code == b"b":
+        look(<const int8_t *> tokens.buf, n, eos, found)
+    elif code == b"h":
+        look(<const int16_t *> tokens.buf, n, eos, found)
+    elif code == b"i":
+        look(<const int32_t *> tokens.buf, n, eos, found)
+    elif tokens.itemsize == 8 and (code == b"l" or code == b"q"):
+        look(<const int64_t *> tokens.buf, n, eos, found)
+    else:
+        return False
+    return True
+
+
+def scan_tokens(tokens not None, int64_t eos):
+    cdef Py_buffer view
+    cdef Found found
+    cdef bint known
+    found.smallest, found.largest, found.n_eos = 0, 0, 0
+    PyObject_GetBuffer(tokens, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
+    with nogil:
+        known = run(&view, view.len // view.itemsize, eos, &found)
+    PyBuffer_Release(&view)
+    if not known:
+        raise TypeError(f"no kernel for tokens of dtype {tokens.dtype}")
+    return found.smallest, found.largest, found.n_eos
+
+
+def used_bytes(const uint8_t[::1] data not None):
+    cdef Py_ssize_t i, start, stop = data.shape[0]
+    cdef uint8_t bits
+    with nogil:
+        while stop > 0:
+            start = max(<Py_ssize_t> 0, stop - 4096)
+            bits = 0
+            for i in range(start, stop):
+                bits |= data[i]
+            if bits:
+                while data[stop - 1] == 0:
+                    stop -= 1
+                break
+            stop = start
+    return stop

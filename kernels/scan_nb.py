@@ -1,0 +1,67 @@
+"""The `scan` kernels in Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fastpack.kernels.jit import jit
+
+BLOCK = 512  # tokens looked at together; accumulators as narrow as the tokens keep the loop in vector registers
+
+
+@jit
+def _look(tokens, eos):
+    """(smallest, largest, 1 where one is eos) of a block."""
+    hit, low, high = tokens.dtype.type(0), tokens[0], tokens[0]
+    for i in range(len(tokens)):
+        hit |= tokens.dtype.type(tokens[i] == eos)
+        low = min(low, tokens[i])
+        high = max(high, tokens[i])
+    return low, high, hit
+
+
+@jit
+def scan_tokens(tokens, eos):
+    narrow = tokens.dtype.type(eos)
+    present = np.int64(narrow) == eos
+    smallest, largest, n_eos = np.int64(0), np.int64(0), 0
+    for start in range(0, len(tokens), BLOCK):
+        block = tokens[start : start + BLOCK]
+        low, high, hit = _look(block, narrow)
+        smallest, largest = min(smallest, np.int64(low)), max(largest, np.int64(high))
+        if hit and present:
+            for i in range(len(block)):
+                n_eos += block[i] == narrow
+    return smallest, largest, n_eos
+
+
+@jit
+def _any(data):
+    bits = np.uint8(0)
+    for i in range(len(data)):
+        bits |= data[i]
+    return bits != 0
+
+
+@jit
+def used_bytes(data):
+    stop = len(data)
+    while stop > 0:
+        start = max(0, stop - 4096)
+        if _any(data[start:stop]):
+            while data[stop - 1] == 0:
+                stop -= 1
+            return stop
+        stop = start
+    return 0
+
+
+def compile_all(token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
+    """Compile for read-only tokens of these dtypes, as mappings are."""
+    for dtype in token_dtypes:
+        tokens = np.zeros(2, dtype)
+        tokens.flags.writeable = False
+        scan_tokens(tokens, 0)
+        used_bytes(tokens.view(np.uint8))
