@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack import __version__
 from fastpack.cli import index, info, pack, quickstart
 from fastpack.cli.common import add_common_options
+from fastpack.cli.version import VersionAction
 
 DESCRIPTION = (
     "Turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory. "
@@ -20,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastpack", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--version", action="version", version=f"fastpack {__version__}")
+    parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, debug=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for group in (quickstart, index, pack, info):

@@ -106,9 +106,12 @@ def test_kernels_option_and_variable_reach_the_kernels(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["entries"] == 1
 
 
-def test_version() -> None:
+def test_version_says_what_a_bug_report_needs() -> None:
     done = run("--version")
-    assert done.stdout.split()[:2] == ["fastpack", fastpack.__version__]
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"fastpack {fastpack.__version__}"
+    assert [line.split()[0] for line in lines[1:]] == ["python", "numpy", "numba", "processor"]
 
 
 def test_broken_pipe_is_silent() -> None:

@@ -1,0 +1,50 @@
+"""`fastpack --version`: what a bug report needs."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+from fastpack import __version__
+
+_FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a kernel's speed depends on them
+
+
+class VersionAction(argparse.Action):
+    """Print versions and exit."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(describe_versions())
+        parser.exit(0)
+
+
+def describe_versions() -> str:
+    """fastpack, Python, numpy, numba and the processor, a line each; nothing heavy is imported for it."""
+    lines = [
+        f"fastpack {__version__}",
+        f"python {platform.python_version()} ({platform.machine()}, {platform.system()})",
+    ]
+    lines += [f"{package} {_installed(package)}" for package in ("numpy", "numba")]
+    return "\n".join([*lines, f"processor features: {' '.join(_features()) or 'unknown'}"])
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _features() -> list[str]:
+    try:
+        with open("/proc/cpuinfo") as file:
+            words = set(file.read().split())
+    except OSError:
+        return []
+    return [feature for feature in _FEATURES if feature in words]
