@@ -16,7 +16,7 @@ _FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a ke
 class VersionAction(argparse.Action):
     """Print versions and exit."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:  # noqa: ARG002
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
