@@ -49,6 +49,8 @@ __all__ = [
     "locate_windows",
     "mask_labels",
     "scan_tokens",
+    "seed_generator",
+    "shuffle",
     "use",
     "used_bytes",
     "validate_json_rows",

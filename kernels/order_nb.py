@@ -1,0 +1,151 @@
+"""The `order` kernels in Numba: what a training loop runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fastpack.kernels.jit import jit
+
+WORDS, MIDDLE, ROUNDS, LEAST_BITS = 624, 397, 4, 8
+BLOCK = 512  # swaps whose draws are taken together
+AHEAD = 32  # swaps between the prefetch of a target and its use; see the Cython twin for what it brings
+
+
+@intrinsic
+def _prefetch(context, array, index):  # noqa: ARG001
+    """Ask for the cache line of array[index], for writing."""
+
+    def codegen(_context, builder, signature, args):
+        view = _context.make_array(signature.args[0])(_context, builder, args[0])
+        address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(8).as_pointer())
+        i32 = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
+        name = "llvm.prefetch.p0" if "*" not in str(address.type) else "llvm.prefetch.p0i8"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        builder.call(function, [address, i32(1), i32(2), i32(1)])
+        return _context.get_dummy_value()
+
+    return types.void(array, types.int64), codegen
+
+
+@jit
+def _refill(words):
+    for i in range(WORDS):
+        y = (words[i] & np.uint32(0x80000000)) | (words[(i + 1) % WORDS] & np.uint32(0x7FFFFFFF))
+        value = words[(i + MIDDLE) % WORDS] ^ (y >> np.uint32(1))
+        words[i] = value ^ np.uint32(0x9908B0DF) if y & np.uint32(1) else value
+
+
+@jit
+def _draw(state, out):
+    """The generator's next numbers, as many as `out` takes."""
+    done = np.int64(0)
+    while done < len(out):
+        if state[WORDS] >= WORDS:
+            _refill(state)
+            state[WORDS] = 0
+        start = np.int64(state[WORDS])
+        taken = np.int64(len(out) - done)
+        if taken > WORDS - start:
+            taken = WORDS - start
+        words, part = state[start : start + taken], out[done : done + taken]
+        for i in range(taken):
+            y = words[i]
+            y ^= y >> np.uint32(11)
+            y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
+            y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
+            part[i] = y ^ (y >> np.uint32(18))
+        state[WORDS] = start + taken
+        done += taken
+
+
+@jit
+def seed_generator(state, seed):
+    state[0] = seed
+    for i in range(1, WORDS):
+        previous = np.uint64(state[i - 1] ^ (state[i - 1] >> np.uint32(30)))
+        state[i] = np.uint32((np.uint64(1812433253) * previous + np.uint64(i)) & np.uint64(0xFFFFFFFF))
+    state[WORDS] = WORDS
+
+
+@jit
+def _aim(draws, first, size, targets):
+    """targets[i] = place + draws[i] % (size - place) place = first + i; doubles are exact here, and faster."""
+    for i in range(len(draws)):
+        dividend, divisor = np.float64(draws[i]), np.float64(size - first - i)
+        quotient = np.float64(np.int32(dividend / divisor))
+        targets[i] = first + i + np.int32(dividend - quotient * divisor)
+
+
+@jit
+def _aim_wide(draws, first, targets):
+    for i in range(len(draws) // 2):
+        pair = (np.uint64(draws[2 * i]) << np.uint64(32)) | np.uint64(draws[2 * i + 1])
+        targets[i] = np.int64(pair % np.uint64(first + i + 1))
+
+
+@jit
+def shuffle(state, wide, out):
+    size = len(out)
+    swaps = size if wide else size - 1
+    draws, targets = np.empty(2 * BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
+    for first in range(0, swaps, BLOCK):
+        n = min(BLOCK, swaps - first)
+        if wide:
+            _draw(state, draws[: 2 * n])
+            _aim_wide(draws[: 2 * n], first, targets)
+        else:
+            _draw(state, draws[:n])
+            _aim(draws[:n], first, size, targets)
+        for i in range(min(n, AHEAD)):
+            _prefetch(out, targets[i])
+        for i in range(n):
+            _prefetch(out, targets[i + AHEAD])
+            value = out[first + i]
+            out[first + i] = out[targets[i]]
+            out[targets[i]] = value
+
+
+@jit
+def _mix(value):
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
+
+
+@jit
+def _rounds(value, keys, short, long):
+    one = np.uint64(1)
+    low_mask, high_mask = (one << short) - one, (one << long) - one
+    left, right = value >> long, value & high_mask
+    for i in range(0, ROUNDS, 2):  # two rounds at a time: the halves are then in their places again
+        left, right = right, left ^ (_mix(right ^ keys[i]) & low_mask)
+        left, right = right, left ^ (_mix(right ^ keys[i + 1]) & high_mask)
+    return (left << long) | right
+
+
+@jit
+def feistel(n, keys, first, step, out):
+    bits = LEAST_BITS
+    while (n - 1) >> bits:
+        bits += 1
+    short, long = np.uint64(bits // 2), np.uint64(bits - bits // 2)
+    for k in range(len(out)):
+        value = _rounds(np.uint64(first + k * step), keys, short, long)
+        while value >= np.uint64(n):
+            value = _rounds(value, keys, short, long)
+        out[k] = value
+
+
+def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
+    """Compile for both index dtypes; those of tokens and outputs do not matter here."""
+    state, keys = np.empty(WORDS + 1, np.uint32), np.zeros(ROUNDS, np.uint64)
+    seed_generator(state, 0)
+    for dtype in (np.int32, np.int64):
+        shuffle(state, False, np.zeros(2, dtype))
+        feistel(2, keys, 0, 1, np.empty(2, dtype))

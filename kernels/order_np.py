@@ -1,0 +1,76 @@
+"""Epoch orders: torch.randperm's own, and a permutation that takes no memory. The specification, in NumPy.
+
+The generator is MT19937 as torch's CPU generator seeds and draws it; its state is uint32 [625]: 624 words and the
+position of the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+State = npt.NDArray[np.uint32]
+ROUNDS = 4  # of the Feistel network: as many keys
+LEAST_BITS = 8  # of its domain: in a smaller one four rounds reach too few of the permutations
+
+
+def seed_generator(state: State, seed: int) -> None:
+    """Start `state` as `torch.Generator.manual_seed(seed)` does; seed in [0, 2^32): torch takes the low 32 bits."""
+    start: Any = np.random.RandomState(seed).get_state(legacy=False)
+    state[:624], state[624] = start["state"]["key"], start["state"]["pos"]
+
+
+def shuffle(state: State, wide: bool, out: npt.NDArray[Any]) -> None:
+    """Permute `out` (int32 or int64 [n]) in place as torch.randperm permutes 0..n-1; `state` moves on.
+
+    wide: which of torch's two algorithms, the second for n >= 214,748,364 (UINT32_MAX // 20).
+    """
+    n = len(out)
+    generator = np.random.MT19937()
+    held: Any = {"bit_generator": "MT19937", "state": {"key": state[:624].copy(), "pos": int(state[624])}}
+    generator.state = held
+    targets: npt.NDArray[Any]
+    if wide:
+        draws = np.asarray(generator.random_raw(2 * n), np.uint64).reshape(n, 2)
+        targets = (draws[:, 0] << np.uint64(32) | draws[:, 1]) % np.arange(1, n + 1, dtype=np.uint64)
+    else:
+        places = np.arange(max(n - 1, 0), dtype=np.uint64)
+        targets = places + np.asarray(generator.random_raw(len(places)), np.uint64) % (np.uint64(n) - places)
+    for place, target in enumerate(targets.tolist()):
+        out[place], out[target] = out[target], out[place]
+    held = generator.state
+    state[:624], state[624] = held["state"]["key"], held["state"]["pos"]
+
+
+def feistel(n: int, keys: npt.NDArray[np.uint64], first: int, step: int, out: npt.NDArray[Any]) -> None:
+    """Write places first, first + step, ... of a permutation of 0..n-1 that is computed, not stored.
+
+    A Feistel network of 4 rounds over the least power of two 2^b >= n (b >= 8), its halves of b // 2 and b - b // 2
+    bits changing sides every round; a result >= n goes through again (cycle walking), so that it is a bijection for
+    every n. keys: uint64 [4]; out: int32 or int64 [k]; every place in [0, n), n <= 2^62.
+    """
+    bits = max(LEAST_BITS, (n - 1).bit_length())
+    short = bits // 2
+    for k in range(len(out)):
+        value = _rounds(first + k * step, keys.tolist(), short, bits - short)
+        while value >= n:
+            value = _rounds(value, keys.tolist(), short, bits - short)
+        out[k] = value
+
+
+def _rounds(value: int, keys: list[int], short: int, long: int) -> int:
+    left_bits, right_bits = short, long
+    left, right = value >> right_bits, value & ((1 << right_bits) - 1)
+    for key in keys:
+        left, right = right, left ^ (_mix(right ^ key) & ((1 << left_bits) - 1))
+        left_bits, right_bits = right_bits, left_bits
+    return left << right_bits | right
+
+
+def _mix(value: int) -> int:
+    """The finaliser of SplitMix64."""
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    return value ^ value >> 31
