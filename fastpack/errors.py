@@ -39,3 +39,7 @@ class MissingExtra(FastpackError, ImportError):
 
 class JobError(FastpackError, RuntimeError):
     """A build step could not finish; nothing was written under the target's name."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be read but is probably not what its owner thinks; the text says what to do."""

@@ -8,6 +8,8 @@ at once, and what a killed process left behind is reused by the next one.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import io
 import mmap
@@ -34,17 +36,56 @@ class TargetExists(FileExistsError, ValueError):
     """The target is there already and the policy is "error" (Modalities raises ValueError here)."""
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+
+
+class Mapping:
+    """A file in memory, read-only, without a file descriptor; unmapped when the last array over it is gone.
+
+    Python's own mmap keeps a descriptor a mapping, of which a process may have 1,024, or 256; mappings 65,530.
+    """
+
+    __slots__ = ("address", "n_bytes")
+
+    def __init__(self, fd: int, n_bytes: int) -> None:
+        self.n_bytes = 0
+        address = _libc.mmap(None, n_bytes, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        if address == _MAP_FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        self.address, self.n_bytes = address, n_bytes
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "shape": (self.n_bytes,), "typestr": "|u1", "data": (self.address, True)}
+
+    def __del__(self, _munmap: Any = _libc.munmap) -> None:
+        if self.n_bytes:
+            _munmap(self.address, self.n_bytes)
+
+
 def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
     """The whole file as a read-only uint8[n_bytes] view of a mapping; an empty file gives an empty array.
 
-    The mapping lives as long as a view of it. A file that shrinks meanwhile kills the process with SIGBUS on access.
+    The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
+    with SIGBUS on access.
     """
-    with open(path, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    with open(path, "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
-        if os.fstat(file.fileno()).st_size == 0:
+        if status.st_size == 0:
             return np.empty(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        try:
+            return np.asarray(Mapping(file.fileno(), status.st_size))
+        except OSError as error:
+            hint = "; more mappings than vm.max_map_count allows?" if error.errno == errno.ENOMEM else ""
+            raise OSError(error.errno, f"{error.strerror}: the file cannot be mapped{hint}", os.fspath(path)) from None
 
 
 def drop_pages(data: npt.NDArray[np.uint8], start: int, end: int) -> None:
@@ -52,10 +93,62 @@ def drop_pages(data: npt.NDArray[np.uint8], start: int, end: int) -> None:
 
     The bytes stay readable (from the page cache, or the disk again); they only stop counting as this process's own.
     """
-    mapping = getattr(data.base, "obj", None)
+    mapping = data.base
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-    if isinstance(mapping, mmap.mmap) and last > first:
-        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+    if isinstance(mapping, Mapping) and last > first:
+        _libc.madvise(mapping.address + first, last - first, mmap.MADV_DONTNEED)
+
+
+def will_need(address: int, n_bytes: int) -> None:
+    """Have the system read these bytes of a mapping from the disk in the background; no harm where it cannot."""
+    start = address & -mmap.PAGESIZE
+    _libc.madvise(start, address + n_bytes - start, mmap.MADV_WILLNEED)
+
+
+def read_at_random(address: int, n_bytes: int) -> None:
+    """Tell the system that a mapping is read here and there: a touched page then brings no neighbours along."""
+    start = address & -mmap.PAGESIZE
+    _libc.madvise(start, address + n_bytes - start, mmap.MADV_RANDOM)
+
+
+def is_in_memory(address: int, n_bytes: int) -> bool:
+    """Whether all these bytes of a mapping are in memory; True as well for files that are another user's, read-only."""
+    start = address & -mmap.PAGESIZE
+    pages = (ctypes.c_ubyte * (-(-(address + n_bytes - start) // mmap.PAGESIZE)))()
+    failed = _libc.mincore(start, address + n_bytes - start, pages)
+    return not failed and all(page & 1 for page in pages)
+
+
+class ReadFile:
+    """A file read by position; closed when the last reference is gone. Safe under threads."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: PathLike) -> None:
+        self._fd = -1
+        self.path = os.fspath(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
+        """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
+        done = 0
+        view = out.data
+        while done < len(view):
+            n_bytes = os.preadv(self._fd, [view[done:]], offset + done)
+            if n_bytes == 0:
+                break
+            done += n_bytes
+        return done
+
+    def will_need(self, offset: int, n_bytes: int) -> None:
+        """Have the system read these bytes in the background."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, offset, n_bytes, os.POSIX_FADV_WILLNEED)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        if self._fd >= 0:
+            _close(self._fd)
 
 
 def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
