@@ -147,9 +147,10 @@ class StatefulDataLoader:
         elif skip and hasattr(self.sampler, "set_skip"):
             self.sampler.set_skip(skip)
             skip = 0
+        if isinstance(self.sampler, np.ndarray):
+            return _sliced(self.sampler, skip, self.batch_size)
         if hasattr(self.sampler, "indices"):
-            order = self.sampler.indices()
-            return _sliced(order, skip, self.batch_size)
+            return _sliced(self.sampler.indices(), skip, self.batch_size)
         return _listed(islice(iter(self.sampler), skip, None), self.batch_size)
 
     def _here(self) -> Place:

@@ -90,8 +90,8 @@ class Producer:
         self._stop.asked = True
         self._room.put(False)
 
-    def pause(self, patience: float | None = PATIENCE) -> None:
-        """End the thread and wait for it, seconds at most; the next `get` starts another."""
+    def pause(self, patience: float | None) -> None:
+        """End the thread and wait for it, so many seconds at most; the next `get` starts another."""
         if self._thread is not threading.current_thread():
             self.end()
             self._end(patience)
@@ -173,7 +173,7 @@ _RUNNING: set[Producer] = set()  # those whose thread runs; add, discard and cop
 
 def _pause_all() -> None:
     for producer in _RUNNING.copy():
-        producer.pause()
+        producer.pause(PATIENCE)
 
 
 def _forget_all() -> None:
