@@ -12,7 +12,7 @@ import numpy as np
 
 from fastpack import kernels
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.fetch import make_fetch
+from fastpack.loading.fetch import Fetch, make_fetch
 from fastpack.loading.producer import Producer
 from fastpack.loading.resume import Job, Place, check_order
 
@@ -75,12 +75,13 @@ class StatefulDataLoader:
         self._place = Place(0, self._num_replicas)  # where this process took the epoch up
         self._since = 0  # batches yielded since then
         self._to_check: Mapping[str, Any] | None = None  # the order a loaded state speaks of
+        self._shared_out = False  # whether the sampler was told to resume
         self._attach()
         self._warm()
 
     def _attach(self) -> None:
         self._pool = self._make_pool()
-        self._fetch = make_fetch(self.dataset, self.collate_fn, self._pool, self.outputs, self.dtype, self.num_threads)
+        self._fetch = self._make_fetch()
         self._running: list[Producer] = []  # the one at work, if any
         # The thread knows its producer, not the loader: a loader that nobody refers to takes its thread with it.
         weakref.finalize(self, _end_all, self._running).atexit = False
@@ -88,6 +89,10 @@ class StatefulDataLoader:
     def _make_pool(self) -> BufferPool:
         """Where arrays come from; what is queued, in the caller's hands and being made fits into the ring."""
         return BufferPool(ring=8 * (self.prefetch + 2))
+
+    def _make_fetch(self) -> Fetch:
+        """What makes a batch; it must not refer to the loader, whose end the background thread waits for."""
+        return make_fetch(self.dataset, self.collate_fn, self._pool, self.outputs, self.dtype, self.num_threads)
 
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
@@ -114,7 +119,10 @@ class StatefulDataLoader:
             check_order(self._to_check, self.sampler)
             self._to_check = None
         if hasattr(self.sampler, "set_epoch"):
+            if self._shared_out:  # another epoch makes the sampler forget where it resumed
+                self.sampler.set_epoch(self._epoch + 1)
             self.sampler.set_epoch(self._epoch)
+            self._shared_out = False
         hint = getattr(self.dataset, "prefetch", None)
         self._running.append(
             Producer(self._plan(), self._fetch, self.prefetch, self._since, hint if callable(hint) else None)
@@ -143,6 +151,7 @@ class StatefulDataLoader:
             return _counted(skip or 0, len(self.dataset), self.batch_size)
         if skip is None:
             self.sampler.resume_at(place.consumed, place.base)
+            self._shared_out = True
             skip = 0
         elif skip and hasattr(self.sampler, "set_skip"):
             self.sampler.set_skip(skip)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 VERSION = 1
-# What decides a sampler's order, beside its epoch and the dataset's length.
-ORDER_ATTRIBUTES = ("seed", "shuffle", "drop_last", "order", "weights", "temperature", "cumulative_sizes")
+# What decides the order of a sampler that has no fingerprint() of its own, beside its epoch.
+ORDER_ATTRIBUTES = ("seed", "shuffle", "drop_last")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,10 @@ class Place:
 
 def fingerprint(sampler: Any) -> dict[str, Any]:
     """What decides the order of `sampler`, as JSON has it."""
-    found = {name: getattr(sampler, name) for name in ORDER_ATTRIBUTES if hasattr(sampler, name)}
+    if hasattr(sampler, "fingerprint"):
+        found: Mapping[str, Any] = sampler.fingerprint()
+    else:
+        found = {name: getattr(sampler, name) for name in ORDER_ATTRIBUTES if hasattr(sampler, name)}
     return {name: _plain(value) for name, value in found.items()}
 
 

@@ -1,0 +1,180 @@
+"""The datasets and the loader with torch tensors out, in the same memory; the only module that imports torch.
+
+Works under torch's own DataLoader and torchdata's StatefulDataLoader too: datasets are map-style, pickle as paths, and
+make a whole batch at once there (`__getitems__`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from fastpack.datasets.base import Indices
+from fastpack.datasets.memory_mapped import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.packed import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
+from fastpack.datasets.packed import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
+from fastpack.errors import MissingExtra
+from fastpack.loading.buffers import BufferPool, Memory
+from fastpack.loading.fetch import Fetch
+from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
+
+try:
+    # Any, so that type checkers say the same where torch is installed and where it is not.
+    torch: Any = importlib.import_module("torch")
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise  # installed but broken
+    raise MissingExtra("torch", "torch", "fastpack.torch") from error
+
+__all__ = [
+    "MemoryMappedDataset",
+    "PackedMemMapDatasetBase",
+    "PackedMemMapDatasetContinuous",
+    "StatefulDataLoader",
+    "from_arrays",
+]
+
+Tensor: TypeAlias = Any
+REST = 2  # batches that pinned memory rests for: the copy of the last one or two to a device may be in flight
+
+
+def from_arrays(value: Any) -> Any:
+    """`value` with every NumPy array in its dicts, lists and tuples as a tensor in the same memory."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    if isinstance(value, Mapping):
+        return {name: from_arrays(one) for name, one in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(from_arrays, value))
+    return type(value)(map(from_arrays, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _to_arrays(out: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
+
+
+class _Tensors:
+    """Put before a dataset's class: its samples and batches as tensors."""
+
+    def __getitem__(self, index: Any) -> dict[str, Tensor]:
+        """As the NumPy class, in tensors."""
+        parent: Any = super()
+        sample: dict[str, Tensor] = from_arrays(parent.__getitem__(index))
+        return sample
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Tensor]]:
+        """The samples as a list, made at once: what torch's DataLoader asks for."""
+        batch = self.batch(indices)
+        return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
+
+    def fill(self, indices: Indices, out: Mapping[str, Any]) -> None:
+        """As the NumPy class, into tensors or arrays."""
+        parent: Any = super()
+        parent.fill(indices, _to_arrays(out))
+
+    def batch(self, indices: Indices, *arguments: Any, **options: Any) -> dict[str, Tensor]:
+        """As the NumPy class, in tensors; `out` may hold tensors, which come back."""
+        out = options.get("out")
+        if out is not None:
+            self.fill(indices, out)
+            return dict(out)
+        parent: Any = super()
+        batch: dict[str, Tensor] = from_arrays(parent.batch(indices, *arguments, **options))
+        return batch
+
+
+class MemoryMappedDataset(_Tensors, _MemoryMappedDataset):
+    """fastpack.MemoryMappedDataset with tensors out."""
+
+
+class PackedMemMapDatasetContinuous(_Tensors, _PackedMemMapDatasetContinuous):
+    """fastpack.PackedMemMapDatasetContinuous with tensors out."""
+
+
+class PackedMemMapDatasetBase(_Tensors, _PackedMemMapDatasetBase):
+    """fastpack.PackedMemMapDatasetBase with tensors out."""
+
+
+class StatefulDataLoader(_StatefulDataLoader):
+    """fastpack.StatefulDataLoader with tensors out, that share the leased arrays' memory.
+
+    Of a dataset without `batch` the samples go through torch's default_collate. pin_memory: whether batches lie in
+    pinned memory, by default as `config.pin_memory` says; without a device to copy to there is nothing to pin, and only
+    asking for it explicitly warns then. Pinned memory rests for two more batches before it is filled again, so that
+    `tensor.to(device, non_blocking=True)` is safe as long as the device is at most two batches behind.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        sampler: Any = None,
+        config: Any = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        prefetch: int | None = None,
+        outputs: Sequence[str] | None = None,
+        dtype: Literal["int64", "int32"] = "int64",
+        num_threads: int = 1,
+        elastic: bool = True,
+        pin_memory: bool | None = None,
+    ) -> None:
+        has_device = torch.cuda.is_available()
+        if pin_memory and not has_device:
+            warnings.warn("pin_memory=True, but torch sees no CUDA device: nothing is pinned", stacklevel=2)
+        wanted = getattr(config, "pin_memory", False) if pin_memory is None else pin_memory
+        self.pin_memory = bool(wanted and has_device)
+        super().__init__(
+            dataset,
+            batch_size,
+            sampler,
+            config,
+            collate_fn,
+            prefetch=prefetch,
+            outputs=outputs,
+            dtype=dtype,
+            num_threads=num_threads,
+            elastic=elastic,
+        )
+
+    def _make_pool(self) -> BufferPool:
+        if not self.pin_memory:
+            return super()._make_pool()
+        return BufferPool(ring=8 * (self.prefetch + 2 + REST), rest=REST, allocate=pinned_memory)
+
+    def _make_fetch(self) -> Fetch:
+        if self.collate_fn is None and callable(getattr(self.dataset, "batch", None)):
+            return _TensorFetch(super()._make_fetch(), from_arrays)
+        chosen, self.collate_fn = self.collate_fn, self.collate_fn or torch.utils.data.default_collate
+        fetch = super()._make_fetch()
+        self.collate_fn = chosen
+        return _TensorFetch(fetch, _pinned) if self.pin_memory else fetch
+
+
+class _TensorFetch:
+    """Another fetch's batch, changed."""
+
+    def __init__(self, fetch: Fetch, change: Callable[[Any], Any]) -> None:
+        self._fetch, self._change = fetch, change
+
+    def __call__(self, indices: Any) -> Any:
+        return self._change(self._fetch(indices))
+
+
+def pinned_memory(n_bytes: int) -> Memory:
+    """New page-locked memory, which a device copies from without waiting."""
+    memory: Memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True).numpy()
+    return memory
+
+
+def _pinned(batch: Any) -> Any:
+    """The batch with every tensor in its dicts, lists and tuples copied to pinned memory."""
+    if isinstance(batch, torch.Tensor):
+        return batch.pin_memory()
+    if isinstance(batch, Mapping):
+        return {name: _pinned(one) for name, one in batch.items()}
+    return type(batch)(map(_pinned, batch)) if type(batch) in (list, tuple) else batch

@@ -1,0 +1,236 @@
+"""Tensors out: the NumPy classes' values in the same memory, under fastpack's loader, torch's and torchdata's."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="fastpack.torch cannot be tested: torch is not installed")
+
+import fastpack  # noqa: E402
+import fastpack.torch  # noqa: E402
+from fastpack.loading.buffers import aligned_memory  # noqa: E402
+
+GOLDEN = Path(__file__).parent / "golden"
+PACKED = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
+EOS = 0
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("shards"), np.random.default_rng(3)
+    for number in range(3):
+        np.save(folder / f"{number}.npy", rng.integers(0, 20, 3000 + number, dtype=np.uint16))
+    return folder
+
+
+def packed(shards: Path, where: Any = fastpack.torch) -> Any:
+    return where.MemoryMappedDataset(shards, 33, "*.npy", True, EOS)
+
+
+def same(tensors: Any, arrays: Any) -> None:
+    """The same keys in the same order, and tensors of the arrays' values and dtypes."""
+    assert list(tensors) == list(arrays)
+    for name, tensor in tensors.items():
+        assert isinstance(tensor, torch.Tensor)
+        np.testing.assert_array_equal(tensor.numpy(), arrays[name], strict=True)
+
+
+def test_samples_and_batches_are_those_of_the_numpy_classes(shards: Path) -> None:
+    ours, theirs = packed(shards), packed(shards, fastpack)
+    for index in (0, 90, len(theirs) - 1):
+        same(ours[index], theirs[index])
+    for options in ({}, {"dtype": "int32"}, {"outputs": ("labels",)}):
+        same(ours.batch([5, 0, 91], **options), theirs.batch([5, 0, 91], **options))
+    out = {name: torch.zeros(2, 32, dtype=torch.int64) for name in ("input_ids", "labels")}
+    assert ours.batch([3, 4], out=out)["labels"] is out["labels"]
+    same(out, theirs.batch([3, 4], outputs=("input_ids", "labels")))
+    plain = fastpack.torch.MemoryMappedDataset(shards, 33)[7]
+    assert plain["labels"].data_ptr() == plain["input_ids"].data_ptr() + 8  # two views of one window
+    with pytest.raises(IndexError, match="out of range"):
+        ours[len(ours)]
+
+
+def test_packed_files() -> None:
+    ours = fastpack.torch.PackedMemMapDatasetContinuous(PACKED, "tokens", 65, True)
+    theirs = fastpack.PackedMemMapDatasetContinuous(PACKED, "tokens", 65, True)
+    same(ours[-1], theirs[-1])
+    same(ours.batch([0, 5]), theirs.batch([0, 5]))
+    assert [type(one) for one in ours[2:4]["tokens"]] == [torch.Tensor] * 2
+    documents = fastpack.torch.PackedMemMapDatasetBase(PACKED, "tokens")
+    expected = fastpack.PackedMemMapDatasetBase(PACKED, "tokens")
+    same(documents[3], expected[3])
+    for one, other in zip(documents.batch([1, 2])["tokens"], expected.batch([1, 2])["tokens"], strict=True):
+        assert one.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize(("num_workers", "context"), [(0, ""), (2, "fork"), (2, "spawn")])
+def test_under_torchs_own_loader(shards: Path, num_workers: int, context: str) -> None:
+    options = {"multiprocessing_context": context} if num_workers else {}
+    for dataset in (packed(shards), packed(shards, fastpack)):
+        loader = torch.utils.data.DataLoader(dataset, 8, num_workers=num_workers, drop_last=True, **options)
+        numbers = range(0, len(dataset) - 7, 8)
+        for first, batch in zip(numbers, loader, strict=True):
+            same(batch, packed(shards, fastpack).batch(range(first, first + 8)))
+
+
+def test_several_samples_are_made_at_once(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = packed(shards)
+    monkeypatch.setattr(type(dataset), "__getitem__", lambda *_: pytest.fail("asked for one at a time"))
+    batch = next(iter(torch.utils.data.DataLoader(dataset, 8)))
+    same(batch, packed(shards, fastpack).batch(range(8)))
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 with torch 2.13
+def test_under_torchdata(shards: Path) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed, or broken")
+    expected = [batch["labels"] for batch in fastpack.StatefulDataLoader(packed(shards, fastpack), 8)]
+    for num_workers in (0, 2):
+        loader = stateful.StatefulDataLoader(packed(shards), 8, num_workers=num_workers, drop_last=True)
+        taken = iter(loader)
+        for number in range(3):
+            np.testing.assert_array_equal(next(taken)["labels"].numpy(), expected[number])
+        state = loader.state_dict()
+        del taken
+        other = stateful.StatefulDataLoader(packed(shards), 8, num_workers=num_workers, drop_last=True)
+        other.load_state_dict(state)
+        for number, batch in enumerate(other, 3):
+            np.testing.assert_array_equal(batch["labels"].numpy(), expected[number])
+        assert number == len(expected) - 1
+
+
+@pytest.mark.parametrize("where", [fastpack, fastpack.torch])
+def test_our_loader_gives_tensors_in_the_leased_memory(shards: Path, where: Any) -> None:
+    dataset = packed(shards, where)
+    seen: set[int] = set()
+    for number, batch in enumerate(fastpack.torch.StatefulDataLoader(dataset, 8)):
+        same(batch, packed(shards, fastpack).batch(range(number * 8, number * 8 + 8)))
+        seen |= {tensor.data_ptr() for tensor in batch.values()}
+    assert number > 30
+    assert len(seen) <= 15  # the memory is used again
+
+
+def test_tensors_that_are_kept_never_change(shards: Path) -> None:
+    kept: list[tuple[Any, Any]] = []
+    loader = fastpack.torch.StatefulDataLoader(packed(shards), 4, prefetch=3)
+    views = (
+        lambda tensor: tensor,
+        lambda tensor: tensor[1:],
+        lambda tensor: tensor.T,
+        lambda tensor: tensor.numpy(),
+        lambda tensor: tensor.view(-1)[::3],
+        lambda tensor: tensor.detach(),
+        lambda tensor: torch.utils.dlpack.from_dlpack(tensor),
+        lambda tensor: np.from_dlpack(tensor),
+        lambda tensor: tensor.untyped_storage(),
+        lambda tensor: list(tensor.unbind(0)),
+        memoryview_of,
+    )
+    for epoch in range(3):
+        for number, batch in enumerate(loader):
+            view = views[(number + epoch) % len(views)](batch["input_ids"])
+            kept.append((view, copy.deepcopy(plain(view))))
+            if number % 3 == 0:
+                del kept[: number % 5]
+                gc.collect(0)
+    assert len(kept) > 50
+    for view, expected in kept:
+        assert plain(view) == expected
+
+
+def memoryview_of(tensor: Any) -> memoryview:
+    return memoryview(tensor.numpy())
+
+
+def plain(view: Any) -> Any:
+    return [one.tolist() for one in view] if isinstance(view, list) else view.tolist()
+
+
+class Samples:
+    """A map-style dataset of somebody else's."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": torch.full((3,), index, dtype=torch.bfloat16), "n": index, "f": float(index), "s": str(index)}
+
+
+def test_any_dataset_goes_through_torchs_collate() -> None:
+    theirs = torch.utils.data.DataLoader(Samples(), 6, drop_last=True)
+    ours = fastpack.torch.StatefulDataLoader(Samples(), 6)
+    assert len(ours) == len(theirs) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.equal(one.pop("x"), other.pop("x"))
+        assert {name: str(value) for name, value in one.items()} == {name: str(value) for name, value in other.items()}
+    collated = fastpack.torch.StatefulDataLoader(Samples(), 6, collate_fn=lambda samples: [one["s"] for one in samples])
+    assert next(iter(collated)) == ["0", "1", "2", "3", "4", "5"]
+    sampler = torch.utils.data.RandomSampler(range(20), generator=torch.Generator().manual_seed(1))
+    shuffled = [n for batch in fastpack.torch.StatefulDataLoader(Samples(), 5, sampler) for n in batch["n"].tolist()]
+    assert sorted(shuffled) == list(range(20)) != shuffled
+
+
+def test_pinned_memory(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in for the device, since few machines that run tests have one."""
+    dataset, config = packed(shards), SimpleNamespace(num_workers=4, pin_memory=True, prefetch_factor=2)
+    if not torch.cuda.is_available():
+        with pytest.warns(UserWarning, match="no CUDA device: nothing is pinned"):
+            assert not fastpack.torch.StatefulDataLoader(dataset, 4, pin_memory=True).pin_memory
+        assert not fastpack.torch.StatefulDataLoader(dataset, 4, config=config).pin_memory  # KempnerForge's default
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(fastpack.torch, "pinned_memory", aligned_memory)
+    assert not fastpack.torch.StatefulDataLoader(dataset, 4, config=config, pin_memory=False).pin_memory
+    loader = fastpack.torch.StatefulDataLoader(dataset, 4, config=config)
+    assert loader.pin_memory
+    recent: list[set[int]] = []
+    for number, batch in enumerate(loader):
+        same(batch, packed(shards, fastpack).batch(range(number * 4, number * 4 + 4)))
+        addresses = {tensor.data_ptr() for tensor in batch.values()}
+        # A batch was let go when the next came; two more must come before its memory is filled and queued again.
+        assert not any(addresses & earlier for earlier in recent[-3:])
+        recent.append(addresses)
+    assert len(set().union(*recent)) < 40
+
+
+def test_a_checkpoint_by_torch(shards: Path) -> None:
+    loader = iter(fastpack.torch.StatefulDataLoader(packed(shards), 4))
+    next(loader)
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    other = fastpack.torch.StatefulDataLoader(packed(shards), 4)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(next(iter(other))["labels"], next(loader)["labels"])
+    loader.close()
+    other.close()
+
+
+def test_without_torch_one_sentence_says_so() -> None:
+    code = "import sys; sys.modules['torch'] = None; import fastpack.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "fastpack.errors.MissingExtra: fastpack.torch needs the package 'torch': pip install 'fastpack[torch]'"
+    )
+
+
+def test_nothing_else_imports_torch() -> None:
+    code = "import fastpack, sys; [getattr(fastpack, name) for name in dir(fastpack)]; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_no_warning_about_arrays_that_cannot_be_written(shards: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        packed(shards)[0]
+        packed(shards).batch([0])
