@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
     from fastpack.loading.loader import StatefulDataLoader
+    from fastpack.loading.mixture_sampler import MixtureSampler
+    from fastpack.loading.phases import PhaseSchedule, TrainingPhase
+    from fastpack.loading.resumable_sampler import ResumableDistributedSampler
+    from fastpack.loading.sampler import DistributedSampler
 
 __version__ = "0.1.0"
 
@@ -43,10 +47,16 @@ _HOME = {
     "write_raw_index": "formats.jsonl",
     "PackedFile": "formats.pbin",
     "PackedWriter": "formats.pbin",
+    "MixtureSampler": "loading.mixture_sampler",
+    "PhaseSchedule": "loading.phases",
+    "TrainingPhase": "loading.phases",
+    "ResumableDistributedSampler": "loading.resumable_sampler",
+    "DistributedSampler": "loading.sampler",
     "StatefulDataLoader": "loading.loader",
 }
 
 __all__ = [
+    "DistributedSampler",
     "FastpackError",
     "FormatError",
     "IndexResult",
@@ -54,12 +64,16 @@ __all__ = [
     "LargeFileLinesReader",
     "MemoryMappedDataset",
     "MissingExtra",
+    "MixtureSampler",
     "PackResult",
     "PackedFile",
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
     "PackedWriter",
+    "PhaseSchedule",
+    "ResumableDistributedSampler",
     "StatefulDataLoader",
+    "TrainingPhase",
     "create_raw_index",
     "inspect",
     "kernels",

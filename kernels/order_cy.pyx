@@ -163,37 +163,60 @@ cdef inline uint64_t rounds(uint64_t value, const uint64_t *keys, int short_bits
     return (left << long_bits) | right
 
 
-cdef void walk(
-    uint64_t n, const uint64_t *keys, int bits, int64_t first, int64_t step, index_t *out, Py_ssize_t n_out
+cdef bint walk(
+    uint64_t n, const uint64_t *keys, int bits, const int64_t *places, index_t *out, Py_ssize_t n_out
 ) noexcept nogil:
-    cdef Py_ssize_t k
-    cdef int short_bits = bits // 2
-    cdef uint64_t value
-    for k in range(n_out):
-        value = rounds(<uint64_t> (first + k * step), keys, short_bits, bits - short_bits)
-        while value >= n:
-            value = rounds(value, keys, short_bits, bits - short_bits)
-        out[k] = <index_t> value
+    """A block of places at once: first one pass for all, then, again and again, for those that left [0, n).
+
+    One by one the walk is a branch mispredicted for every second index where n is just above a power of two: 45 ns an
+    index against 32; 17 where n is a power of two.
+    """
+    cdef Py_ssize_t k, pending, walking, start = 0, stop
+    cdef int short_bits = bits // 2, long_bits = bits - bits // 2
+    cdef uint64_t values[BLOCK]
+    cdef int32_t who[BLOCK]
+    while start < n_out:
+        stop = min(<Py_ssize_t> BLOCK, n_out - start)
+        pending = 0
+        for k in range(stop):
+            if <uint64_t> places[start + k] >= n:
+                return False
+            values[k] = rounds(<uint64_t> places[start + k], keys, short_bits, long_bits)
+            who[pending] = <int32_t> k
+            pending += values[k] >= n
+        while pending:
+            walking = pending
+            pending = 0
+            for k in range(walking):
+                values[who[k]] = rounds(values[who[k]], keys, short_bits, long_bits)
+                who[pending] = who[k]
+                pending += values[who[k]] >= n
+        for k in range(stop):
+            out[start + k] = <index_t> values[k]
+        start += stop
+    return True
 
 
-def feistel(int64_t n, const uint64_t[::1] keys not None, int64_t first, int64_t step, out not None):
+def feistel(int64_t n, const uint64_t[::1] keys not None, const int64_t[::1] places not None, out not None):
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     cdef int bits = LEAST_BITS
-    cdef Py_ssize_t n_out = len(out)
+    cdef bint good
     if keys.shape[0] != ROUNDS:
         raise ValueError(f"{keys.shape[0]} keys, {ROUNDS} are needed")
-    if n_out == 0:
+    if places.shape[0] != len(out):
+        raise ValueError(f"{places.shape[0]} places, {len(out)} are needed")
+    if places.shape[0] == 0:
         return
-    if not (0 <= first < n and 0 <= first + (n_out - 1) * step < n):
-        raise ValueError(f"positions {first}, {first} + {step}, ... leave [0, {n})")
     while bits < 63 and (n - 1) >> bits:
         bits += 1
     if out.dtype.itemsize == 4:
         out_32 = out
         with nogil:
-            walk(<uint64_t> n, &keys[0], bits, first, step, &out_32[0], n_out)
+            good = walk(<uint64_t> n, &keys[0], bits, &places[0], &out_32[0], places.shape[0])
     else:
         out_64 = out
         with nogil:
-            walk(<uint64_t> n, &keys[0], bits, first, step, &out_64[0], n_out)
+            good = walk(<uint64_t> n, &keys[0], bits, &places[0], &out_64[0], places.shape[0])
+    if not good:
+        raise ValueError("a place outside [0, n)")

@@ -130,16 +130,29 @@ def _rounds(value, keys, short, long):
 
 
 @jit
-def feistel(n, keys, first, step, out):
-    bits = LEAST_BITS
-    while (n - 1) >> bits:
+def feistel(n, keys, places, out):
+    bits, bound = LEAST_BITS, np.uint64(n)
+    while bits < 63 and (n - 1) >> bits:
         bits += 1
     short, long = np.uint64(bits // 2), np.uint64(bits - bits // 2)
-    for k in range(len(out)):
-        value = _rounds(np.uint64(first + k * step), keys, short, long)
-        while value >= np.uint64(n):
-            value = _rounds(value, keys, short, long)
-        out[k] = value
+    values, who = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int32)
+    for start in range(0, len(out), BLOCK):  # by blocks, so that the walk is no mispredicted branch an index
+        stop, pending = min(BLOCK, len(out) - start), np.int64(0)
+        for k in range(stop):
+            place = np.uint64(places[start + k])
+            if place >= bound:
+                raise ValueError("a place outside [0, n)")
+            values[k] = _rounds(place, keys, short, long)
+            who[pending] = k
+            pending += np.int64(values[k] >= bound)
+        while pending:
+            walking, pending = pending, np.int64(0)
+            for k in range(walking):
+                values[who[k]] = _rounds(values[who[k]], keys, short, long)
+                who[pending] = who[k]
+                pending += np.int64(values[who[k]] >= bound)
+        for k in range(stop):
+            out[start + k] = values[k]
 
 
 def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
@@ -148,4 +161,4 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
     seed_generator(state, 0)
     for dtype in (np.int32, np.int64):
         shuffle(state, False, np.zeros(2, dtype))
-        feistel(2, keys, 0, 1, np.empty(2, dtype))
+        feistel(2, keys, np.arange(2), np.empty(2, dtype))

@@ -44,17 +44,20 @@ def shuffle(state: State, wide: bool, out: npt.NDArray[Any]) -> None:
     state[:624], state[624] = held["state"]["key"], held["state"]["pos"]
 
 
-def feistel(n: int, keys: npt.NDArray[np.uint64], first: int, step: int, out: npt.NDArray[Any]) -> None:
-    """Write places first, first + step, ... of a permutation of 0..n-1 that is computed, not stored.
+def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
+    """out[k] = what stands at places[k] of a permutation of 0..n-1 that is computed, not stored.
 
     A Feistel network of 4 rounds over the least power of two 2^b >= n (b >= 8), its halves of b // 2 and b - b // 2
     bits changing sides every round; a result >= n goes through again (cycle walking), so that it is a bijection for
-    every n. keys: uint64 [4]; out: int32 or int64 [k]; every place in [0, n), n <= 2^62.
+    every n. keys: uint64 [4]; places: int64 [k]; out: int32 or int64 [k], `places` itself allowed; n <= 2^62. Raises
+    ValueError for a place outside [0, n), from which the walk need not end.
     """
     bits = max(LEAST_BITS, (n - 1).bit_length())
     short = bits // 2
-    for k in range(len(out)):
-        value = _rounds(first + k * step, keys.tolist(), short, bits - short)
+    for k, value in enumerate(places.tolist()):
+        if not 0 <= value < n:
+            raise ValueError("a place outside [0, n)")
+        value = _rounds(value, keys.tolist(), short, bits - short)
         while value >= n:
             value = _rounds(value, keys.tolist(), short, bits - short)
         out[k] = value

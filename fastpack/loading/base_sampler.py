@@ -1,0 +1,139 @@
+"""What the three samplers have in common: epochs, skips, resuming in the middle of one, and lazy iteration."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fastpack.loading.order import BLOCK, Indices, Order, Steps, integers, this_process
+
+ORDERS = ("torch", "feistel")
+
+
+class Resume(NamedTuple):
+    """Where an epoch goes on: its global order as `base_num_replicas` ranks had it, `consumed` samples of it done."""
+
+    consumed: int
+    base_num_replicas: int
+
+
+class EpochSampler(ABC):
+    """A rank's sample numbers, epoch by epoch.
+
+    Ranks take the global order of an epoch strided: rank r of R has its places r, r + R, r + 2R, ... So once every
+    rank has taken k samples, exactly the first k * R places are done, which is what `resume_at` builds on.
+    """
+
+    seed: int
+    shuffle: bool
+    drop_last: bool
+    order: str
+    num_samples: int
+
+    def __init__(self, num_replicas: int | None, rank: int | None, order: str) -> None:
+        default_replicas, default_rank = this_process() if num_replicas is None or rank is None else (1, 0)
+        self.num_replicas = default_replicas if num_replicas is None else operator.index(num_replicas)
+        self.rank = default_rank if rank is None else operator.index(rank)
+        if self.num_replicas < 1 or not 0 <= self.rank < self.num_replicas:
+            raise ValueError(f"rank {self.rank} of {self.num_replicas}: ranks are counted from 0 to num_replicas - 1")
+        if order not in ORDERS:
+            raise ValueError(f"unknown order {order!r}: choose one of {', '.join(ORDERS)}")
+        self.order = order
+        self._epoch = 0
+        self._skip = 0
+        self._resume: Resume | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch whose order comes next."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, counted from 0; another one than now forgets `resume_at`."""
+        if epoch != self._epoch:
+            self._resume = None
+        self._epoch = epoch
+
+    def set_skip(self, skip: int) -> None:
+        """Leave out this rank's first `skip` samples, in the next iteration only."""
+        self._skip = skip
+
+    def resume_at(self, consumed: int, base_num_replicas: int) -> None:
+        """Go on with the current epoch after `consumed` samples of its global order for `base_num_replicas` ranks.
+
+        This rank takes what is left strided over the ranks of now, so that a change of the world size neither loses nor
+        repeats a sample. Ranks get equally many: with drop_last the last few (fewer than ranks) are left out, otherwise
+        the order's first samples fill up. Holds until another epoch is set, for every iteration; `set_skip` counts from
+        there. Any number of changes in one epoch: `base_num_replicas` stays what it was at the epoch's start.
+
+        Raises ValueError when one of the numbers cannot be.
+        """
+        if consumed < 0 or base_num_replicas < 1:
+            raise ValueError(f"cannot resume after {consumed} samples of {base_num_replicas} ranks")
+        self._resume = Resume(operator.index(consumed), operator.index(base_num_replicas))
+
+    @abstractmethod
+    def global_order_length(self, base_num_replicas: int) -> int:
+        """Samples in the global order of the current epoch as it is laid out for so many ranks, padding included."""
+
+    @abstractmethod
+    def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
+        """The global order for so many ranks: place p < length of it is `order` at p modulo its n."""
+
+    @abstractmethod
+    def _own_steps(self) -> Steps:
+        """This rank's whole epoch when nothing is resumed."""
+
+    def _steps(self) -> Steps:
+        return self._own_steps() if self._resume is None else self._steps_from(self._resume)
+
+    def _steps_from(self, start: Resume) -> Steps:
+        """This rank's share of what is left."""
+        order, length = self._layout(start.base_num_replicas)
+        left = max(0, length - start.consumed)
+        count = left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
+        return Steps(order, max(1, length), start.consumed + self.rank, self.num_replicas, count)
+
+    def _open(self) -> tuple[Steps, int]:
+        """The epoch's steps and the first to take; the skip is used up."""
+        steps, skip = self._steps(), max(0, self._skip)
+        self._skip = 0
+        return steps, min(skip, steps.count)
+
+    def indices(self) -> Indices:
+        """This rank's sample numbers of the epoch from the skip on, which is used up: int32 if they fit, else int64."""
+        steps, skip = self._open()
+        return steps.take(skip, steps.count - skip)
+
+    def blocks(self, size: int = BLOCK) -> Iterator[Indices]:
+        """The same as arrays of `size` (the last one shorter), made one by one: memory for all is not needed.
+
+        With order="feistel" and without shuffling nothing else is held; torch's order holds 4 bytes a sample.
+        """
+        steps, skip = self._open()
+        return steps.settled().blocks(skip, size)
+
+    def __iter__(self) -> Iterator[int]:
+        return integers(self.blocks())
+
+    def __len__(self) -> int:
+        """Samples of this rank in a whole epoch, whatever is skipped or resumed."""
+        return self.num_samples
+
+    def state_dict(self) -> dict[str, Any]:
+        """`{"epoch", "seed", "num_replicas", "rank"}`."""
+        return {"epoch": self._epoch, "seed": self.seed, "num_replicas": self.num_replicas, "rank": self.rank}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the epoch, and only that: seed, ranks and weights are this run's."""
+        self.set_epoch(state.get("epoch", 0))
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the global order depends on beside epoch and number of ranks; equal fingerprints, equal orders."""
+        return {"order": self.order, "seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last}

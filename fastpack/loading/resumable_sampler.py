@@ -1,0 +1,82 @@
+"""Modalities' sampler over one dataset, resumed by a number of samples that all ranks skip together."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any
+
+from fastpack.loading.base_sampler import EpochSampler
+from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder, TorchGenerator
+
+
+class ResumableDistributedSampler(EpochSampler):
+    """Each rank's sample numbers of `dataset`, index for index those of Modalities' class, without torch.
+
+    The order of an epoch is `torch.randperm` seeded by seed + epoch (or 0..n-1), from place `skip_num_global_samples`
+    on; with drop_last cut to a multiple of the ranks, else filled up from the start of the whole order. As in the peer
+    the skip holds for every epoch, so a new sampler is due once the resumed epoch is over. num_replicas: that of
+    torch.distributed where it runs already, else 1.
+
+    Raises ValueError for a negative skip, and when iterated after a skip beyond the dataset.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        rank: int,
+        num_replicas: int | None = None,
+        epoch: int = 0,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        skip_num_global_samples: int = 0,
+    ) -> None:
+        super().__init__(num_replicas, rank, "torch")
+        if skip_num_global_samples < 0:
+            raise ValueError(f"skip_num_global_samples must be >= 0, got {skip_num_global_samples}")
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.skip_num_global_samples = skip_num_global_samples
+        self._epoch = epoch
+        self.global_num_samples = len(dataset) - skip_num_global_samples
+        self.global_num_samples_effective = self.global_order_length(self.num_replicas)
+        self.local_num_samples = self.num_samples = self.global_num_samples_effective // self.num_replicas
+
+    def global_order_length(self, base_num_replicas: int) -> int:
+        """Samples in an epoch's global order for so many ranks: cut to a multiple of them, or filled up to one."""
+        n = self.global_num_samples
+        return (n if self.drop_last else n + base_num_replicas - 1) // base_num_replicas * base_num_replicas
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the global order depends on beside epoch and number of ranks."""
+        return {**super().fingerprint(), "sizes": [len(self.dataset)], "skipped": self.skip_num_global_samples}
+
+    def _order(self) -> Order:
+        n = len(self.dataset)
+        return HeldOrder(TorchGenerator(self.seed + self._epoch).permutation(n)) if self.shuffle else StraightOrder(n)
+
+    def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
+        order = self._order()
+        length = self.global_order_length(base_num_replicas)
+        every = Steps(order, self.skip_num_global_samples + length, self.skip_num_global_samples, 1, length)
+        return HeldOrder(every.take(0, length)), length
+
+    def _own_steps(self) -> Steps:
+        n, skip, length = len(self.dataset), self.skip_num_global_samples, self.global_num_samples_effective
+        found = self._found(n, skip, length)
+        if found != length:
+            raise ValueError(
+                f"global_num_samples_effective ({length}) does not match the actual number of samples ({found}): "
+                f"{skip} of {n} samples are skipped"
+            )
+        return Steps(self._order(), max(1, skip + length), skip + self.rank, self.num_replicas, self.num_samples)
+
+    def _found(self, n: int, skip: int, length: int) -> int:
+        """How many samples the peer's slices come to; other than `length` where a list slice is not what it seems."""
+        left = len(range(n)[skip:])
+        if self.drop_last:
+            return len(range(left)[:length])
+        padding = length - left
+        return left + (padding if padding >= 0 and n else len(range(n)[:padding]))
