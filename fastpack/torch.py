@@ -53,10 +53,6 @@ def from_arrays(value: Any) -> Any:
     return type(value)(map(from_arrays, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _to_arrays(out: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
-
-
 class _Tensors:
     """Put before a dataset's class: its samples and batches as tensors."""
 
@@ -66,25 +62,30 @@ class _Tensors:
         sample: dict[str, Tensor] = from_arrays(parent.__getitem__(index))
         return sample
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Tensor]]:
-        """The samples as a list, made at once: what torch's DataLoader asks for."""
-        batch = self.batch(indices)
-        return [dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True)]
-
-    def fill(self, indices: Indices, out: Mapping[str, Any]) -> None:
-        """As the NumPy class, into tensors or arrays."""
+    def fill(self, indices: Indices, out: dict[str, Any]) -> None:
+        """As the NumPy class, into tensors or arrays; what comes to be while filling is a tensor."""
         parent: Any = super()
-        parent.fill(indices, _to_arrays(out))
+        arrays = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
+        parent.fill(indices, arrays)
+        out.update((name, from_arrays(arrays[name])) for name, value in out.items() if value is None)
 
-    def batch(self, indices: Indices, *arguments: Any, **options: Any) -> dict[str, Tensor]:
-        """As the NumPy class, in tensors; `out` may hold tensors, which come back."""
-        out = options.get("out")
+    def batch(
+        self,
+        indices: Indices,
+        outputs: Sequence[str] | None = None,
+        dtype: Any = None,
+        out: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> dict[str, Tensor]:
+        """As the NumPy class, in tensors; `out` may hold tensors, and is what comes back."""
         if out is not None:
             self.fill(indices, out)
-            return dict(out)
+            return out
+        given = {"outputs": outputs, "dtype": dtype, **options}
         parent: Any = super()
-        batch: dict[str, Tensor] = from_arrays(parent.batch(indices, *arguments, **options))
-        return batch
+        batch = parent.batch(indices, **{name: value for name, value in given.items() if value is not None})
+        tensors: dict[str, Tensor] = from_arrays(batch)
+        return tensors
 
 
 class MemoryMappedDataset(_Tensors, _MemoryMappedDataset):

@@ -55,6 +55,12 @@ def test_samples_and_batches_are_those_of_the_numpy_classes(shards: Path) -> Non
     out = {name: torch.zeros(2, 32, dtype=torch.int64) for name in ("input_ids", "labels")}
     assert ours.batch([3, 4], out=out)["labels"] is out["labels"]
     same(out, theirs.batch([3, 4], outputs=("input_ids", "labels")))
+    whole = ours.batch([3, 4], ("cu_seqlens", "max_seqlen"))
+    assert whole["cu_seqlens"].tolist() == theirs.batch([3, 4], ("cu_seqlens",))["cu_seqlens"].tolist()
+    assert whole["max_seqlen"] == theirs.batch([3, 4], ("max_seqlen",))["max_seqlen"]
+    late = {"cu_seqlens": None}
+    ours.fill([3, 4], late)
+    assert torch.equal(late["cu_seqlens"], whole["cu_seqlens"])
     plain = fastpack.torch.MemoryMappedDataset(shards, 33)[7]
     assert plain["labels"].data_ptr() == plain["input_ids"].data_ptr() + 8  # two views of one window
     with pytest.raises(IndexError, match="out of range"):

@@ -77,22 +77,27 @@ class FillFetch:
         self._rows: Rows | None = None
 
     def __call__(self, indices: Any) -> Any:
-        if self._rows is None:
-            self._rows = self._learn(indices)
         numbers = np.asarray(indices, np.int64)
-        out = {name: self._pool.lease((len(numbers), *shape), dtype) for name, (shape, dtype) in self._rows.items()}
+        out = self._new_outputs(numbers)
         if self._num_threads == 1:
             self._dataset.fill(numbers, out)
         else:
             self._fill_sliced(numbers, out)
         return out
 
-    def _learn(self, indices: Any) -> Rows:
-        """Shape and dtype of a row of each output, from a batch of one."""
-        one = {name: np.asarray(array) for name, array in self._dataset.batch(indices[:1], **self._options).items()}
-        return {name: (array.shape[1:], array.dtype) for name, array in one.items()}
+    def _new_outputs(self, numbers: npt.NDArray[np.int64]) -> Any:
+        if hasattr(self._dataset, "new_outputs"):
+            return self._dataset.new_outputs(len(numbers), empty=self._pool.lease, **self._options)
+        if self._rows is None:  # shape and dtype of a row of each output, from a batch of one
+            one = self._dataset.batch(numbers[:1], **self._options)
+            arrays = {name: np.asarray(array) for name, array in one.items()}
+            self._rows = {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
+        return {name: self._pool.lease((len(numbers), *shape), dtype) for name, (shape, dtype) in self._rows.items()}
 
     def _fill_sliced(self, numbers: npt.NDArray[np.int64], out: dict[str, npt.NDArray[Any]]) -> None:
+        whole = [name for name, array in out.items() if array is None]
+        if whole:
+            raise ValueError(f"{', '.join(whole)} are of a whole batch, which num_threads > 1 would slice")
         bounds = np.linspace(0, len(numbers), self._num_threads + 1).astype(int).tolist()
         slices = [slice(first, end) for first, end in pairwise(bounds) if first < end]
 

@@ -123,10 +123,10 @@ class StatefulDataLoader:
                 self.sampler.set_epoch(self._epoch + 1)
             self.sampler.set_epoch(self._epoch)
             self._shared_out = False
-        hint = getattr(self.dataset, "prefetch", None)
-        self._running.append(
-            Producer(self._plan(), self._fetch, self.prefetch, self._since, hint if callable(hint) else None)
-        )
+        if hasattr(self.dataset, "check_unchanged"):
+            self.dataset.check_unchanged()
+        hint = getattr(self.dataset, "will_need", None)
+        self._running.append(Producer(self._plan(), self._fetch, self.prefetch, self._since, hint))
         return self
 
     def __next__(self) -> Any:

@@ -63,7 +63,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
         lambda array: array.flat,
         lambda array: array.base,
         lambda array: {"deep": [(array[0],)]},
-        lambda array: (lambda: array),
+        lambda array: lambda: array,
         lambda array: np.broadcast_to(array, (3, *array.shape)),
         lambda array: array.ctypes,
         np.nditer,
@@ -107,7 +107,7 @@ def test_garbage_cycles_and_resurrection() -> None:
     assert (saved[0] == 7).all()
     saved.clear()
     gc.collect()
-    assert where in [address(pool.lease((1000,), "int64")) for _ in range(1)]
+    assert where in [address(other) for other in [pool.lease((1000,), "int64") for _ in range(6)]]
 
 
 def test_copies_and_pickles_are_plain_arrays() -> None:
@@ -160,7 +160,7 @@ def test_pinned_memory_rests_for_two_more_batches() -> None:
     del array
     seen = []
     for _ in range(4):
-        seen.append([address(array) for array in [pool.lease((100,), "int64")]][0] == where)
+        seen.append(address(pool.lease((100,), "int64")) == where)
         pool.next_batch()
     assert seen == [False, False, True, False]  # and then it rests again
 

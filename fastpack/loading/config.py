@@ -1,0 +1,229 @@
+"""KempnerForge's configuration of data: the `[data]` table of its TOML files, and `--data.key=value` over it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fastpack.files import PathLike
+
+T = TypeVar("T")
+
+
+@dataclass
+class DatasetSource:
+    """One source of a mixture: a folder of shards (`path`) or a Hugging Face dataset (`hf_name`), and its weight."""
+
+    path: str = ""
+    hf_name: str | None = None
+    hf_config: str | None = None
+    weight: float = 1.0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.path and not self.hf_name:
+            raise ValueError("a dataset needs a path or an hf_name")
+        _require(self.weight > 0, "weight", self.weight, "above 0")
+
+    @property
+    def label(self) -> str:
+        """What phases call it: its name, else its path, else its hf_name."""
+        return self.name or self.path or self.hf_name or ""
+
+
+@dataclass
+class TrainingPhase:
+    """From the optimizer step `start_step` on: these weights (of sources by label), learning rate times `lr_scale`."""
+
+    start_step: int
+    dataset_weights: dict[str, float] = field(default_factory=dict)
+    lr_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require(self.start_step >= 0, "start_step", self.start_step, "at least 0")
+        _require_weights("dataset_weights", self.dataset_weights)
+        _require(self.lr_scale > 0, "lr_scale", self.lr_scale, "above 0")
+
+
+@dataclass
+class TrainSeeds:
+    """What of the `[train]` table decides the order of samples."""
+
+    seed: int = 42
+    data_seed: int | None = None
+
+
+@dataclass
+class DataConfig:
+    """KempnerForge's `[data]`, with its defaults. Raises ValueError for values out of range.
+
+    Beside the keys: `train` (the seeds of `[train]`), `sampler_seed`, `source`, `schedule()`, and `data`, the object
+    itself, where KempnerForge's code says `config.data`.
+    """
+
+    dataset_path: str = ""
+    file_pattern: str = "*.npy"
+    tokenizer_path: str = ""
+    num_workers: int = 4
+    pin_memory: bool = True
+    prefetch_factor: int = 2
+    hf_dataset_name: str | None = None
+    hf_dataset_config: str | None = None
+    hf_dataset_split: str = "train"
+    hf_dataset_text_field: str = "text"
+    hf_dataset_image_field: str | None = None
+    hf_dataset_prompt_field: str | None = None
+    hf_image_size: int = 224
+    hf_streaming: bool = False
+    pack_sequences: bool = False
+    datasets: list[DatasetSource] = field(default_factory=list)
+    mix_temperature: float = 1.0
+    phases: list[TrainingPhase] = field(default_factory=list)
+    anneal_start_step: int = 0
+    anneal_weights: dict[str, float] = field(default_factory=dict)
+    train: TrainSeeds = field(default_factory=TrainSeeds, init=False)
+
+    def __post_init__(self) -> None:
+        _require(self.num_workers >= 0, "num_workers", self.num_workers, "at least 0")
+        _require(self.prefetch_factor >= 1, "prefetch_factor", self.prefetch_factor, "at least 1")
+        _require(self.hf_image_size >= 1, "hf_image_size", self.hf_image_size, "at least 1")
+        _require(self.mix_temperature > 0, "mix_temperature", self.mix_temperature, "above 0")
+        _require(self.anneal_start_step >= 0, "anneal_start_step", self.anneal_start_step, "at least 0")
+        _require_weights("anneal_weights", self.anneal_weights)
+        steps = [phase.start_step for phase in self.phases]
+        if any(later <= earlier for earlier, later in pairwise(steps)):
+            raise ValueError(f"phases must have strictly increasing start_step, these have {steps}")
+        if self.phases and (self.anneal_start_step > 0 or self.anneal_weights):
+            raise ValueError("phases and anneal_start_step/anneal_weights exclude each other: give one of them")
+
+    @property
+    def data(self) -> DataConfig:
+        """This object."""
+        return self
+
+    @property
+    def sampler_seed(self) -> int:
+        """The seed of the samplers: train.data_seed where it is given, else train.seed."""
+        return self.train.seed if self.train.data_seed is None else self.train.data_seed
+
+    @property
+    def source(self) -> str:
+        """Which key says where the data are: the first that is set of "hf_dataset_image_field" (images with text),
+        "datasets", "dataset_path" and "hf_dataset_name"; "" when none is.
+        """
+        keys = ("hf_dataset_image_field", "datasets", "dataset_path", "hf_dataset_name")
+        return next((key for key in keys if getattr(self, key)), "")
+
+    def schedule(self) -> list[TrainingPhase]:
+        """The phases in order; annealing is one phase that leaves the learning rate alone."""
+        if self.anneal_start_step > 0 and self.anneal_weights:
+            return [TrainingPhase(self.anneal_start_step, self.anneal_weights)]
+        return list(self.phases)
+
+
+def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
+    """The `[data]` table of a TOML file as KempnerForge reads it, `--data.key=value` arguments over it.
+
+    A value is a Python literal where it can be read as one, else text; `--data.key` alone means true. Other tables are
+    other people's, but for the seeds of `[train]`. Raises FileNotFoundError, and ValueError for a file that is no TOML,
+    keys that there are not, and values of another type or out of range.
+    """
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: no TOML: {error}") from error
+    data, train = dict(_table(tables, "data")), dict(_table(tables, "train"))
+    for argument in cli_args:
+        section, key, value = _parse(argument)
+        if section in ("data", "train"):
+            (data if section == "data" else train)[key] = value
+    config = _build(DataConfig, data)
+    config.train = _build(TrainSeeds, {key: train[key] for key in ("seed", "data_seed") if key in train})
+    return config
+
+
+class _Text(str):
+    """A value of the command line, not yet read: whether `7` is a number depends on what it is for."""
+
+    __slots__ = ()
+
+
+def _parse(argument: str) -> tuple[str, str, Any]:
+    """Section, key and value of `--section.key=value`."""
+    name, equals, value = argument.partition("=")
+    section, dot, key = name.removeprefix("--").partition(".")
+    if not (name.startswith("--") and section and dot and key):
+        raise ValueError(f"{argument!r} is no override: write --data.key=value")
+    return section, key.replace("-", "_"), _Text(value) if equals else True
+
+
+def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, Mapping):
+        raise ValueError(f"[{name}] is {table!r}, a table is needed")
+    return table
+
+
+def _build(kind: type[T], values: Mapping[str, Any]) -> T:
+    """A dataclass of `kind` from a table; ValueError for unknown and missing keys and wrong types."""
+    fields = {one.name: one for one in dataclasses.fields(kind) if one.init}  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(fields))
+    if unknown:
+        raise ValueError(f"Unknown config keys in {kind.__name__}: {unknown}. Valid keys: {sorted(fields)}")
+    hints = typing.get_type_hints(kind)
+    needed = [name for name, one in fields.items() if _has_no_default(one) and name not in values]
+    if needed:
+        raise ValueError(f"{kind.__name__} needs {', '.join(needed)}")
+    return kind(**{name: _convert(name, value, hints[name]) for name, value in values.items()})
+
+
+def _has_no_default(one: dataclasses.Field[Any]) -> bool:
+    return one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING
+
+
+def _convert(name: str, value: Any, wanted: Any) -> Any:
+    """`value` as the type `wanted`; ValueError when it is of another."""
+    choices = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+    if isinstance(value, _Text):
+        value = _literal(value, str in choices)
+    if value is None and type(None) in choices:
+        return None
+    kind, inner = typing.get_origin(choices[0]) or choices[0], typing.get_args(choices[0])
+    if kind is list and isinstance(value, (list, tuple)):
+        return [_build(inner[0], _table({name: one}, name)) for one in value]
+    if kind is dict and isinstance(value, Mapping):
+        return {str(key): _convert(f"{name}.{key}", one, inner[1]) for key, one in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is kind:
+        return value
+    raise ValueError(f"{name} is {value!r}, {kind.__name__} is needed")
+
+
+def _literal(text: str, may_be_text: bool) -> Any:
+    """A Python literal, else the text; where text is wanted, a literal only if it is text or None."""
+    if text in ("true", "false"):
+        return text if may_be_text else text == "true"
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return str(text)
+    return str(text) if may_be_text and not isinstance(value, (str, types.NoneType)) else value
+
+
+def _require(good: bool, name: str, value: object, needed: str) -> None:
+    if not good:
+        raise ValueError(f"{name} is {value}, {needed} is needed")
+
+
+def _require_weights(name: str, weights: Mapping[str, float]) -> None:
+    for source, weight in weights.items():
+        _require(weight >= 0, f"{name}.{source}", weight, "at least 0")

@@ -1,0 +1,541 @@
+"""The loader: KempnerForge's behaviour, batches that stay what they were, threads that end, processes that fork."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack import kernels
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "kempnerforge"
+SCRIPTS: dict[str, Any] = json.loads((GOLDEN / "stateful_loader.json").read_text())
+EOS = 0
+
+
+class Numbers:
+    """A dataset whose item is its index."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Failing(Numbers):
+    """Fails at sample 7 until it is mended."""
+
+    error: BaseException | None = ZeroDivisionError("sample 7 is bad")
+
+    def __getitem__(self, index: int) -> int:
+        if index == 7 and self.error is not None:
+            raise self.error
+        return index
+
+
+def background_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("fastpack")]
+
+
+def wait_for_no_threads() -> bool:
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while background_threads() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return not background_threads()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    yield
+    assert wait_for_no_threads()
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", rng.integers(0, 20, 5000 + number, dtype=np.uint16))
+    return tmp_path
+
+
+def packed(shards: Path) -> fastpack.MemoryMappedDataset:
+    return fastpack.MemoryMappedDataset(shards, 33, "*.npy", True, EOS)
+
+
+def golden_loader(kw: dict[str, int]) -> fastpack.StatefulDataLoader:
+    dataset = Numbers(kw["n"])
+    sampler = fastpack.DistributedSampler(dataset, kw["ws"], kw["rank"], seed=kw["seed"])
+    return fastpack.StatefulDataLoader(dataset, kw["bs"], sampler)
+
+
+def drawn(loader: fastpack.StatefulDataLoader, times: int) -> list[Any]:
+    """What `next` gives, as the golden scripts write it."""
+    found: list[Any] = []
+    for _ in range(times):
+        try:
+            found.append(next(loader).tolist())
+        except StopIteration:
+            found.append("StopIteration")
+    return found
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_golden_scripts(name: str) -> None:
+    loader, saved = golden_loader(SCRIPTS[name]["kw"]), {}
+    for step in SCRIPTS[name]["log"]:
+        operation, *arguments = step["op"]
+        if operation == "len":
+            assert len(loader) == step["len"]
+        elif operation == "iter":
+            assert iter(loader) is loader
+        elif operation == "next":
+            assert drawn(loader, arguments[0]) == step["batches"]
+        elif operation == "save":
+            saved[arguments[0]] = loader.state_dict()
+            # JSON is what a checkpoint may turn it into, and the key more is what KempnerForge does not look at
+            assert json.loads(json.dumps(saved[arguments[0]])) == saved[arguments[0]]
+            assert {key: value for key, value in saved[arguments[0]].items() if key != "elastic"} == step["state"]
+        elif operation == "new":
+            loader = golden_loader(arguments[0])
+        else:
+            assert operation == "load"
+            loader.load_state_dict(step["state"])  # KempnerForge's own, without the key more
+            loader.load_state_dict(saved[arguments[0]])
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 5])
+def test_batches_in_order_and_the_tail_dropped(prefetch: int) -> None:
+    loader = fastpack.StatefulDataLoader(Numbers(23), 5, prefetch=prefetch)
+    assert len(loader) == 4
+    assert [batch.tolist() for batch in loader] == np.arange(20).reshape(4, 5).tolist()
+    assert loader.state_dict()["epoch"] == 1
+    with pytest.raises(StopIteration):
+        next(loader)
+    assert len(list(loader)) == 4
+    assert loader.state_dict()["epoch"] == 2
+    with pytest.raises(StopIteration):
+        next(fastpack.StatefulDataLoader(Numbers(23), 5))  # never begun
+
+
+def test_a_state_saved_at_the_very_end_yields_nothing_and_then_the_next_epoch() -> None:
+    loader = fastpack.StatefulDataLoader(Numbers(20), 5)
+    iter(loader)
+    for _ in range(4):
+        next(loader)
+    other = fastpack.StatefulDataLoader(Numbers(20), 5)
+    other.load_state_dict(loader.state_dict())
+    assert list(other) == []
+    assert other.state_dict()["epoch"] == 1
+    assert len(list(other)) == 4
+    loader.close()
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_batches_are_those_of_the_dataset(shards: Path, dtype: Any, num_threads: int, backend: str) -> None:
+    dataset = packed(shards)
+    order = np.random.default_rng(1).permutation(len(dataset))
+    loader = fastpack.StatefulDataLoader(dataset, 7, order, dtype=dtype, num_threads=num_threads)
+    batches = list(loader)
+    assert len(batches) == len(dataset) // 7 > 50
+    for number, batch in enumerate(batches):  # all kept to the end: nothing was overwritten
+        expected = dataset.batch(order[number * 7 : number * 7 + 7], dtype=dtype)
+        assert list(batch) == list(expected)
+        for name, array in batch.items():
+            assert array.dtype == dtype
+            np.testing.assert_array_equal(array, expected[name])
+    if num_threads == 1:
+        names = ("input_ids", "position_ids", "cu_seqlens", "max_seqlen")
+        for number, batch in enumerate(fastpack.StatefulDataLoader(dataset, 7, order, dtype=dtype, outputs=names)):
+            expected = dataset.batch(order[number * 7 : number * 7 + 7], names, dtype)
+            assert list(batch) == list(names)
+            assert all(np.array_equal(batch[name], expected[name]) for name in names)
+    else:
+        with pytest.raises(ValueError, match="cu_seqlens are of a whole batch"):
+            next(iter(fastpack.StatefulDataLoader(dataset, 7, outputs=("cu_seqlens",), num_threads=2)))
+    only = next(iter(fastpack.StatefulDataLoader(dataset, 7, order, outputs=("labels",))))
+    assert list(only) == ["labels"]
+
+
+def test_a_consumer_that_keeps_random_batches_and_views_sees_them_unchanged(shards: Path) -> None:
+    dataset = packed(shards)
+    loader = fastpack.StatefulDataLoader(dataset, 4, prefetch=3)
+    rng, kept = random.Random(5), []
+    for _ in range(6):
+        for number, batch in enumerate(loader):
+            if rng.random() < 0.3:
+                name = rng.choice(list(batch))
+                kept.append((number, name, batch[name][rng.randrange(4) :, 3:]))
+            if rng.random() < 0.2:
+                del kept[: rng.randrange(3)]
+            if rng.random() < 0.05:
+                gc.collect()
+    assert len(kept) > 10
+    for number, name, view in kept:
+        expected = dataset.batch(range(number * 4, number * 4 + 4))[name]
+        np.testing.assert_array_equal(view, expected[4 - len(view) :, 3:])
+
+
+def test_buffers_are_used_again(shards: Path) -> None:
+    seen, n_batches = set(), 0
+    for batch in fastpack.StatefulDataLoader(packed(shards), 4):
+        seen |= {array.__array_interface__["data"][0] for array in batch.values()}
+        n_batches += 1
+    assert n_batches > 100
+    assert len(seen) <= 3 * 5  # two that wait, one being made, one or two in the consumer's hands
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Kinds(Numbers):
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {
+            "array": np.full((2, 3), index, np.int16),
+            "int": index,
+            "float": index / 2,
+            "bool": index % 2 == 0,
+            "scalar": np.float32(index),
+            "text": f"t{index}",
+            "tuple": (index, b"x"),
+            "list": [index, 2.0],
+            "pair": Pair(np.arange(2), "y"),
+            "nested": {"deep": np.uint8(index)},
+        }
+
+
+def test_samples_are_put_together_as_torch_does() -> None:
+    batch = next(iter(fastpack.StatefulDataLoader(Kinds(10), 3)))
+    assert batch["array"].tolist() == [[[i] * 3] * 2 for i in range(3)]
+    dtypes = {"array": "int16", "int": "int64", "float": "float64", "bool": "bool", "scalar": "float32"}
+    assert {name: str(batch[name].dtype) for name in dtypes} == dtypes
+    assert batch["bool"].tolist() == [True, False, True]
+    assert batch["text"] == ["t0", "t1", "t2"]
+    assert isinstance(batch["tuple"], tuple)
+    assert batch["tuple"][0].tolist() == [0, 1, 2]
+    assert batch["tuple"][1] == [b"x"] * 3
+    assert [part.tolist() for part in batch["list"]] == [[0, 1, 2], [2.0, 2.0, 2.0]]
+    assert isinstance(batch["pair"], Pair)
+    assert batch["pair"].left.tolist() == [[0, 1]] * 3
+    assert batch["nested"]["deep"].dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    ("items", "error", "text"),
+    [
+        ([None, None], TypeError, "NoneType: give the loader a collate_fn"),
+        ([np.zeros(2), np.zeros(3)], ValueError, r"differ in shape: \(2,\) and \(3,\)"),
+        ([[1], [1, 2]], ValueError, "same number of elements"),
+        ([2**70, 1], TypeError, "one array of numbers"),
+        ([np.array(None), np.array(None)], TypeError, "Python objects"),
+    ],
+)
+def test_samples_that_make_no_batch(items: list[Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        next(iter(fastpack.StatefulDataLoader(items, 2)))
+
+
+def test_collate_fn_gets_the_samples_of_any_dataset(shards: Path) -> None:
+    dataset = packed(shards)
+    got: list[Any] = []
+    loader = fastpack.StatefulDataLoader(dataset, 3, collate_fn=lambda samples: got.append(samples) or "batch")
+    assert next(iter(loader)) == "batch"
+    loader.close()
+    assert isinstance(got[0], list)
+    np.testing.assert_array_equal(got[0][2]["input_ids"], dataset[2]["input_ids"])
+    with pytest.raises(ValueError, match="with a collate_fn: that takes a dataset with batch"):
+        fastpack.StatefulDataLoader(dataset, 3, collate_fn=list, outputs=("labels",))
+    with pytest.raises(ValueError, match="of a Numbers"):
+        fastpack.StatefulDataLoader(Numbers(3), 3, outputs=("labels",))
+
+
+class Many(Numbers):
+    def __getitems__(self, indices: list[int]) -> list[str]:
+        assert all(type(index) is int for index in indices)
+        return [f"s{index}" for index in indices]
+
+
+class Batched(Numbers):
+    def batch(self, indices: Any) -> list[int]:
+        return [int(index) * 2 for index in indices]
+
+
+def test_other_datasets_and_samplers() -> None:
+    assert next(iter(fastpack.StatefulDataLoader(Many(9), 3, np.arange(9)))) == ["s0", "s1", "s2"]
+    assert next(iter(fastpack.StatefulDataLoader(Batched(9), 3))) == [0, 2, 4]
+    words = dict(zip("abcdef", range(6), strict=True))
+    loader = fastpack.StatefulDataLoader(words, 2, iter("abcdef"))
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
+    endless = fastpack.StatefulDataLoader(Numbers(5), 2, (i % 5 for i in iter(int, 1) for i in range(10**9)))
+    assert [next(iter(endless)).tolist() for _ in range(1)] == [[0, 1]]
+    resumed = fastpack.StatefulDataLoader(Numbers(10), 2, list(range(10)))
+    resumed.load_state_dict({"epoch": 3, "batches_yielded": 2})
+    assert next(iter(resumed)).tolist() == [4, 5]  # a sampler that cannot skip is skipped for
+    assert resumed.state_dict()["epoch"] == 3
+
+
+def test_config_and_sizes() -> None:
+    config = SimpleNamespace(num_workers=4, pin_memory=True, prefetch_factor=7)
+    assert fastpack.StatefulDataLoader(Numbers(9), 3, config=config).prefetch == 7
+    assert fastpack.StatefulDataLoader(Numbers(9), 3, config=config, prefetch=1).prefetch == 1
+    config.prefetch_factor = None
+    assert fastpack.StatefulDataLoader(Numbers(9), 3, config=config).prefetch == 2
+    for wrong in ({"batch_size": 0}, {"prefetch": -1}, {"num_threads": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .*, at least . is needed"):
+            fastpack.StatefulDataLoader(Numbers(9), **({"batch_size": 3} | wrong))
+
+
+class Recording(Numbers):
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.fetched: list[int] = []
+        self.hinted: list[int] = []
+        self.most_ahead = 0
+
+    def __getitem__(self, index: int) -> int:
+        self.fetched.append(index)
+        return index
+
+    def will_need(self, indices: Any) -> None:
+        self.hinted.extend(int(index) for index in indices)
+        assert self.fetched == [] or max(self.hinted) >= max(self.fetched)
+
+
+def test_no_more_is_made_ahead_than_asked_for() -> None:
+    dataset = Recording(1000)
+    loader = iter(fastpack.StatefulDataLoader(dataset, 10, prefetch=3))
+    for taken in range(1, 20):
+        next(loader)
+        time.sleep(0.002)
+        assert len(dataset.fetched) <= (taken + 3) * 10
+    deadline = time.monotonic() + 10
+    while len(dataset.fetched) < 220 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert len(dataset.fetched) == 220
+    assert dataset.hinted[: len(dataset.fetched)] == dataset.fetched
+    assert len(dataset.hinted) == 240  # told of two batches more than were fetched
+
+
+def test_errors_come_to_the_caller_with_their_origin_and_can_be_tried_again() -> None:
+    for prefetch in (0, 2):
+        dataset = Failing(20)
+        loader = iter(fastpack.StatefulDataLoader(dataset, 5, prefetch=prefetch))
+        assert next(loader).tolist() == [0, 1, 2, 3, 4]
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError, match="sample 7 is bad") as caught:
+                next(loader)
+            assert caught.traceback[-1].name == "__getitem__"
+            assert "while batch 1 of the epoch was made (samples 5, 6, 7, 8, ...)" in caught.value.__notes__
+            assert "raise self.error" in "".join(traceback.format_exception(caught.value))
+            dataset.error = type(caught.value)("sample 7 is bad")
+        assert loader.state_dict()["batches_yielded"] == 1
+        dataset.error = None
+        assert [batch[0] for batch in drawn(loader, 3)] == [5, 10, 15]
+        assert drawn(loader, 2) == ["StopIteration", "StopIteration"]
+
+
+def test_stop_iteration_of_a_dataset_is_not_the_end_of_the_epoch() -> None:
+    dataset = Failing(20)
+    dataset.error = StopIteration("surprise")
+    loader = iter(fastpack.StatefulDataLoader(dataset, 5))
+    next(loader)
+    with pytest.raises(RuntimeError, match="raised StopIteration: surprise"):
+        next(loader)
+
+
+def test_a_sampler_that_fails_is_not_the_end_of_the_epoch() -> None:
+    def order() -> Iterator[int]:
+        yield from range(6)
+        raise OSError("no more")
+
+    loader = iter(fastpack.StatefulDataLoader(Numbers(9), 2, order()))
+    assert [batch[0] for batch in drawn(loader, 3)] == [0, 2, 4]
+    for _ in range(2):
+        with pytest.raises(OSError, match="no more"):
+            next(loader)
+
+
+def test_threads_end_when_the_loader_is_gone() -> None:
+    before = len(background_threads())
+
+    def abandon() -> None:
+        for _ in fastpack.StatefulDataLoader(Numbers(100), 2):
+            break
+
+    for _ in range(5):
+        abandon()
+    assert wait_for_no_threads()
+    loader = fastpack.StatefulDataLoader(Numbers(100), 2)
+    for _ in range(20):
+        next(iter(loader))  # each takes up the epoch anew
+    assert loader.state_dict()["batches_yielded"] == 20
+    loader.close()
+    assert len(background_threads()) == before
+    assert next(iter(loader)).tolist() == [40, 41]
+    loader.close()
+    list(loader)
+    assert wait_for_no_threads()  # the epoch's end, with the loader still there
+
+
+EXIT_SCRIPT = """
+import sys, time, threading
+import fastpack
+class Slow:
+    def __len__(self): return 1000
+    def __getitem__(self, i):
+        if i > 6: time.sleep(float(sys.argv[2]))
+        return i
+loader = fastpack.StatefulDataLoader(Slow(), 2)
+for batch in loader:
+    if sys.argv[1] == "raise": raise SystemExit(3)
+    break
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("break", 0), ("raise", 3)])
+@pytest.mark.parametrize("seconds", ["0", "0.3"])
+def test_the_interpreter_exits_at_once(how: str, code: int, seconds: str) -> None:
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", EXIT_SCRIPT, how, seconds], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+    assert time.monotonic() - started < 30
+
+
+def run_forked(work: Any) -> Any:
+    """The result of `work()` in a forked child."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, pickle.dumps(work()))
+        except BaseException:
+            os.write(write, pickle.dumps(traceback.format_exc()))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        result = pickle.loads(pipe.read())
+    os.waitpid(child, 0)
+    return result
+
+
+def test_parent_and_forked_child_go_on_from_the_same_place(shards: Path) -> None:
+    dataset = packed(shards)
+    expected = [batch["labels"].copy() for batch in fastpack.StatefulDataLoader(dataset, 8, prefetch=0)]
+    loader = iter(fastpack.StatefulDataLoader(dataset, 8))
+    for number in range(0, 30, 3):
+        np.testing.assert_array_equal(next(loader)["labels"], expected[number])
+        assert not [thread for thread in background_threads() if run_forked(lambda: 1) != 1]
+        theirs = run_forked(lambda: [next(loader)["labels"].copy() for _ in range(3)])
+        for ahead in range(2):
+            np.testing.assert_array_equal(theirs[ahead], expected[number + 1 + ahead])
+            np.testing.assert_array_equal(next(loader)["labels"], expected[number + 1 + ahead])
+        np.testing.assert_array_equal(theirs[2], expected[number + 3])
+
+
+def test_no_thread_runs_while_the_process_forks() -> None:
+    """Else the child may inherit a lock that is held, and Python 3.12 and later warn."""
+    seen: list[int] = []
+    os.register_at_fork(after_in_parent=lambda: seen.append(len(background_threads())))
+    loader = iter(fastpack.StatefulDataLoader(Numbers(10_000), 2))
+    for _ in range(20):
+        next(loader)
+        assert run_forked(lambda: len(background_threads())) == 0
+    assert set(seen) == {0}
+
+
+class AtWork(Numbers):
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.at_work, self.go_on = threading.Event(), threading.Event()
+
+    def __getitem__(self, index: int) -> int:
+        if index == 10:
+            self.at_work.set()
+            assert self.go_on.wait(30)
+        return index
+
+
+def test_a_fork_does_not_wait_for_ever_and_the_child_finds_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastpack.loading.producer.PATIENCE", 0.05)
+    dataset = AtWork(40)
+    loader = iter(fastpack.StatefulDataLoader(dataset, 4))
+    assert next(loader).tolist() == [0, 1, 2, 3]
+    assert dataset.at_work.wait(30)
+
+    def child() -> list[Any]:
+        dataset.go_on = threading.Event()  # the inherited one may be locked
+        dataset.go_on.set()
+        return drawn(loader, 3)
+
+    assert run_forked(child) == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+    dataset.go_on.set()
+    assert drawn(loader, 3) == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
+
+
+def in_process(loader: fastpack.StatefulDataLoader, answers: Any) -> None:
+    first = [next(iter(loader))["doc_ids"].copy(), kernels.backend()]
+    answers.put((first, loader.state_dict()["batches_yielded"]))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_loaders_move_to_other_processes(shards: Path, method: str) -> None:
+    loader = iter(fastpack.StatefulDataLoader(packed(shards), 8, prefetch=3))
+    next(loader)
+    context = multiprocessing.get_context(method)
+    answers = context.Queue()
+    process = context.Process(target=in_process, args=(loader, answers))
+    process.start()
+    (doc_ids, backend), batches = answers.get(timeout=60)
+    process.join(60)
+    assert process.exitcode == 0
+    np.testing.assert_array_equal(doc_ids, packed(shards).batch(range(8, 16))["doc_ids"])
+    assert batches == 2
+    assert method == "fork" or backend == "cython"
+    np.testing.assert_array_equal(next(loader)["doc_ids"], doc_ids)
+
+
+def test_pickles_without_its_buffers(shards: Path) -> None:
+    loader = iter(fastpack.StatefulDataLoader(packed(shards), 8))
+    next(loader)
+    assert len(pickle.dumps(loader)) < 5000
+    twin = pickle.loads(pickle.dumps(loader))
+    np.testing.assert_array_equal(next(iter(twin))["labels"], next(loader)["labels"])
+
+
+def test_warm_only_before_much_work_and_in_the_main_process(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(kernels, "warm", lambda **options: calls.append(options))
+    fastpack.StatefulDataLoader(packed(shards), 8)
+    assert calls == []
+    monkeypatch.setattr("fastpack.loading.loader.WARM_TOKENS", 10_000)
+    fastpack.StatefulDataLoader(packed(shards), 8, dtype="int32")
+    assert calls == [{"out_dtypes": ("int32",)}]
+    fastpack.StatefulDataLoader(Numbers(10**9), 8)
+    monkeypatch.setattr(multiprocessing, "parent_process", object)
+    fastpack.StatefulDataLoader(packed(shards), 8)
+    assert len(calls) == 1
