@@ -39,13 +39,16 @@ __all__ = [
 ]
 
 Tensor: TypeAlias = Any
+_tensor = torch.from_numpy
 REST = 2  # batches that pinned memory rests for: the copy of the last one or two to a device may be in flight
 
 
 def from_arrays(value: Any) -> Any:
     """`value` with every NumPy array in its dicts, lists and tuples as a tensor in the same memory."""
+    if type(value) is dict:  # first what a batch is: a check for Mapping takes as long as making a tensor
+        return {name: _tensor(one) if type(one) is np.ndarray else from_arrays(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
+        return _tensor(value)
     if isinstance(value, Mapping):
         return {name: from_arrays(one) for name, one in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -1,0 +1,232 @@
+"""Resuming on another number of ranks or with another batch size: nothing of the epoch lost, nothing repeated."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpack
+from fastpack.loading.resume import Place
+
+
+class Numbers:
+    """A dataset whose item is its index."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, **options: Any) -> Any:
+    if kind == "mixture":
+        bounds = [0, length // 2, length // 2 + length // 3, length]
+        weights = options.pop("weights", [3.0, 1.0, 1.0])
+        return fastpack.MixtureSampler(bounds, weights, ranks, rank, seed=seed, **options)
+    return fastpack.DistributedSampler(Numbers(length), ranks, rank, seed=seed, shuffle=kind == "shuffled", **options)
+
+
+def make_loaders(length: int, ranks: int, batch_size: int, kind: str, **options: Any) -> list[Any]:
+    """A loader for each rank; prefetch=0: a thread each would prove nothing more here."""
+    samplers = [make_sampler(length, ranks, rank, kind, **options) for rank in range(ranks)]
+    return [fastpack.StatefulDataLoader(Numbers(length), batch_size, one, prefetch=0) for one in samplers]
+
+
+def step(loaders: list[Any]) -> list[int] | None:
+    """One batch of every rank, in the order of the global list; None at the end, which all ranks reach together."""
+    batches = [next(loader, None) for loader in loaders]
+    if any(batch is None for batch in batches):
+        assert all(batch is None for batch in batches)
+        return None
+    return [int(number) for numbers in zip(*batches, strict=True) for number in numbers]
+
+
+legs = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=5)
+
+
+@pytest.mark.filterwarnings("ignore:datasets of sizes .* one is too small")
+@pytest.mark.parametrize("kind", ["shuffled", "sequential", "mixture"])
+@pytest.mark.parametrize("drop_last", [True, False])
+@settings(max_examples=60)
+@given(length=st.integers(40, 700), legs=legs, epoch=st.integers(0, 3), saver=st.integers(0, 15))
+def test_any_resumes_on_any_ranks_and_batch_sizes(
+    kind: str, drop_last: bool, length: int, legs: list[tuple[int, int, int]], epoch: int, saver: int
+) -> None:
+    """Each leg: ranks, batch size, batches before the next one takes over; the last runs to the epoch's end."""
+    first_ranks = legs[0][0]
+    state: dict[str, Any] = {"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}}
+    seen: list[int] = []
+    whole = whole_order(length, first_ranks, kind, drop_last, epoch)
+    for number, (ranks, batch_size, n_batches) in enumerate(legs):
+        loaders = make_loaders(length, ranks, batch_size, kind, drop_last=drop_last)
+        for loader in loaders:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            iter(loader)
+        last = number == len(legs) - 1
+        while last or n_batches > 0:
+            got = step(loaders)
+            if got is None:
+                break
+            seen += got
+            n_batches -= 1
+        if last or got_to_the_end(loaders):
+            break
+        states = [loader.state_dict() for loader in loaders]
+        for one in states:  # rank 0's serves every rank
+            assert one["elastic"] == states[0]["elastic"]
+            assert (one["epoch"], one["batches_yielded"]) == (states[0]["epoch"], states[0]["batches_yielded"])
+        state = states[saver % ranks]
+        assert state["elastic"]["consumed"] == len(seen)
+        if not seen:
+            whole = whole_order(length, legs[number + 1][0], kind, drop_last, epoch)
+    # without drop_last ranks that would get one sample less are filled up, with the order's first
+    assert seen[: len(whole)] == whole[: len(seen)]
+    assert drop_last or len(seen) - len(whole) < 16
+    assert not drop_last or len(seen) <= len(whole)
+    ranks, batch_size, _ = legs[number]
+    assert len(whole) - len(seen) < ranks * batch_size  # what is left would not fill a batch on every rank
+    assert {loader.state_dict()["epoch"] for loader in loaders} == {epoch + 1}
+    following = make_loaders(length, ranks, batch_size, kind, drop_last=drop_last)
+    for loader in following:
+        loader._epoch = epoch + 1
+    assert step([iter(loader) for loader in loaders]) == step([iter(loader) for loader in following])
+
+
+def got_to_the_end(loaders: list[Any]) -> bool:
+    return not loaders[0]._running
+
+
+def whole_order(length: int, ranks: int, kind: str, drop_last: bool, epoch: int) -> list[int]:
+    """The epoch as `ranks` ranks lay it out, interleaved."""
+    samplers = [make_sampler(length, ranks, rank, kind, drop_last=drop_last) for rank in range(ranks)]
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    return [number for numbers in zip(*(list(sampler) for sampler in samplers), strict=True) for number in numbers]
+
+
+def stopped(length: int, ranks: int, batch_size: int, n_batches: int, kind: str = "shuffled") -> dict[str, Any]:
+    """The state of rank 0 after so many batches."""
+    loader = iter(make_loaders(length, ranks, batch_size, kind)[0])
+    for _ in range(n_batches):
+        next(loader)
+    return loader.state_dict()
+
+
+def resumed(
+    state: dict[str, Any], length: int, ranks: int, batch_size: int, kind: str = "shuffled", **more: Any
+) -> Any:
+    loader = make_loaders(length, ranks, batch_size, kind, **more)[0]
+    loader.load_state_dict(state)
+    return iter(loader)
+
+
+def without_extra(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key != "elastic"}
+
+
+def test_a_state_of_kempnerforge_goes_on_where_nothing_changed() -> None:
+    state = stopped(100, 4, 3, 5)
+    assert set(without_extra(state)) == {"epoch", "batches_yielded", "sampler"}
+    ours, theirs = resumed(state, 100, 4, 3), resumed(without_extra(state), 100, 4, 3)
+    assert [batch.tolist() for batch in ours] == [batch.tolist() for batch in theirs]
+
+
+def test_a_state_of_kempnerforge_on_other_ranks_is_refused() -> None:
+    state = without_extra(stopped(100, 4, 3, 5))
+    with pytest.raises(
+        ValueError, match=r"by 4 ranks, these are 2, .*KempnerForge's states do not.*: resume on 4 ranks"
+    ):
+        resumed(state, 100, 2, 3)
+    state["sampler"]["seed"] = 9
+    with pytest.raises(ValueError, match=r"another order \(seed was 9, is 1\): set it back"):
+        resumed(state, 100, 4, 3)
+    state["batches_yielded"] = 0  # between two epochs anything may change
+    assert len(next(resumed(state, 100, 2, 3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"length": 101}, "5 batches into an epoch of a dataset of 100 samples, this one has 101"),
+        ({"seed": 3}, r"\(seed was 1, is 3\): set it back"),
+        ({"kind": "sequential"}, r"\(shuffle was True, is False\)"),
+        ({"drop_last": False}, r"\(drop_last was True, is False\)"),
+    ],
+)
+def test_what_cannot_be_continued_is_refused(change: dict[str, Any], text: str) -> None:
+    state = stopped(100, 4, 3, 5)
+    with pytest.raises(ValueError, match=text) as refused:
+        resumed(state, **({"length": 100, "ranks": 4, "batch_size": 3} | change))
+    assert "elastic=False" in str(refused.value)
+    state = stopped(100, 4, 3, 0)  # an epoch not begun may change
+    resumed(state, **({"length": 100, "ranks": 4, "batch_size": 3} | change))
+
+
+def test_weights_are_compared_when_the_epoch_is_taken_up() -> None:
+    """A training loop replays its phases, and so sets the weights, between `load_state_dict` and `iter`."""
+    loader = iter(make_loaders(100, 2, 3, "mixture")[0])
+    next(loader)
+    loader.sampler.update_weights([1.0, 1.0, 1.0])
+    state = loader.state_dict()
+    other = make_loaders(100, 2, 3, "mixture")[0]
+    other.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"weights was \[1.0, 1.0, 1.0\], is \[3.0, 1.0, 1.0\]"):
+        iter(other)
+    other.sampler.update_weights([1.0, 1.0, 1.0])
+    assert next(iter(other)).tolist() == next(iter(loader)).tolist()
+    other.sampler.update_weights([1.0, 2.0, 1.0])  # a phase that begins later
+    next(iter(other))
+
+
+def test_versions_and_samplers_that_cannot() -> None:
+    state = stopped(100, 4, 3, 5)
+    newer = copy.deepcopy(state)
+    newer["elastic"]["version"] = 2
+    with pytest.raises(ValueError, match="version 2, this fastpack reads 1"):
+        resumed(newer, 100, 4, 3)
+    loader = fastpack.StatefulDataLoader(Numbers(100), 3, np.arange(100))
+    with pytest.raises(ValueError, match="a ndarray cannot share out the rest of an epoch that 4 ranks began"):
+        loader.load_state_dict(state)
+    state = iter(loader).state_dict()
+    next(loader)
+    next(loader)
+    bigger = fastpack.StatefulDataLoader(Numbers(100), 4, np.arange(100))  # another batch size it can have
+    bigger.load_state_dict(loader.state_dict())
+    assert next(iter(bigger)).tolist() == [6, 7, 8, 9]
+    loader.close()
+    bigger.close()
+
+
+def test_inelastic_is_kempnerforge() -> None:
+    """The same batch number whatever the samples, and a state without a key more."""
+    state = stopped(1000, 8, 4, 10)
+    sampler = make_sampler(1000, 2, 1, "shuffled")
+    loader = fastpack.StatefulDataLoader(Numbers(1000), 4, sampler, elastic=False, prefetch=0)
+    loader.load_state_dict(state)
+    expected = list(make_sampler(1000, 2, 1, "shuffled"))[40:44]
+    assert next(iter(loader)).tolist() == expected
+    assert set(loader.state_dict()) == {"epoch", "batches_yielded", "sampler"}
+    assert loader.state_dict()["batches_yielded"] == 11
+
+
+def test_batches_yielded_never_says_more_than_was_done() -> None:
+    """It is what KempnerForge reads: on other ranks it may repeat, never lose."""
+    loader = resumed(stopped(1000, 8, 4, 10), 1000, 6, 5)
+    assert loader.state_dict()["batches_yielded"] == 320 // 30
+    next(loader)
+    assert loader.state_dict()["batches_yielded"] == 350 // 30
+    assert loader.state_dict()["elastic"]["consumed"] == 350
+    assert loader.state_dict()["elastic"]["base_num_replicas"] == 8
+    assert Place(320, 8).skip(4) is None
+    assert Place(320, 8).skip(8) == 40
+    assert Place(323, 8).skip(8) is None
