@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -44,7 +45,7 @@ class PhaseSchedule:
     Weights act at once, in the middle of an epoch; see `MixtureSampler(no_repeat=True)` for what that repeats.
 
     Raises ValueError when start_step is negative or does not increase, a weight is negative, lr_scale is not above 0,
-    a phase names an unknown dataset, or names and weights differ in number.
+    or names and weights differ in number. A phase that names an unknown dataset is a UserWarning.
     """
 
     def __init__(
@@ -88,8 +89,9 @@ class PhaseSchedule:
                 raise ValueError(f"dataset_weights must be non-negative, got {dict(phase.dataset_weights)}")
             if phase.lr_scale <= 0:
                 raise ValueError(f"lr_scale must be > 0, got {phase.lr_scale}")
-            if unknown:
-                raise ValueError(f"the phase at step {phase.start_step} names {unknown}, the datasets are {self.names}")
+            if unknown:  # the peer passes over them
+                text = f"the phase at step {phase.start_step} names {unknown}, the datasets are {self.names}"
+                warnings.warn(text, stacklevel=4)
             before = phase.start_step
 
     def advance(self, step: int) -> PhaseChange:
