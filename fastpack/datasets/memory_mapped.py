@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
+from fastpack.datasets.reading import ReadWindows
 from fastpack.datasets.windows import Windows
+from fastpack.errors import DataWarning
 from fastpack.files import PathLike
-from fastpack.formats.shards import find_shards, scan_shards
+from fastpack.formats.shards import Shard, find_shards, scan_shards
+from fastpack.formats.traps import find_traps, metadata_dtype, token_dtype
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -22,8 +26,14 @@ class MemoryMappedDataset(WindowDataset):
     dropped. With `pack_sequences`, labels are -100 behind each EOS and doc_ids count documents from 0 in every window.
     Values, order and errors are KempnerForge's (5666d0d); shards are mapped on first use. Pickles as paths.
 
-    Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`) and FileNotFoundError
-    (no shard matches).
+    dtype: of `.bin` shards, numpy's name, or "metadata" for what tatm's metadata in `data_dir` says; without it,
+    KempnerForge's rule: uint32 where a file's size divides by 4, else uint16. trim_zero_tail: leave out the zeros at
+    the end of each shard, tatm's unused space (with eos_token_id=0, one of them is kept). io: "mmap", or "pread", with
+    which a shard that shrinks is an error instead of the end of the process (at 3 us a sample).
+
+    Data that are probably not what they seem raise a DataWarning that names the way out; values never change for it.
+    Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`; dtype= for `.npy`) and
+    FileNotFoundError (no shard matches); FormatError when a shard is opened and is not the file it was.
     """
 
     def __init__(
@@ -33,28 +43,46 @@ class MemoryMappedDataset(WindowDataset):
         file_pattern: str = "*.npy",
         pack_sequences: bool = False,
         eos_token_id: int | None = None,
+        *,
+        dtype: str | None = None,
+        trim_zero_tail: bool = False,
+        io: Literal["mmap", "pread"] = "mmap",
     ) -> None:
         if pack_sequences and eos_token_id is None:
             raise ValueError("eos_token_id is required when pack_sequences=True")
+        if io not in ("mmap", "pread"):
+            raise ValueError(f"io is {io!r}: choose mmap or pread")
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
-        self._files = scan_shards(find_shards(data_dir, file_pattern))
-        self._n_windows = [shard.length // _divisor(seq_len) for shard in self._files]
+        self._io = io
+        paths = find_shards(data_dir, file_pattern)
+        self._files = scan_shards(paths, None if dtype is None else _named_dtype(dtype, data_dir))
+        for trap in find_traps(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
+            warnings.warn(trap, DataWarning, stacklevel=2)
+        if trim_zero_tail:
+            self._files = [shard.trimmed(keep=int(eos_token_id == 0)) for shard in self._files]
+        self._n_windows = _count_windows(self._files, seq_len)
         self._attach()
         self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
         self._total = self._bounds[-1]
+        if self._total < 1:
+            longest = max(shard.length for shard in self._files)
+            text = f"no shard in {data_dir} is {seq_len} tokens long (the longest: {longest}): the dataset is empty"
+            warnings.warn(text, DataWarning, stacklevel=2)
 
     def _attach(self) -> None:
-        openers = [shard.open for shard in self._files]
-        self._windows = Windows(openers, self._n_windows, self.seq_len, self.seq_len)
+        if self._io == "pread":
+            self._windows: Windows = ReadWindows(self._files, self._n_windows, self.seq_len, self.seq_len)
+        else:
+            openers = [shard.open for shard in self._files]
+            self._windows = Windows(openers, self._n_windows, self.seq_len, self.seq_len)
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
         self._check_open()
         shard = bisect_right(self._bounds, index) - 1
-        start = (index - self._bounds[shard]) * self.seq_len
-        window = self._windows.shard(shard)[start : start + self.seq_len]
+        window = self._windows.window(shard, (index - self._bounds[shard]) * self.seq_len)
         tokens = window.astype(np.int64)
         if self._eos is None:
             return {"input_ids": tokens[:-1], "labels": tokens[1:]}
@@ -62,6 +90,11 @@ class MemoryMappedDataset(WindowDataset):
         kernels.mask_labels(tokens, self._eos, labels)
         kernels.doc_ids(tokens[:-1], self._eos, doc_ids)
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
+
+    def check_unchanged(self) -> None:
+        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard)."""
+        for shard in self._files:
+            shard.check_unchanged()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_windows"}
@@ -71,7 +104,16 @@ class MemoryMappedDataset(WindowDataset):
         self._attach()
 
 
-def _divisor(seq_len: int) -> int:
+def _named_dtype(name: str, data_dir: PathLike) -> np.dtype[np.integer[Any]]:
+    if name != "metadata":
+        return token_dtype(name)
+    dtype = metadata_dtype(data_dir)
+    if dtype is None:
+        raise ValueError(f'dtype="metadata" needs a metadata.yaml with tokenized_info in {data_dir}')
+    return dtype
+
+
+def _count_windows(shards: list[Shard], seq_len: int) -> list[int]:
     if seq_len == 0:
         raise ZeroDivisionError("seq_len is 0")
-    return seq_len
+    return [shard.length // seq_len for shard in shards]

@@ -8,8 +8,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.base import OUTPUT_DTYPES, PAIR_OUTPUTS, Dataset, Indices, OutputDtype, WindowDataset
-from fastpack.datasets.windows import Outputs, Tokens, Windows, fill_windows
+from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
+from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
+from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
 from fastpack.files import PathLike
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
 
@@ -154,30 +155,53 @@ class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
         size = self.token_size_in_bytes
         return index * self._step * size, self.block_size * size
 
-    def fill(self, indices: Indices, out: Outputs) -> None:
-        """As `WindowDataset.fill`; and {sample_key: array [B, block_size]} takes the blocks as they are."""
-        blocks = out.get(self.sample_key)
+    def _blocks(self, out: Outputs) -> Tokens | None:
+        """The array in `out` that takes whole blocks, if it is one."""
+        blocks: Tokens | None = out.get(self.sample_key)
         # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
         if (
             blocks is None
             or len(out) > 1
-            or (self.sample_key in PAIR_OUTPUTS and blocks.shape[1:] == (self.block_size - 1,))
+            or (self.sample_key in ROW_OUTPUTS and blocks.shape[1:] == (self.block_size - 1,))
         ):
-            super().fill(indices, out)
-            return
-        self._check_open()
-        self._fill_blocks(np.ascontiguousarray(indices, np.int64), blocks)
+            return None
+        return blocks
 
-    def _fill_blocks(self, indices: npt.NDArray[np.int64], out: Tokens) -> None:
-        if out.shape != (len(indices), self.block_size):
-            raise ValueError(f"{self.sample_key} has shape {out.shape}, {(len(indices), self.block_size)} is needed")
-        if out.dtype in OUTPUT_DTYPES and out.flags.c_contiguous:
-            fill_windows(self._windows.groups(indices, self._negative), out)
-        elif out.dtype == RETURNED_DTYPE[self.token_size_in_bytes]:
-            for row, index in zip(out, indices.tolist(), strict=True):
-                row[:] = self[index][self.sample_key]
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._check_grids(grids, n_rows)
+        elif blocks.shape != (n_rows, self.block_size):
+            raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self.block_size)} is needed")
+        elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
+            raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._fill_rows(index, grids, rows)
+        elif blocks.dtype in OUTPUT_DTYPES and blocks.flags.c_contiguous:
+            fill_windows(self._windows.groups(index, self._negative), blocks, rows)
         else:
-            raise ValueError(f"{self.sample_key} has dtype {out.dtype}: int64, int32 or what [i] gives is needed")
+            for row, number in zip(range(len(index)) if rows is None else rows, index.tolist(), strict=True):
+                blocks[row] = self[number][self.sample_key]
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        """As `BatchDataset.new_outputs`, {sample_key: [n_rows, block_size]} by default."""
+        if outputs is None and cu_seqlens_length is None:
+            natural = RETURNED_DTYPE[self.token_size_in_bytes]
+            return {self.sample_key: empty((n_rows, self.block_size), np.dtype(dtype or natural))}
+        return super().new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return (self.sample_key,)
 
     def batch(
         self,
@@ -185,16 +209,15 @@ class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
         outputs: Sequence[str] | None = None,
         dtype: OutputDtype | None = None,
         out: Outputs | None = None,
+        *,
+        cu_seqlens_length: int | None = None,
     ) -> Outputs:
-        """{sample_key: blocks [B, block_size]} by default; input_ids, labels, doc_ids ([B, block_size - 1]) by name.
+        """{sample_key: blocks [B, block_size]} by default; by name input_ids, labels, ... ([B, block_size - 1]).
 
-        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. The rest as
-        `WindowDataset.batch`.
+        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. In `out`, an array
+        [B, block_size] under sample_key takes the blocks. The rest as `BatchDataset.batch`.
         """
-        if out is None and outputs is None:
-            natural = RETURNED_DTYPE[self.token_size_in_bytes]
-            out = {self.sample_key: np.empty((len(indices), self.block_size), dtype or natural)}
-        return super().batch(indices, outputs, dtype or "int64", out)
+        return super().batch(indices, outputs, dtype, out, cu_seqlens_length=cu_seqlens_length)
 
 
 def _step_one(index: slice) -> slice:

@@ -1,11 +1,12 @@
 """Windows of tokens in mapped shards -> whole batches, by one kernel call a dtype.
 
-A dataset says which window (shard, first token) fills which row; this module opens the shards, finds the windows'
-addresses and calls the kernel. Shards open on first use and at most MAX_OPEN stay open.
+A dataset says which window (shard, first token) fills which row; this module maps the shards, finds the windows'
+addresses and calls the kernel. Shards are mapped on first use and stay mapped: a mapping needs no open file.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,13 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
+from fastpack import files, kernels
 
-# A mapping holds a file descriptor until it is closed; common limits are 256 to 1024 descriptors a process.
-MAX_OPEN = 128
+# Linux lets a process have 65,530 mappings (vm.max_map_count); torch and CUDA take some thousands of them.
+MAX_OPEN = 32_768
+# How many windows of a batch are looked at before its pages are asked for, and how often where all was in memory
+# before: asking takes 3.5 us a window, as long as filling its row.
+PROBES, CALM, CALM_INTERVAL = 4, 8, 8
 
 Tokens = npt.NDArray[Any]
-Outputs = dict[str, npt.NDArray[Any]]
+Outputs = dict[str, Any]  # arrays, but for "cu_seqlens" and "max_seqlen", which may be left to `fill`
+Grids = dict[str, npt.NDArray[Any]]
 # What a kernel is told the dtype by.
 _LIKES = {np.dtype(code): np.empty(0, code) for code in ("u1", "u2", "u4", "i1", "i2", "i4", "i8")}
 
@@ -34,10 +39,24 @@ class Group(NamedTuple):
     keep: object
 
 
+class _Mapped:
+    """The shards that are mapped now. Arrays are only added; to let some go, a new object takes this one's place.
+
+    So whoever holds this object may use the addresses in `bases` (0: not mapped), whatever other threads do.
+    """
+
+    __slots__ = ("arrays", "bases", "like")
+
+    def __init__(self, n_shards: int) -> None:
+        self.arrays: dict[int, Tokens] = {}
+        self.bases = np.zeros(n_shards, np.uint64)
+        self.like: Tokens | None = None  # of the shards in `bases`
+
+
 class Windows:
     """The samples of a dataset: windows of `n_tokens` tokens, `step` apart, of token arrays that open on first use.
 
-    openers: `openers[s]()` returns the array of shard s, and again after it was evicted. n_windows: windows a shard.
+    openers: `openers[s]()` returns the array of shard s, and again after it was let go. n_windows: windows a shard.
     """
 
     def __init__(
@@ -45,41 +64,66 @@ class Windows:
     ) -> None:
         self._openers, self._n_tokens, self._step = openers, n_tokens, step
         self.cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(n_windows, np.int64))])
-        self._open: dict[int, Tokens] = {}
+        self._mapped = _Mapped(len(openers))
+        self._limit = MAX_OPEN
         self._lock = threading.Lock()
-        # For the fast way: where open shards lie (0: not open) and their dtype, as long as all have one dtype, with a
-        # kernel, and nothing is ever evicted.
-        self._bases = np.zeros(len(openers), np.uint64)
-        self._like: Tokens | None = None
-        self._uniform = len(openers) <= MAX_OPEN
+        # Whether all shards seen so far have one dtype with a kernel: then addresses come from one kernel call.
+        self._uniform = True
+        self._at_random = False
+        self._calm = 0
 
     def shard(self, number: int) -> Tokens:
         """The token array of a shard."""
-        tokens = self._open.get(number)
+        tokens = self._mapped.arrays.get(number)
         if tokens is None:
             with self._lock:
                 tokens = self._load(number)
         return tokens
 
+    def window(self, number: int, start: int) -> Tokens:
+        """The window of a shard that begins at its token `start`."""
+        return self.shard(number)[start : start + self._n_tokens]
+
     def _load(self, number: int) -> Tokens:
-        tokens = self._openers[number]()
+        tokens = self._map(number)
         if tokens.dtype == np.uint64 and tokens.dtype.isnative:
             tokens = tokens.view(np.int64)  # what a cast to int64 gives, without a copy
-        while len(self._open) >= MAX_OPEN:
-            del self._open[next(iter(self._open))]
-        self._open[number] = tokens
-        like = _like(tokens)
-        self._uniform = self._uniform and like is not None and (self._like is None or self._like is like)
+        if len(self._mapped.arrays) >= self._limit:
+            self._let_go(self._limit // 2)
+        mapped, like = self._mapped, like_of(tokens)
+        mapped.arrays[number] = tokens
+        self._uniform = self._uniform and like is not None and (mapped.like is None or mapped.like is like)
         if self._uniform:
-            self._like = like
-            self._bases[number] = _address(tokens)
+            mapped.like = like
+            mapped.bases[number] = _address(tokens)
+        if self._at_random:
+            files.read_at_random(_address(tokens), tokens.nbytes)
         return tokens
+
+    def _map(self, number: int) -> Tokens:
+        try:
+            return self._openers[number]()
+        except OSError as error:
+            if error.errno != errno.ENOMEM or not self._mapped.arrays:
+                raise
+        # Another dataset, or the rest of the process, took what the system allows: do with fewer.
+        self._limit = max(1, len(self._mapped.arrays) // 2)
+        self._let_go(self._limit // 2)
+        return self._openers[number]()
+
+    def _let_go(self, keep: int) -> None:
+        """Keep only the `keep` shards mapped last; what another thread is using stays until it is done."""
+        old, new = self._mapped, _Mapped(len(self._openers))
+        for number in list(old.arrays)[len(old.arrays) - keep :]:
+            new.arrays[number] = old.arrays[number]
+            new.bases[number] = old.bases[number]
+        new.like = old.like
+        self._mapped = new
 
     def close(self) -> None:
         """Let go of every mapping; views, and a batch being filled, stay valid."""
         with self._lock:
-            self._open = {}
-            self._bases = np.zeros_like(self._bases)
+            self._let_go(0)
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[Group]:
         """The windows `indices` (int64 [B]) grouped by dtype; window k fills row k.
@@ -87,19 +131,33 @@ class Windows:
         negative: whether negative indices count from the end. Raises IndexError. A dtype without a kernel (big-endian,
         float, unaligned) is copied to int64 first.
         """
-        n_rows = len(indices)
-        # `keep` is taken first: should another thread close the dataset now, the memory behind the bases stays.
-        keep, bases, like = self._open, self._bases, self._like
-        if self._uniform and like is not None and len(bases) <= MAX_OPEN:
-            addresses = np.empty(n_rows, np.uint64)
-            step_bytes = self._step * like.itemsize
-            if kernels.locate_windows(self.cumulative, indices, bases, step_bytes, addresses) == n_rows:
-                yield Group(addresses, _rows(n_rows), like, keep)
-                return
+        addresses = np.empty(len(indices), np.uint64)
+        mapped = self._locate(indices, addresses)
+        if mapped is not None and mapped.like is not None:
+            yield Group(addresses, _rows(len(indices)), mapped.like, mapped)
+            return
         shards, starts = self._place(indices, negative)
-        for first in range(0, n_rows, MAX_OPEN):  # so that no call needs more than MAX_OPEN open shards
+        for first in range(0, len(indices), MAX_OPEN):  # so that no call needs more than MAX_OPEN open shards
             part = slice(first, first + MAX_OPEN)
-            yield from self._mixed_groups(shards[part].tolist(), starts[part], _rows(n_rows)[part])
+            yield from self._mixed_groups(shards[part].tolist(), starts[part], _rows(len(indices))[part])
+
+    def _locate(self, indices: npt.NDArray[np.int64], addresses: npt.NDArray[np.uint64]) -> _Mapped | None:
+        """Write where the windows lie, shards being mapped as needed; None where that takes more than bases say."""
+        mapped, done, n_rows = self._mapped, 0, len(indices)
+        while self._uniform:
+            if mapped.like is not None:
+                step_bytes = self._step * mapped.like.itemsize
+                rest = addresses[done:]
+                done += kernels.locate_windows(self.cumulative, indices[done:], mapped.bases, step_bytes, rest)
+            if done == n_rows:
+                return mapped
+            index = int(indices[done])
+            if not 0 <= index < self.cumulative[-1]:
+                return None
+            self.shard(kernels.locate(self.cumulative, index))
+            if self._mapped is not mapped:  # shards were let go: this batch may need more than can be mapped
+                return None
+        return None
 
     def _place(
         self, indices: npt.NDArray[np.int64], negative: bool
@@ -118,7 +176,7 @@ class Windows:
         self, shards: list[int], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
     ) -> Iterator[Group]:
         arrays = [self.shard(number) for number in shards]
-        likes = [_like(array) for array in arrays]
+        likes = [like_of(array) for array in arrays]
         for like in {id(like): like for like in likes}.values():
             chosen = [k for k, other in enumerate(likes) if other is like]
             if like is not None:
@@ -126,17 +184,48 @@ class Windows:
                 addresses = bases + starts[chosen].view(np.uint64) * np.uint64(like.itemsize)
                 yield Group(addresses, rows[chosen], like, arrays)
             else:
-                yield self._copied([arrays[k] for k in chosen], starts[chosen], rows[chosen])
+                windows = zip([arrays[k] for k in chosen], starts[chosen].tolist(), strict=True)
+                copies = [array[start : start + self._n_tokens] for array, start in windows]
+                yield copied_group(copies, rows[chosen])
 
-    def _copied(self, arrays: list[Tokens], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Group:
-        copies = np.empty((len(arrays), self._n_tokens), np.int64)
-        for copy, array, start in zip(copies, arrays, starts.tolist(), strict=True):
-            copy[:] = array[start : start + self._n_tokens]
-        addresses = np.uint64(_address(copies)) + np.arange(len(arrays), dtype=np.uint64) * np.uint64(copies.strides[0])
-        return Group(addresses, rows, _LIKES[copies.dtype], copies)
+    def will_need(self, indices: npt.NDArray[np.int64], negative: bool = False) -> None:
+        """Have the system read the pages of these windows that are not in memory from the disk, in the background.
+
+        From the first call on it is told that the shards are read here and there.
+        """
+        if not self._at_random:
+            with self._lock:
+                self._at_random = True
+                for tokens in self._mapped.arrays.values():
+                    files.read_at_random(_address(tokens), tokens.nbytes)
+        self._calm += 1
+        if self._calm > CALM and self._calm % CALM_INTERVAL:
+            return
+        for group in self.groups(indices, negative):
+            n_bytes = self._n_tokens * group.like.itemsize
+            addresses = group.addresses.tolist()
+            probes = addresses[:: -(-len(addresses) // PROBES)]
+            if isinstance(group.keep, np.ndarray) or all(files.is_in_memory(start, n_bytes) for start in probes):
+                continue
+            self._calm = 0
+            for start in addresses:
+                files.will_need(start, n_bytes)
 
 
-def _like(tokens: Tokens) -> Tokens | None:
+def copied_group(windows: Sequence[Tokens], rows: npt.NDArray[np.int64]) -> Group:
+    """The windows, all of one length, copied to int64."""
+    copies = np.empty((len(windows), len(windows[0])), np.int64)
+    for copy, window in zip(copies, windows, strict=True):
+        copy[:] = window
+    return Group(row_addresses(copies), rows, _LIKES[copies.dtype], copies)
+
+
+def row_addresses(array: Tokens) -> npt.NDArray[np.uint64]:
+    """Where each row of a two-dimensional array begins."""
+    return np.uint64(_address(array)) + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])
+
+
+def like_of(tokens: Tokens) -> Tokens | None:
     """The array that tells kernels the dtype; None when there is no kernel for `tokens`."""
     ready = tokens.ndim == 1 and tokens.flags.aligned and tokens.flags.c_contiguous
     return _LIKES.get(tokens.dtype) if ready else None
@@ -152,27 +241,31 @@ def _rows(n_rows: int) -> npt.NDArray[np.int64]:
     return np.arange(n_rows)
 
 
-def fill_pairs(groups: Iterator[Group], out: Outputs, eos: int | None) -> None:
-    """Fill the arrays in `out` (input_ids, labels, doc_ids; [B, L]) from windows of L + 1 tokens.
+def fill_grids(groups: Iterator[Group], out: Grids, eos: int | None, rows: npt.NDArray[np.int64] | None = None) -> None:
+    """Fill the arrays in `out` (input_ids, labels, doc_ids, position_ids; [n, L]) from windows of L + 1 tokens.
 
-    With `eos`, labels behind an EOS are -100 and doc_ids may be asked for. Raises OverflowError when the outputs are
-    int32 and a token does not fit.
+    With `eos`, labels behind an EOS are -100 and doc_ids and position_ids may be asked for. rows: which row window k
+    fills (default: row k). Raises OverflowError when the outputs are int32 and a token does not fit.
     """
+    kernel: Any = kernels.fill_plain
+    wanted: tuple[str, ...] = ("input_ids", "labels")
+    if "position_ids" in out:
+        kernel, wanted = kernels.fill_documents, ("input_ids", "labels", "doc_ids", "position_ids")
+    elif eos is not None:
+        kernel, wanted = kernels.fill_packed, ("input_ids", "labels", "doc_ids")
     like = next(iter(out.values()))
-    wanted = ("input_ids", "labels") if eos is None else ("input_ids", "labels", "doc_ids")
     arrays = [out[name] if name in out else np.empty_like(like) for name in wanted]
+    eos_argument = () if eos is None else (eos,)
     for group in groups:
-        if eos is None:
-            misfit = kernels.fill_plain(group.addresses, group.rows, group.like, *arrays)
-        else:
-            misfit = kernels.fill_packed(group.addresses, group.rows, group.like, eos, *arrays)
-        _refuse(misfit, group)
+        to = group.rows if rows is None else rows[group.rows]
+        _refuse(kernel(group.addresses, to, group.like, *eos_argument, *arrays), group)
 
 
-def fill_windows(groups: Iterator[Group], out: Tokens) -> None:
-    """Fill `out` [B, n_tokens] with the windows as they are; OverflowError as in `fill_pairs`."""
+def fill_windows(groups: Iterator[Group], out: Tokens, rows: npt.NDArray[np.int64] | None = None) -> None:
+    """Fill `out` [n, n_tokens] with the windows as they are; rows and OverflowError as in `fill_grids`."""
     for group in groups:
-        _refuse(kernels.fill_tokens(group.addresses, group.rows, group.like, out), group)
+        to = group.rows if rows is None else rows[group.rows]
+        _refuse(kernels.fill_tokens(group.addresses, to, group.like, out), group)
 
 
 def _refuse(misfit: int, group: Group) -> None:

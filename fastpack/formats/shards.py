@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.files import PathLike, map_bytes
 
@@ -20,28 +22,86 @@ _NPY_PLAIN = re.compile(
     rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \}\s*\n?\Z", re.ASCII
 )
 
+_NPY_MAGIC = b"\x93NUMPY\x01\x00"
+_UINT16, _UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
+
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Where the tokens of one file lie: `length` rows of `dtype` from byte `offset`; `plain` when one-dimensional."""
+    """Where the tokens of one file lie: `length` rows of `dtype` from byte `offset`; `plain` when one-dimensional.
+
+    stamp: the file's size in bytes, modification time in ns and inode, as they were when it was looked at.
+    """
 
     path: str
     dtype: np.dtype[Any]
     length: int
     offset: int
     plain: bool = True
+    stamp: tuple[int, int, int] | None = None
 
     def open(self) -> npt.NDArray[Any]:
-        """The tokens as a read-only view of a mapping, [length] (or the array's own shape when not plain)."""
+        """The tokens as a read-only view of a mapping, [length] (or the array's own shape when not plain).
+
+        Raises FormatError when the file is not the one that was looked at.
+        """
+        self.check_unchanged()
         if not self.plain:
             return np.asarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
         if self.length == 0:
             return np.empty(0, self.dtype)
         data = map_bytes(self.path)
         end = self.offset + self.length * self.dtype.itemsize
-        if data.nbytes < end:
+        if end > data.nbytes:
             raise FormatError(self.path, data.nbytes, f"a file of {data.nbytes} bytes", f"{end} bytes, as when opened")
         return data[self.offset : end].view(self.dtype)
+
+    def check_unchanged(self) -> None:
+        """FormatError when the file's size, modification time or inode is another than when it was looked at."""
+        if self.stamp is None:
+            return
+        found = _stamp(os.stat(self.path))
+        if found[0] != self.stamp[0]:
+            raise FormatError(
+                self.path,
+                min(found[0], self.stamp[0]),
+                f"a file of {found[0]} bytes",
+                f"{self.stamp[0]} bytes, as when opened",
+            )
+        if found != self.stamp:
+            what = "another file of that name" if found[2] != self.stamp[2] else "a file that was written to since"
+            raise FormatError(self.path, 0, what, "the file as when opened (open the dataset anew to take it)")
+
+    def trimmed(self, keep: int = 0) -> Shard:
+        """This shard without the zero tokens at its end, of which the first `keep` stay. Reads back from the end."""
+        if not self.plain or self.length == 0:
+            return self
+        data = map_bytes(self.path)[self.offset : self.offset + self.length * self.dtype.itemsize]
+        used = kernels.used_bytes(data[: _last_data(self.path) - self.offset])
+        length = min(self.length, -(-used // self.dtype.itemsize) + keep)
+        return self if length == self.length else replace(self, length=length)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _last_data(path: str) -> int:
+    """A byte position behind which the file is a hole (never written, so zeros); its size where that is not known.
+
+    tatm makes files of 2^30 tokens and fills what it needs: the rest need not even be looked at.
+    """
+    size = os.path.getsize(path)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    end = 0
+    try:
+        for _ in range(1000):  # a file in more pieces is read instead
+            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+        return size
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else size
+    finally:
+        os.close(fd)
 
 
 def find_shards(data_dir: PathLike, file_pattern: str) -> list[Path]:
@@ -60,35 +120,42 @@ def find_shards(data_dir: PathLike, file_pattern: str) -> list[Path]:
     return found
 
 
-def scan_shards(paths: list[Path]) -> list[Shard]:
+def scan_shards(paths: list[Path], dtype: np.dtype[Any] | None = None) -> list[Shard]:
     """Length and dtype of every file without mapping it; the first file's suffix decides the format of all.
 
-    A `.bin` file is uint32 when its size divides by 4, else uint16. Raises ValueError for an empty `.bin`, and what
-    `numpy.load` raises for a broken `.npy`.
+    dtype: of `.bin` files; without it one is uint32 when its size divides by 4, else uint16. Raises ValueError for an
+    empty `.bin`, for a dtype given to `.npy` files, and what `numpy.load` raises for a broken `.npy`.
     """
-    scan = _scan_bin if paths[0].suffix == ".bin" else _scan_npy
-    return [scan(os.fspath(path)) for path in paths]
+    if paths[0].suffix == ".bin":
+        return [_scan_bin(os.fspath(path), dtype) for path in paths]
+    if dtype is not None:
+        raise ValueError(f"dtype={dtype} is for .bin shards: {paths[0]} says its dtype itself")
+    return [_scan_npy(os.fspath(path)) for path in paths]
 
 
-def _scan_bin(path: str) -> Shard:
-    n_bytes = os.stat(path).st_size
-    if n_bytes == 0:
+def _scan_bin(path: str, dtype: np.dtype[Any] | None) -> Shard:
+    stamp = _stamp(os.stat(path))
+    if stamp[0] == 0:
         raise ValueError(f"cannot mmap an empty file: {path}")
-    dtype = np.dtype(np.uint32 if n_bytes % 4 == 0 else np.uint16)
-    return Shard(path, dtype, n_bytes // dtype.itemsize, 0)
+    if dtype is None:
+        dtype = _UINT32 if stamp[0] % 4 == 0 else _UINT16
+    return Shard(path, dtype, stamp[0] // dtype.itemsize, 0, stamp=stamp)
 
 
 def _scan_npy(path: str) -> Shard:
-    with open(path, "rb", buffering=0) as file:
-        head = file.read(128)
-        n_bytes = os.fstat(file.fileno()).st_size
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = os.read(fd, 128)
+        stamp = _stamp(os.fstat(fd))
+    finally:
+        os.close(fd)
     offset = 10 + int.from_bytes(head[8:10], "little")
-    header = _NPY_PLAIN.match(head[10:offset]) if head[:8] == b"\x93NUMPY\x01\x00" and offset <= len(head) else None
+    header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_MAGIC and offset <= len(head) else None
     if header is None:
         array = np.load(path, mmap_mode="r", allow_pickle=False)  # unusual, or broken: numpy reads it or says why
-        return Shard(path, array.dtype, len(array), 0, plain=False)
+        return Shard(path, array.dtype, len(array), 0, plain=False, stamp=stamp)
     dtype, length = np.dtype(header[1].decode()), int(header[2])
-    if offset + length * dtype.itemsize > n_bytes:
+    if offset + length * dtype.itemsize > stamp[0]:
         expected = f"{length} tokens of {dtype.itemsize} bytes from byte {offset}, as its header says"
-        raise FormatError(path, n_bytes, f"the end of the file after {n_bytes} bytes", expected)
-    return Shard(path, dtype, length, offset)
+        raise FormatError(path, stamp[0], f"the end of the file after {stamp[0]} bytes", expected)
+    return Shard(path, dtype, length, offset, stamp=stamp)
