@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -36,6 +36,7 @@ __all__ = [
     "PackedMemMapDatasetContinuous",
     "StatefulDataLoader",
     "from_arrays",
+    "sample_by_sample",
 ]
 
 Tensor: TypeAlias = Any
@@ -182,3 +183,23 @@ def _pinned(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return {name: _pinned(one) for name, one in batch.items()}
     return type(batch)(map(_pinned, batch)) if type(batch) in (list, tuple) else batch
+
+
+class _OneByOne:
+    """A dataset without its whole batches."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return from_arrays(self._dataset[index])
+
+
+def sample_by_sample(dataset: Any, batch_size: int) -> Iterator[Any]:
+    """Shuffled batches, epoch after epoch, of torch's own DataLoader that asks for one sample after the other."""
+    loader = torch.utils.data.DataLoader(_OneByOne(dataset), batch_size, shuffle=True, drop_last=True)
+    while True:
+        yield from loader

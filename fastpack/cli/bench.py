@@ -1,0 +1,257 @@
+"""`fastpack bench`: how fast the user's own data become batches on this machine, against what it can copy."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fastpack.cli.common import Commands, emit, new_command, say
+
+SLICE_BATCHES = 8  # at least, so that the two batches made ahead weigh little
+PROBES = 256
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `bench`."""
+    parser = new_command(
+        commands,
+        "bench",
+        run="fastpack.cli.bench:run_bench",
+        help="measure how fast your data become training batches here, against memcpy and torch's DataLoader",
+        example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
+    )
+    parser.add_argument("path", metavar="PATH", help="a packed file (.pbin) or a folder of .npy or .bin shards")
+    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
+    parser.add_argument(
+        "--eos-token-id", "--eos_token_id", type=int, help="find documents by this token: doc_ids and masked labels too"
+    )
+    parser.add_argument(
+        "--file-pattern",
+        "--file_pattern",
+        help="which files of the folder (default: *.npy, or *.bin if there are none)",
+    )
+    return [parser]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Tokens a second, and a second of CPU of all threads."""
+
+    tokens_per_second: float
+    tokens_per_cpu_second: float
+
+    @classmethod
+    def of(cls, n_tokens: int, seconds: float, cpu_seconds: float) -> Speed:
+        return cls(round(n_tokens / max(seconds, 1e-9)), round(n_tokens / max(cpu_seconds, 1e-9)))
+
+    def line(self, name: str, more: str = "") -> str:
+        wall, cpu = self.tokens_per_second / 1e6, self.tokens_per_cpu_second / 1e6
+        return f"{name:<34} {wall:10,.1f} Mtok/s {cpu:10,.1f} Mtok/s of CPU{more}"
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    """Measure cold, warm, memcpy and torch's loader; a line each on stdout, or one JSON object."""
+    from fastpack import kernels
+
+    if args.kernels is None:
+        kernels.warm()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with _open(args) as dataset:
+            n_samples = len(dataset)
+    if n_samples == 0:
+        raise ValueError(f"{args.path} holds no sample of {args.seq_len + 1} tokens: choose a shorter --seq-len")
+    args = argparse.Namespace(**(vars(args) | {"batch_size": min(args.batch_size, n_samples)}))
+    for warning in caught:
+        say(args, f"warning: {warning.message}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the same again, each time the data are opened
+        return _report(args)
+
+
+def _report(args: argparse.Namespace) -> int:
+    from fastpack import kernels
+
+    cold, resident = measure_cold(args)
+    with _open(args) as dataset:
+        warm, memcpy = measure_warm(dataset, args)
+        result: dict[str, Any] = {
+            "path": os.path.abspath(args.path),
+            "samples": len(dataset),
+            "seq_len": args.seq_len,
+            "batch_size": args.batch_size,
+            "outputs": list(dataset.batch([0])) if args.eos_token_id is not None else ["input_ids", "labels"],
+            "kernels": kernels.backend(),
+            "warm": asdict(warm),
+            "cold": asdict(cold) | {"in_cache_before": resident},
+            "memcpy": asdict(memcpy),
+            "memcpy_ratio": round(warm.tokens_per_cpu_second / memcpy.tokens_per_cpu_second, 3),
+        }
+        peer = measure_torch(dataset, args)
+    result["torch"] = asdict(peer) if peer else None
+    lines = [
+        warm.line("fastpack, files in memory", f", {result['memcpy_ratio']:.2f} x memcpy"),
+        cold.line("fastpack, files dropped from memory", f" ({resident:.0%} of them stayed)"),
+        memcpy.line("memcpy of the same arrays"),
+    ]
+    if peer:
+        ratio = warm.tokens_per_cpu_second / peer.tokens_per_cpu_second
+        lines.append(peer.line("torch DataLoader, sample by sample", f", fastpack is {ratio:,.1f} x"))
+    else:
+        say(args, "torch is not installed: its DataLoader was not measured")
+    emit(args, result, "\n".join(lines))
+    return 0
+
+
+def measure_cold(args: argparse.Namespace) -> tuple[Speed, float]:
+    """The first batches after the system was asked to drop the files; and the share of them that it kept.
+
+    It keeps what others have mapped or not written back yet, and what a file system without this notion holds.
+    """
+    files = _files(args)
+    for path in files:
+        with open(path, "rb") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    resident = share_in_cache(files)
+    with _open(args) as dataset:
+        batches, loader = _batches(dataset, args)
+        speed, _ = _run(batches, args.seconds, args.batch_size * args.seq_len, once=len(loader))
+        loader.close()
+    return speed, resident
+
+
+def measure_warm(dataset: Any, args: argparse.Namespace) -> tuple[Speed, Speed]:
+    """The loader's speed and that of copying its arrays, in slices by turns, so that both see the same machine."""
+    import numpy as np
+
+    _touch(dataset, args)
+    batches, loader = _batches(dataset, args)
+    first = next(batches)
+    spare = {name: array.copy() for name, array in first.items()}
+
+    def copies() -> Iterator[Any]:
+        while True:
+            for name, array in first.items():
+                np.copyto(spare[name], array)
+            yield spare
+
+    copier, n_tokens = copies(), args.batch_size * args.seq_len
+    total, slices = {"ours": [0, 0.0, 0.0], "copy": [0, 0.0, 0.0]}, max(1, round(args.seconds / 0.2))
+    for _ in range(slices):
+        for side, source, share in (("ours", batches, 0.8), ("copy", copier, 0.2)):
+            _, spent = _run(source, args.seconds / slices * share, n_tokens)
+            total[side] = [before + now for before, now in zip(total[side], spent, strict=True)]
+    loader.close()
+    ours, copied = (Speed.of(int(tokens), seconds, cpu) for tokens, seconds, cpu in total.values())
+    return ours, copied
+
+
+def measure_torch(dataset: Any, args: argparse.Namespace) -> Speed | None:
+    """torch's DataLoader over the samples one by one, as it is used with a plain dataset; None without torch."""
+    from fastpack.errors import MissingExtra
+
+    try:
+        from fastpack.torch import sample_by_sample
+    except MissingExtra:
+        return None
+    batches = sample_by_sample(dataset, args.batch_size)
+    speed, _ = _run(batches, args.seconds, args.batch_size * args.seq_len)
+    return speed
+
+
+def _run(
+    batches: Iterator[Any], seconds: float, n_tokens: int, once: int | None = None
+) -> tuple[Speed, tuple[int, float, float]]:
+    """Take batches for a while (`once`: at most so many); the speed, and (tokens, seconds, CPU seconds)."""
+    taken, cpu, started = 0, time.process_time(), time.perf_counter()
+    least = SLICE_BATCHES if once is None else min(SLICE_BATCHES, once)
+    while taken < least or time.perf_counter() - started < seconds:
+        next(batches)
+        taken += 1
+        if taken == once:
+            break
+    spent = taken * n_tokens, time.perf_counter() - started, time.process_time() - cpu
+    return Speed.of(*spent), spent
+
+
+def _batches(dataset: Any, args: argparse.Namespace) -> tuple[Iterator[Any], Any]:
+    """Shuffled batches, epoch after epoch, and the loader they come from."""
+    from fastpack.loading.loader import StatefulDataLoader
+    from fastpack.loading.sampler import DistributedSampler
+
+    names = ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
+    loader = StatefulDataLoader(dataset, args.batch_size, DistributedSampler(dataset, 1, 0), outputs=names)
+
+    def endless() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    return endless(), loader
+
+
+def _touch(dataset: Any, args: argparse.Namespace) -> None:
+    """Read every file once, or for as long as a measurement takes."""
+    deadline = time.monotonic() + max(args.seconds, 1.0)
+    for path in _files(args):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 24) and time.monotonic() < deadline:
+                pass
+    dataset.batch(range(0, len(dataset), max(1, len(dataset) // 1000)), ("input_ids",))
+
+
+def _files(args: argparse.Namespace) -> list[Path]:
+    path = Path(args.path)
+    return sorted(path.glob(_pattern(args))) if path.is_dir() else [path]
+
+
+def _pattern(args: argparse.Namespace) -> str:
+    pattern: str | None = args.file_pattern
+    return pattern or ("*.npy" if any(Path(args.path).glob("*.npy")) else "*.bin")
+
+
+def _open(args: argparse.Namespace) -> Any:
+    """The dataset behind PATH: windows of --seq-len + 1 tokens."""
+    if Path(args.path).is_dir():
+        from fastpack.datasets.memory_mapped import MemoryMappedDataset
+
+        packed = args.eos_token_id is not None
+        return MemoryMappedDataset(args.path, args.seq_len + 1, _pattern(args), packed, args.eos_token_id)
+    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+
+    return PackedMemMapDatasetContinuous(args.path, "tokens", args.seq_len + 1, True, eos_token_id=args.eos_token_id)
+
+
+def share_in_cache(files: list[Path]) -> float:
+    """The share of some places of the files that can be read without waiting for storage."""
+    import random
+
+    rng, probe = random.Random(0), bytearray(1)
+    sized = [(path, path.stat().st_size) for path in files if path.stat().st_size]
+    hits = 0
+    for _ in range(PROBES if sized else 0):
+        path, size = rng.choice(sized)
+        with open(path, "rb", buffering=0) as file:
+            try:
+                os.preadv(file.fileno(), [probe], rng.randrange(size), os.RWF_NOWAIT)
+                hits += 1
+            except BlockingIOError:
+                pass
+            except OSError:  # a file system that cannot tell: count it as in memory
+                hits += 1
+    return hits / PROBES if sized else 0.0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
+    return value

@@ -1,0 +1,95 @@
+"""bench: every kind of data, numbers that fit together, and said when a part cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastpack.cli import main
+from fastpack.cli.bench import share_in_cache
+
+PBIN = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
+SMALL = ["--seq-len", "64", "--batch-size", "4", "--seconds", "0.05"]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for number in range(2):
+        np.save(tmp_path / f"{number}.npy", rng.integers(0, 50, 20_000, dtype=np.uint16))
+    return tmp_path
+
+
+def measured(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert main(["bench", *words, *SMALL, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_folders_of_shards(shards: Path, packed: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    found = measured(capsys, str(shards), *(["--eos-token-id", "3"] if packed else []))
+    assert found["samples"] == 2 * (20_000 // 65)
+    assert found["outputs"] == ["input_ids", "labels"] + ["doc_ids"] * packed
+    assert (found["seq_len"], found["batch_size"], found["path"]) == (64, 4, str(shards))
+    for side in ("warm", "cold", "memcpy"):
+        assert found[side]["tokens_per_second"] > 0
+        assert found[side]["tokens_per_cpu_second"] > 0
+    ratio = found["warm"]["tokens_per_cpu_second"] / found["memcpy"]["tokens_per_cpu_second"]
+    assert found["memcpy_ratio"] == pytest.approx(ratio, abs=0.001)
+    assert 0 <= found["cold"]["in_cache_before"] <= 1
+
+
+def test_packed_files_and_raw_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert measured(capsys, str(PBIN), "--eos_token_id", "0")["samples"] == (9239 - 65) // 64 + 1
+    (tmp_path / "a.bin").write_bytes(np.arange(4000, dtype="<u4").tobytes())
+    assert measured(capsys, str(tmp_path))["samples"] == 4000 // 65
+    assert measured(capsys, str(tmp_path), "--file_pattern", "a.*")["samples"] == 4000 // 65
+
+
+def test_for_people_it_is_a_line_each(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(shards), *SMALL]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for line, start in zip(lines, ("fastpack, files in memory", "fastpack, files dropped", "memcpy"), strict=False):
+        assert line.startswith(start)
+        assert "Mtok/s of CPU" in line
+    assert "x memcpy" in lines[0]
+
+
+def test_torch_is_measured_where_it_is(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: its DataLoader cannot be measured")
+    assert measured(capsys, str(shards))["torch"]["tokens_per_cpu_second"] > 0
+    assert main(["bench", str(shards), *SMALL]) == 0
+    assert capsys.readouterr().out.splitlines()[3].startswith("torch DataLoader, sample by sample")
+
+
+def test_and_said_where_it_is_not(
+    shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "fastpack.torch", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["bench", str(shards), *SMALL]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 3
+    assert printed.err == "torch is not installed: its DataLoader was not measured\n"
+    assert measured(capsys, str(shards), "--quiet")["torch"] is None
+
+
+def test_few_samples_and_none(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(shards), "--seq-len", "15000", "--seconds", "0.01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["batch_size"] == 2
+    assert main(["bench", str(shards), "--seq-len", "30000"]) == 1
+    assert "holds no sample of 30001 tokens: choose a shorter --seq-len" in capsys.readouterr().err
+    assert main(["bench", str(shards / "missing")]) == 1
+    with pytest.raises(SystemExit):
+        main(["bench", str(shards), "--batch-size", "0"])
+
+
+def test_share_in_cache(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 10_000)
+    (tmp_path / "empty").touch()
+    assert share_in_cache([tmp_path / "a", tmp_path / "empty"]) == 1  # just written
+    assert share_in_cache([tmp_path / "empty"]) == 0
