@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastpack.errors import FastpackError, FormatError, JobError, MissingExtra
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
+    from fastpack.loading.config import load_config
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.mixture_sampler import MixtureSampler
     from fastpack.loading.phases import PhaseSchedule, TrainingPhase
@@ -53,6 +54,7 @@ _HOME = {
     "ResumableDistributedSampler": "loading.resumable_sampler",
     "DistributedSampler": "loading.sampler",
     "StatefulDataLoader": "loading.loader",
+    "load_config": "loading.config",
 }
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "create_raw_index",
     "inspect",
     "kernels",
+    "load_config",
     "pack_encoded_data",
     "read_raw_index",
     "repair_raw_index",

@@ -211,7 +211,7 @@ def _convert(name: str, value: Any, wanted: Any) -> Any:
 def _literal(text: str, may_be_text: bool) -> Any:
     """A Python literal, else the text; where text is wanted, a literal only if it is text or None."""
     if text in ("true", "false"):
-        return text if may_be_text else text == "true"
+        return str(text) if may_be_text else text == "true"
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
