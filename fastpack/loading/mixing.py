@@ -50,18 +50,28 @@ def targets(shares: Sequence[float], total: int) -> list[int]:
 def compensated_sum(values: Iterable[float]) -> float:
     """`sum(values)` as CPython 3.12 computes it: Neumaier's summation once a float came by.
 
-    Ten times 0.1 is 1.0 here and 0.9999999999999999 in Python 3.11, and a target count can hang on that. Python 3.14
-    compensates integers among floats too, 3.12 does not.
+    Ten times 0.1 is 1.0 here and 0.9999999999999999 in Python 3.11, and a target count can hang on that. Integers among
+    floats are added plainly (Python 3.14 compensates them too), and after a number that is neither a float nor an
+    integer of 64 bits everything is.
     """
     total: float = 0
     lost = 0.0
+    plain = False
     for value in values:
-        if type(total) is not float or (not isinstance(value, int) and type(value) is not float):
-            total, lost = total + lost + value if lost else total + value, 0.0
-        elif isinstance(value, int):
-            total += float(value)
-        else:
+        whole = isinstance(value, int) and -(1 << 63) <= value < 1 << 63
+        if plain or type(total) is int:
+            total += value
+            plain = plain or not (-(1 << 63) <= total < 1 << 63 if whole else type(total) is float)
+        elif type(value) is float:
             following = total + value
             lost += (total - following) + value if abs(total) >= abs(value) else (value - following) + total
             total = following
+        elif whole:
+            total += float(value)
+        else:
+            total, lost, plain = _with(total, lost) + value, 0.0, True
+    return _with(total, lost)
+
+
+def _with(total: float, lost: float) -> float:
     return total + lost if lost and math.isfinite(lost) else total
