@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.lines import LargeFileLinesReader
     from fastpack.datasets.memory_mapped import MemoryMappedDataset
+    from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
-    from fastpack.errors import FastpackError, FormatError, JobError, MissingExtra
+    from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
     from fastpack.loading.config import load_config
@@ -37,8 +38,11 @@ _HOME = {
     "inspect": "checks.inspect",
     "LargeFileLinesReader": "datasets.lines",
     "MemoryMappedDataset": "datasets.memory_mapped",
+    "CombinedDataset": "datasets.mixture",
+    "MixtureDataset": "datasets.mixture",
     "PackedMemMapDatasetBase": "datasets.packed",
     "PackedMemMapDatasetContinuous": "datasets.packed",
+    "DataWarning": "errors",
     "FastpackError": "errors",
     "FormatError": "errors",
     "JobError": "errors",
@@ -58,6 +62,8 @@ _HOME = {
 }
 
 __all__ = [
+    "CombinedDataset",
+    "DataWarning",
     "DistributedSampler",
     "FastpackError",
     "FormatError",
@@ -66,6 +72,7 @@ __all__ = [
     "LargeFileLinesReader",
     "MemoryMappedDataset",
     "MissingExtra",
+    "MixtureDataset",
     "MixtureSampler",
     "PackResult",
     "PackedFile",

@@ -1,0 +1,250 @@
+"""Several datasets as one: `MixtureDataset` (KempnerForge) and `CombinedDataset` (Modalities)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices
+from fastpack.datasets.outputs import ROW_OUTPUTS, OutputDtype
+from fastpack.datasets.windows import Grids, Outputs
+
+Part = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]  # dataset, samples within it, the rows they fill
+
+
+class _Samples(BatchDataset):
+    """A dataset of another make, sample by sample: dicts of arrays (or numbers) whose shapes do not change."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset, self._total = dataset, len(dataset)
+        first = dataset[0]
+        if not isinstance(first, dict):
+            found = f"a sample of {type(dataset).__name__} is a {type(first).__name__}"
+            raise TypeError(f"{found}, not a dict of arrays: it has no batch, only [i]")
+        self._first = {name: np.asarray(value) for name, value in first.items()}
+
+    def _row_length(self) -> int:
+        return max((len(array) for name, array in self._first.items() if name in ROW_OUTPUTS), default=0)
+
+    def _has_documents(self) -> bool:
+        return "doc_ids" in self._first
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return tuple(name for name in self._first if name != "dataset_idx")
+
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        for name, array in grids.items():
+            if name not in self._first:
+                raise ValueError(f"unknown output {name!r}: a {type(self._dataset).__name__} has {list(self._first)}")
+            if array.shape != (n_rows, *self._first[name].shape):
+                raise ValueError(f"{name} has shape {array.shape}, {(n_rows, *self._first[name].shape)} is needed")
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        known = {name: array for name, array in self._first.items() if name not in ROW_OUTPUTS}
+        names = self._default_outputs() if outputs is None else outputs
+        rows = [name for name in names if name not in known]
+        out = super().new_outputs(n_rows, rows, dtype, cu_seqlens_length, empty)
+        return {n: empty((n_rows, *known[n].shape), known[n].dtype) if n in known else out[n] for n in names}
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        for row, number in zip(range(len(index)) if rows is None else rows.tolist(), index.tolist(), strict=True):
+            sample = self._dataset[number]
+            for name, array in grids.items():
+                array[row] = sample[name]
+
+
+class _Concatenation(BatchDataset):
+    """Datasets one behind the other; a batch is filled by one call a dataset, each writing its rows in place."""
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        self.datasets = list(datasets)
+        self.cumulative_sizes: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
+        self._cumulative = np.array(self.cumulative_sizes, np.int64)
+        self._total = self.cumulative_sizes[-1]
+        self._parts = [dataset if isinstance(dataset, BatchDataset) else None for dataset in self.datasets]
+
+    def _route(self, index: npt.NDArray[np.int64]) -> Iterator[Part]:
+        """The samples by dataset, each with its rows; IndexError."""
+        which, local = np.empty_like(index), np.empty_like(index)
+        n_good = kernels.locate_many(self._cumulative, index, which, local)
+        if n_good < len(index):
+            raise IndexError(f"Index {index[n_good]} out of range [0, {self._total})")
+        for number in np.unique(which).tolist():
+            rows = np.flatnonzero(which == number)
+            yield number, local[rows], rows
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        for number, local, places in self._route(self._wrapped(index)):
+            self._part(number)._fill_rows(local, grids, places if rows is None else rows[places])
+
+    def _wrapped(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return index
+
+    def _part(self, number: int) -> BatchDataset:
+        part = self._parts[number]
+        if part is None:
+            part = self._parts[number] = _Samples(self.datasets[number])
+        return part
+
+    def _filled(self) -> list[BatchDataset]:
+        """The datasets that have samples; ValueError when none has."""
+        sizes = enumerate(zip(self.cumulative_sizes, self.cumulative_sizes[1:], strict=False))
+        filled = [self._part(number) for number, (start, end) in sizes if start < end]
+        if not filled:
+            raise ValueError("none of the datasets has a sample")
+        return filled
+
+    def _row_length(self) -> int:
+        lengths = {part._row_length() for part in self._filled()}
+        if len(lengths) > 1:
+            raise ValueError(f"the datasets' rows differ in length: {sorted(lengths)} tokens")
+        return lengths.pop()
+
+    def _has_documents(self) -> bool:
+        return all(part._has_documents() for part in self._filled())
+
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        for part in self._filled():
+            part._check_grids(grids, n_rows)
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        names = {part._default_outputs() for part in self._filled()}
+        if len(names) > 1:
+            raise ValueError(f"the datasets give different outputs, {sorted(names)}: name those you want")
+        return names.pop()
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        """As `BatchDataset.new_outputs`; what the datasets give by default must be the same."""
+        if outputs is None:
+            self._default_outputs()
+        self._row_length()
+        return self._filled()[0].new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
+
+    def will_need(self, indices: Indices) -> None:
+        """Pass on to each dataset what is needed of it soon."""
+        for number, local, _ in self._route(self._wrapped(np.ascontiguousarray(indices, np.int64))):
+            if isinstance(self.datasets[number], Dataset):
+                self.datasets[number].will_need(local)
+
+    def check_unchanged(self) -> None:
+        """FormatError when a file behind one of the datasets has changed."""
+        for dataset in self.datasets:
+            if isinstance(dataset, Dataset):
+                dataset.check_unchanged()
+
+    def close(self) -> None:
+        """Close the datasets that can be closed."""
+        super().close()
+        for dataset in self.datasets:
+            getattr(dataset, "close", lambda: None)()
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"dataset_0": its state, ...}, of the datasets that have one."""
+        return {
+            f"dataset_{number}": dataset.state_dict()
+            for number, dataset in enumerate(self.datasets)
+            if hasattr(dataset, "state_dict")
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Give each dataset its state; those not named keep theirs."""
+        for number, dataset in enumerate(self.datasets):
+            if f"dataset_{number}" in state and hasattr(dataset, "load_state_dict"):
+                dataset.load_state_dict(state[f"dataset_{number}"])
+
+
+class MixtureDataset(_Concatenation):
+    """Datasets one behind the other, as KempnerForge's MixtureSampler draws from them.
+
+    A sample is the dataset's own with "dataset_idx" (an int) added; a batch has dataset_idx as int64 [B], among the
+    outputs by default. Datasets of another make, whose samples are dicts of arrays, do too.
+    `.cumulative_sizes` (from 0 to the number of samples) is what MixtureSampler takes; `.dataset_names` are `names`.
+
+    Raises ValueError for no dataset, or not one name each; IndexError for an index out of range, also below 0.
+    """
+
+    def __init__(self, datasets: Sequence[Any], names: Sequence[str]) -> None:
+        if len(datasets) != len(names):
+            raise ValueError("datasets and names must have the same length")
+        if len(datasets) == 0:
+            raise ValueError("At least one dataset is required")
+        super().__init__(datasets)
+        self.dataset_names = list(names)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index < 0 or index >= self._total:
+            raise IndexError(f"Index {index} out of range [0, {self._total})")
+        number = bisect_right(self.cumulative_sizes, index) - 1
+        sample: dict[str, Any] = self.datasets[number][index - self.cumulative_sizes[number]]
+        sample["dataset_idx"] = number
+        return sample
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return (*super()._default_outputs(), "dataset_idx")
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        """As `BatchDataset.new_outputs`, and dataset_idx [n_rows], which is int64 always."""
+        rest = None if outputs is None else [name for name in outputs if name != "dataset_idx"]
+        out = super().new_outputs(n_rows, rest, dtype, cu_seqlens_length, empty)
+        if outputs is None or "dataset_idx" in outputs:
+            out["dataset_idx"] = empty((n_rows,), np.dtype(np.int64))
+        return out
+
+    def fill(self, indices: Indices, out: Outputs) -> None:
+        """As `BatchDataset.fill`; and "dataset_idx": int64 [B] takes the number of each sample's dataset."""
+        numbers = out.get("dataset_idx")
+        if numbers is None:
+            super().fill(indices, out)
+            return
+        if numbers.shape != (len(indices),) or numbers.dtype != np.int64:
+            raise ValueError(f"dataset_idx is {numbers.dtype} {list(numbers.shape)}, int64 [{len(indices)}] is needed")
+        rest = {name: array for name, array in out.items() if name != "dataset_idx"}
+        super().fill(indices, rest)
+        out.update(rest)
+        for number, _, rows in self._route(np.ascontiguousarray(indices, np.int64)):
+            numbers[rows] = number
+
+
+class CombinedDataset(_Concatenation):
+    """Datasets one behind the other as one, as Modalities combines them; `[-1]` is the last sample of the last dataset.
+
+    (Modalities' own takes -1 as the last sample of the first dataset; fastpack does not.) A sample is the dataset's
+    own. `batch` and `fill` need the same outputs and row length of all. Raises IndexError.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        position = index + self._total if index < 0 else index
+        if not 0 <= position < self._total:
+            raise IndexError(f"Index {index} out of range for {self._total} samples")
+        number = bisect_right(self.cumulative_sizes, position) - 1
+        return self.datasets[number][int(position - self.cumulative_sizes[number])]
+
+    def _wrapped(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.where(index < 0, index + self._total, index)
