@@ -27,6 +27,7 @@ SDIST_EXTRAS = (
     "CHANGELOG.md",
     "kernels/*.h",
     "kernels/*.pxi",
+    "examples/*.py",
     "tests/*.py",
     "tests/*/*.py",
     "tests/golden/**/*",

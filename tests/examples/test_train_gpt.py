@@ -1,0 +1,98 @@
+"""A real training run: the loss falls, documents stay apart, another number of ranks continues the same stream."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the example trains with torch, which is not installed")
+
+import fastpack  # noqa: E402
+
+STEPS, STOP = 40, 17
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    path = Path(__file__).parents[2] / "examples" / "train_gpt.py"
+    assert path.is_file(), "examples/train_gpt.py is missing: the checkout is incomplete"
+    spec = importlib.util.spec_from_file_location("train_gpt", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A packed file of some functions of the standard library, one document each: short, so that rows hold several."""
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = [inspect.getsource(value) for value in vars(inspect).values() if inspect.isfunction(value)]
+    texts += [inspect.getsource(value) for value in vars(json.decoder).values() if inspect.isfunction(value)]
+    source = folder / "a.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    fastpack.create_raw_index(source)
+    settings = {
+        "src_path": str(source),
+        "dst_path": str(folder / "a.pbin"),
+        "index_path": str(folder / "a.idx"),
+        "jq_pattern": ".text",
+        "num_cpus": 1,
+        "eod_token": "<|endoftext|>",
+        "processing_batch_size": 100,
+        "raw_samples_queue_size": 8,
+        "processed_samples_queue_size": 8,
+    }
+    tokenizer = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
+    fastpack.pack_encoded_data({"settings": settings, "tokenizer": tokenizer})
+    return folder / "a.pbin"
+
+
+def run(example: ModuleType, corpus: Path, checkpoint: Path, *words: str) -> list[float]:
+    fixed = [str(corpus), "--steps", str(STEPS), "--seq-len", "64", "--checkpoint", str(checkpoint)]
+    losses: list[float] = example.train(example.parse([*fixed, *words]))
+    return losses
+
+
+def test_stopped_and_resumed_on_other_ranks_is_never_stopped(
+    example: ModuleType, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.set_num_threads(1)  # at this size threads only wait for each other
+    unbroken = run(example, corpus, tmp_path / "whole.pt", "--ranks", "4", "--batch-size", "4")
+    assert len(unbroken) == STEPS
+    assert sum(unbroken[-5:]) < 0.8 * sum(unbroken[:5])
+    halves = run(example, corpus, tmp_path / "a.pt", "--ranks", "4", "--batch-size", "4", "--stop-at", str(STOP))
+    saved = torch.load(tmp_path / "a.pt", weights_only=True)
+    assert saved["loader"]["elastic"]["consumed"] == STOP * 16
+    halves += run(example, corpus, tmp_path / "a.pt", "--ranks", "2", "--batch-size", "8", "--resume")
+    # the same samples, summed in another order
+    assert halves == pytest.approx(unbroken, rel=2e-3)
+    moved = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("a document replaced")]
+    assert len(moved) == 3
+    for words in moved:
+        assert float(words[words.index("by") + 1].rstrip(";")) == 0
+        assert float(words[-1]) > 0.01
+
+
+def test_the_stream_of_samples_is_the_same(example: ModuleType, corpus: Path) -> None:
+    def stream(loaders: list[Any], steps: int) -> list[list[list[int]]]:
+        batches = [[next(loader)["input_ids"].tolist() for _ in range(steps)] for loader in map(iter, loaders)]
+        return [sorted(row for rank in batches for row in rank[step]) for step in range(steps)]
+
+    first = example.make_loaders(example.parse([str(corpus), "--seq-len", "64", "--ranks", "4", "--batch-size", "2"]))
+    expected = stream(first, 9)
+    again = example.make_loaders(example.parse([str(corpus), "--seq-len", "64", "--ranks", "4", "--batch-size", "2"]))
+    assert stream(again, 4) == expected[:4]
+    other = example.make_loaders(example.parse([str(corpus), "--seq-len", "64", "--ranks", "8", "--batch-size", "1"]))
+    for loader in other:
+        loader.load_state_dict(again[3].state_dict())
+    assert stream(other, 5) == expected[4:]
+    for loader in (*first, *again, *other):
+        loader.close()
