@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from fastpack.datasets.memory_mapped import MemoryMappedDataset
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
+    from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
     from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
+    from fastpack.formats.tatm import TatmDataMetadata
     from fastpack.loading.config import load_config
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.mixture_sampler import MixtureSampler
@@ -42,6 +44,8 @@ _HOME = {
     "MixtureDataset": "datasets.mixture",
     "PackedMemMapDatasetBase": "datasets.packed",
     "PackedMemMapDatasetContinuous": "datasets.packed",
+    "TatmMemmapDataset": "datasets.tatm",
+    "get_dataset": "datasets.tatm",
     "DataWarning": "errors",
     "FastpackError": "errors",
     "FormatError": "errors",
@@ -52,6 +56,7 @@ _HOME = {
     "write_raw_index": "formats.jsonl",
     "PackedFile": "formats.pbin",
     "PackedWriter": "formats.pbin",
+    "TatmDataMetadata": "formats.tatm",
     "MixtureSampler": "loading.mixture_sampler",
     "PhaseSchedule": "loading.phases",
     "TrainingPhase": "loading.phases",
@@ -82,8 +87,11 @@ __all__ = [
     "PhaseSchedule",
     "ResumableDistributedSampler",
     "StatefulDataLoader",
+    "TatmDataMetadata",
+    "TatmMemmapDataset",
     "TrainingPhase",
     "create_raw_index",
+    "get_dataset",
     "inspect",
     "kernels",
     "load_config",

@@ -6,6 +6,7 @@ import errno
 import fnmatch
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -120,13 +121,14 @@ def find_shards(data_dir: PathLike, file_pattern: str) -> list[Path]:
     return found
 
 
-def scan_shards(paths: list[Path], dtype: np.dtype[Any] | None = None) -> list[Shard]:
+def scan_shards(paths: Sequence[Path], dtype: np.dtype[Any] | None = None, raw: bool | None = None) -> list[Shard]:
     """Length and dtype of every file without mapping it; the first file's suffix decides the format of all.
 
-    dtype: of `.bin` files; without it one is uint32 when its size divides by 4, else uint16. Raises ValueError for an
-    empty `.bin`, for a dtype given to `.npy` files, and what `numpy.load` raises for a broken `.npy`.
+    raw: whether they are headerless, whatever they are called. dtype: of headerless files; without it one is uint32
+    when its size divides by 4, else uint16. Raises ValueError for an empty headerless file, for a dtype given to `.npy`
+    files, and what `numpy.load` raises for a broken `.npy`.
     """
-    if paths[0].suffix == ".bin":
+    if raw or (raw is None and paths[0].suffix == ".bin"):
         return [_scan_bin(os.fspath(path), dtype) for path in paths]
     if dtype is not None:
         raise ValueError(f"dtype={dtype} is for .bin shards: {paths[0]} says its dtype itself")

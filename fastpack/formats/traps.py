@@ -21,15 +21,17 @@ MIN_ZERO_TAIL = 1024  # tokens
 MANY_SHARDS = 3  # the first, the middle and the last are looked into
 
 
-def find_traps(shards: Sequence[Shard], *, dtype_is_given: bool = False, tail_is_trimmed: bool = False) -> list[str]:
+def find_traps(
+    shards: Sequence[Shard], *, dtype_is_given: bool = False, tail_is_trimmed: bool = False, raw: bool | None = None
+) -> list[str]:
     """One sentence a trap in these shards of one folder, read as they say: an empty list for sound ones.
 
-    dtype_is_given: the user named the dtype, so it is not doubted; tail_is_trimmed: zeros at the end are dealt with.
+    dtype_is_given: the user named the dtype, so it is not doubted; tail_is_trimmed: zeros at the end are dealt with;
+    raw: whether the files are headerless (None: when the first is a `.bin`).
     Looks at names, sizes, metadata.yaml beside the first shard, and the first and last 4 KiB of three shards.
     """
-    is_bin = Path(shards[0].path).suffix == ".bin"
     traps = [_mixed_suffixes(shards)]
-    if is_bin:
+    if Path(shards[0].path).suffix == ".bin" if raw is None else raw:
         traps.append(_stray_bytes(shards))
         if not dtype_is_given:
             traps.append(_doubtful_dtype(shards))

@@ -1,0 +1,269 @@
+"""`TatmMemmapDataset`: tatm's own view of its token files, chunks of `context_length` tokens and their documents."""
+
+from __future__ import annotations
+
+import glob
+import importlib
+import math
+import os
+import warnings
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.datasets.base import Dataset, Indices
+from fastpack.datasets.windows import Tokens, Windows
+from fastpack.errors import DataWarning
+from fastpack.files import PathLike
+from fastpack.formats.shards import scan_shards
+from fastpack.formats.tatm import TatmDataMetadata
+from fastpack.formats.traps import find_traps
+
+Option = TypeVar("Option", bound=StrEnum)
+
+
+class SplitType(StrEnum):
+    """The part of the data that a dataset shows."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+
+
+class TokenOutputFormat(StrEnum):
+    """What items are made of."""
+
+    TORCH = "torch"
+    NP = "numpy"
+
+
+@dataclass(kw_only=True)
+class TatmMemmapDatasetItem:
+    """One item; `item["token_ids"]` is `item.token_ids`."""
+
+    token_ids: Any = None
+    document_ids: Any = None
+    document_mask: Any = None
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in (field.name for field in fields(self)):
+            raise KeyError(f"{name} not found in dataset item.")
+        return getattr(self, name)
+
+
+class TatmMemmapDataset(Dataset):
+    """tatm's class: chunks of tokens with document_ids and, on request, the attention mask they imply.
+
+    file_prefix: what the files' paths begin with. dtype: of the tokens on disk. chunked: items are chunks of
+    context_length tokens, the last one of a file padded with zeros; else every token begins an item, shorter ones at a
+    file's end. token_output_format: "numpy" (tokens in the files' dtype, document_ids uint16, mask bool) or "torch"
+    (all int64 tensors; needs the extra `torch`). document_ids count EOS tokens before a token, from 0 in every item;
+    document_mask [context_length, context_length] is true where a token may attend to another.
+    val_split_size: the last items that are validation, a number, or a ratio below 1; split: "train", "validation" or
+    None for all. As in tatm, `[i]` beyond the end of the training split gives validation items.
+
+    trim_zero_tail (fastpack's own): leave out the zeros at each file's end, which tatm never cuts off.
+    Raises ValueError for arguments that do not fit together, IndexError for an item that is not there, and for len()
+    when no file begins with file_prefix (which is also warned of).
+    """
+
+    def __init__(
+        self,
+        file_prefix: str,
+        context_length: int,
+        dtype: str = "uint16",
+        chunked: bool = True,
+        file_suffix: str = "bin",
+        eos_token: int = 1,
+        token_output_format: TokenOutputFormat | str = TokenOutputFormat.TORCH,
+        vocab_size: int | None = None,
+        create_doc_ids: bool = True,
+        create_doc_mask: bool = False,
+        val_split_size: float | None = None,
+        split: SplitType | str | None = None,
+        *,
+        trim_zero_tail: bool = False,
+    ) -> None:
+        self.token_output_format = _option(TokenOutputFormat, token_output_format, "token output format")
+        self.file_prefix, self.file_suffix = file_prefix, file_suffix
+        self.context_length, self.dtype, self.chunked = context_length, dtype, chunked
+        self.eos_token, self.vocab_size = eos_token, vocab_size
+        self.create_doc_ids, self.create_doc_mask = create_doc_ids, create_doc_mask
+        if create_doc_mask and not create_doc_ids:
+            raise ValueError("Document mask creation requires create_doc_ids to be True.")
+        self._find_files(trim_zero_tail)
+        self.split: SplitType | None = None
+        self._split_index: int | None = None
+        if val_split_size is not None:
+            self.create_split(val_split_size)
+        self.set_split(split)
+
+    def _find_files(self, trim: bool) -> None:
+        paths = sorted(glob.glob(f"{self.file_prefix}*.{self.file_suffix}"))
+        self._shards = scan_shards([Path(path) for path in paths], np.dtype(self.dtype), raw=True)
+        if not paths:
+            text = f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"
+            warnings.warn(text, DataWarning, stacklevel=3)
+        for trap in find_traps(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True) if paths else ():
+            warnings.warn(trap, DataWarning, stacklevel=3)
+        if trim:
+            self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]
+        per_item = self.context_length if self.chunked else 1
+        self._bounds = [0, *accumulate(-(-shard.length // per_item) for shard in self._shards)]
+        self._attach()
+
+    def _attach(self) -> None:
+        counts = np.diff(self._bounds)
+        self._windows = Windows([shard.open for shard in self._shards], counts, self.context_length, 1)
+
+    def create_split(self, split_size: float = 0.1) -> None:
+        """Make the last items the validation split: that many, or, below 1, that part of all, rounded up."""
+        if split_size < 1:
+            split_size = math.ceil(self._n_items() * split_size)
+        self._split_index = int(self._n_items() - split_size)
+
+    def set_split(self, split: SplitType | str | None = None) -> None:
+        """Show only "train" or "validation" from now on, or all; ValueError for another name, or without a split."""
+        if split is None:
+            self.split = None
+            return
+        chosen = _option(SplitType, split, "split type")
+        if self._split_index is None:
+            raise ValueError(
+                "No current index to split the dataset has been set. Please call create_split prior to setting a split."
+            )
+        self.split = chosen
+
+    def _n_items(self) -> int:
+        if not self._shards:
+            raise IndexError(f"no file is called {self.file_prefix}*.{self.file_suffix}")
+        return self._bounds[-1]
+
+    def __len__(self) -> int:
+        n_items = self._n_items()
+        if self.split is None or self._split_index is None:
+            return n_items
+        return self._split_index if self.split is SplitType.TRAIN else n_items - self._split_index
+
+    def __getitem__(self, index: int) -> TatmMemmapDatasetItem:
+        self._check_open()
+        tokens = self._tokens(index)
+        doc_ids = self._document_ids(tokens) if self.create_doc_ids else None
+        mask = None
+        if doc_ids is not None and self.create_doc_mask:
+            mask = np.equal.outer(doc_ids, doc_ids) & np.tri(len(doc_ids), dtype=np.bool_)
+        return TatmMemmapDatasetItem(
+            token_ids=self._formatted(tokens),
+            document_ids=self._formatted(doc_ids),
+            document_mask=self._formatted(mask),
+        )
+
+    def _tokens(self, index: int) -> Tokens:
+        """The tokens of an item, chunks padded with zeros."""
+        if index < 0:
+            index += len(self)
+            if index < 0:
+                raise IndexError("Index out of bounds.")
+        if self.split is SplitType.VALIDATION and self._split_index is not None:
+            index += self._split_index
+        if index >= self._bounds[-1]:
+            raise IndexError("Index out of bounds.")
+        number = bisect_right(self._bounds, index) - 1
+        step = self.context_length if self.chunked else 1
+        tokens = self._windows.window(number, (index - self._bounds[number]) * step)
+        if not self.chunked:
+            return tokens
+        chunk = np.zeros(self.context_length, self._shards[number].dtype)
+        chunk[: len(tokens)] = tokens
+        return chunk
+
+    def _document_ids(self, tokens: Tokens) -> npt.NDArray[np.uint16]:
+        wide = np.empty(len(tokens), np.int64)
+        kernels.doc_ids(tokens.astype(np.int64), self.eos_token, wide)
+        if wide.size and wide[-1] > np.iinfo(np.uint16).max:
+            raise OverflowError(f"{wide[-1] + 1} documents in one item: document_ids are uint16")
+        return wide.astype(np.uint16)
+
+    def _formatted(self, array: npt.NDArray[Any] | None) -> Any:
+        if array is None or self.token_output_format is TokenOutputFormat.NP:
+            return array
+        return _to_torch(array.astype(np.int64))
+
+    def batch(self, indices: Indices) -> dict[str, Any]:
+        """The items stacked: {"token_ids", "document_ids", "document_mask"}, those that are made."""
+        return torch_collate_fn([self[int(index)] for index in indices])
+
+    def num_files(self) -> int:
+        """How many files there are."""
+        return len(self._shards)
+
+    def num_tokens(self) -> int:
+        """How many tokens there are in all files."""
+        return sum(shard.length for shard in self._shards)
+
+    def check_unchanged(self) -> None:
+        """FormatError when a file has another size, modification time or inode than at construction."""
+        for shard in self._shards:
+            shard.check_unchanged()
+
+    def close(self) -> None:
+        """Let go of the mappings; harmless when called again."""
+        super().close()
+        self._windows.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_windows"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._attach()
+
+
+def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False, **kwargs: Any) -> TatmMemmapDataset:
+    """The dataset that tatm's metadata (an object, a file, or a folder with one) describe; kwargs: its arguments.
+
+    relocate (fastpack's own): take the files from the metadata's dataset_path or folder, for folders that were moved:
+    the file_prefix in the metadata is absolute. Raises FileNotFoundError, NotImplementedError for data that are not
+    tokens, and what reading metadata raises.
+    """
+    folder = None
+    if not isinstance(metadata, TatmDataMetadata):
+        path = Path(metadata)
+        if not path.exists():
+            raise FileNotFoundError(f"Metadata file or directory not found at {path}")
+        folder = path if path.is_dir() else path.parent
+        metadata = TatmDataMetadata.from_directory(path) if path.is_dir() else TatmDataMetadata.from_file(path)
+    info = metadata.tokenized_info
+    if info is None:
+        raise NotImplementedError("Metadata does not describe a model ready tatm dataset type.")
+    prefix = info.file_prefix
+    if relocate:
+        prefix = os.path.join(metadata.dataset_path if folder is None else folder, os.path.basename(prefix))
+    return TatmMemmapDataset(file_prefix=prefix, dtype=info.dtype, vocab_size=info.vocab_size, **kwargs)
+
+
+def torch_collate_fn(batch: Sequence[TatmMemmapDatasetItem]) -> dict[str, Any]:
+    """tatm's collate: the fields that the items have, stacked; tensors for items in "torch" format, else arrays."""
+    names = [field.name for field in fields(batch[0]) if batch[0][field.name] is not None]
+    stacked = {name: np.stack([np.asarray(item[name]) for item in batch]) for name in names}
+    is_numpy = all(isinstance(batch[0][name], np.ndarray) for name in names)
+    return stacked if is_numpy else {name: _to_torch(array) for name, array in stacked.items()}
+
+
+def _to_torch(array: npt.NDArray[Any]) -> Any:
+    # By name: only fastpack.torch imports torch, and only where tensors are asked for.
+    return importlib.import_module("fastpack.torch").from_arrays(array)
+
+
+def _option(kind: type[Option], value: str, name: str) -> Option:
+    try:
+        return kind(value)
+    except ValueError:
+        raise ValueError(f"Invalid {name} {value}. Valid values are {[one.value for one in kind]}.") from None
