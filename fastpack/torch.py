@@ -15,6 +15,8 @@ import numpy as np
 
 from fastpack.datasets.base import Indices
 from fastpack.datasets.memory_mapped import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
+from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
 from fastpack.datasets.packed import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
 from fastpack.errors import MissingExtra
@@ -31,7 +33,9 @@ except ModuleNotFoundError as error:
     raise MissingExtra("torch", "torch", "fastpack.torch") from error
 
 __all__ = [
+    "CombinedDataset",
     "MemoryMappedDataset",
+    "MixtureDataset",
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
     "StatefulDataLoader",
@@ -102,6 +106,14 @@ class PackedMemMapDatasetContinuous(_Tensors, _PackedMemMapDatasetContinuous):
 
 class PackedMemMapDatasetBase(_Tensors, _PackedMemMapDatasetBase):
     """fastpack.PackedMemMapDatasetBase with tensors out."""
+
+
+class MixtureDataset(_Tensors, _MixtureDataset):
+    """fastpack.MixtureDataset with tensors out; its datasets may give arrays or tensors."""
+
+
+class CombinedDataset(_Tensors, _CombinedDataset):
+    """fastpack.CombinedDataset with tensors out; its datasets may give arrays or tensors."""
 
 
 class StatefulDataLoader(_StatefulDataLoader):

@@ -80,6 +80,27 @@ def test_packed_files() -> None:
         assert one.tolist() == other.tolist()
 
 
+@pytest.mark.parametrize("kind", ["MixtureDataset", "CombinedDataset"])
+def test_several_datasets_as_one(shards: Path, kind: str) -> None:
+    names = [["a", "b"]] if kind == "MixtureDataset" else []
+    theirs = getattr(fastpack, kind)([packed(shards, fastpack), packed(shards, fastpack)], *names)
+    for inner in (fastpack, fastpack.torch):
+        ours = getattr(fastpack.torch, kind)([packed(shards, inner), packed(shards, inner)], *names)
+        for index in (0, len(theirs) - 1):
+            one, other = ours[index], theirs[index]
+            assert one.pop("dataset_idx", None) == other.pop("dataset_idx", None)
+            same(one, other)
+        rows = range(0, len(theirs), 40)
+        same(ours.batch(rows), theirs.batch(rows))
+        for loader in (
+            torch.utils.data.DataLoader(ours, 16, drop_last=True),
+            fastpack.torch.StatefulDataLoader(ours, 16),
+        ):
+            for number, batch in enumerate(loader):
+                same(batch, theirs.batch(range(number * 16, number * 16 + 16)))
+            assert number == len(theirs) // 16 - 1
+
+
 @pytest.mark.parametrize(("num_workers", "context"), [(0, ""), (2, "fork"), (2, "spawn")])
 def test_under_torchs_own_loader(shards: Path, num_workers: int, context: str) -> None:
     options = {"multiprocessing_context": context} if num_workers else {}

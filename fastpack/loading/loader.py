@@ -96,9 +96,9 @@ class StatefulDataLoader:
 
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-        if multiprocessing.parent_process() is None and callable(getattr(self.dataset, "fill", None)):
-            window: int = getattr(self.dataset, "_window", 0)
-            if len(self) * self.batch_size * window >= WARM_TOKENS:
+        if multiprocessing.parent_process() is None and hasattr(self.dataset, "new_outputs") and len(self.dataset):
+            n_tokens = max(array.size for array in self.dataset.new_outputs(1).values())
+            if len(self) * self.batch_size * n_tokens >= WARM_TOKENS:
                 kernels.warm(out_dtypes=(self.dtype,))
 
     @property

@@ -536,6 +536,9 @@ def test_warm_only_before_much_work_and_in_the_main_process(shards: Path, monkey
     fastpack.StatefulDataLoader(packed(shards), 8, dtype="int32")
     assert calls == [{"out_dtypes": ("int32",)}]
     fastpack.StatefulDataLoader(Numbers(10**9), 8)
+    both = fastpack.MixtureDataset([packed(shards), packed(shards)], ["a", "b"])
+    fastpack.StatefulDataLoader(both, 8)
+    assert calls.pop() == {"out_dtypes": ("int64",)}
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     fastpack.StatefulDataLoader(packed(shards), 8)
     assert len(calls) == 1

@@ -33,6 +33,8 @@ def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, *
         bounds = [0, length // 2, length // 2 + length // 3, length]
         weights = options.pop("weights", [3.0, 1.0, 1.0])
         return fastpack.MixtureSampler(bounds, weights, ranks, rank, seed=seed, **options)
+    if kind == "modalities":
+        return fastpack.ResumableDistributedSampler(Numbers(length), rank, ranks, shuffle=True, seed=seed, **options)
     return fastpack.DistributedSampler(Numbers(length), ranks, rank, seed=seed, shuffle=kind == "shuffled", **options)
 
 
@@ -54,11 +56,10 @@ def step(loaders: list[Any]) -> list[int] | None:
 legs = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=5)
 
 
-@pytest.mark.filterwarnings("ignore:datasets of sizes .* one is too small")
-@pytest.mark.parametrize("kind", ["shuffled", "sequential", "mixture"])
+@pytest.mark.parametrize("kind", ["shuffled", "sequential", "mixture", "modalities"])
 @pytest.mark.parametrize("drop_last", [True, False])
-@settings(max_examples=60)
-@given(length=st.integers(40, 700), legs=legs, epoch=st.integers(0, 3), saver=st.integers(0, 15))
+@settings(max_examples=150)
+@given(length=st.integers(102, 700), legs=legs, epoch=st.integers(0, 3), saver=st.integers(0, 15))
 def test_any_resumes_on_any_ranks_and_batch_sizes(
     kind: str, drop_last: bool, length: int, legs: list[tuple[int, int, int]], epoch: int, saver: int
 ) -> None:
