@@ -503,7 +503,8 @@ def in_process(loader: fastpack.StatefulDataLoader, answers: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_loaders_move_to_other_processes(shards: Path, method: str) -> None:
+def test_loaders_move_to_other_processes(shards: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # a spawned process imports this very module
     loader = iter(fastpack.StatefulDataLoader(packed(shards), 8, prefetch=3))
     next(loader)
     context = multiprocessing.get_context(method)
