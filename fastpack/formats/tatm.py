@@ -102,22 +102,15 @@ class TatmDataMetadata:
     @classmethod
     def from_json(cls, json_path: PathLike) -> TatmDataMetadata:
         """What a metadata.json says; errors as `from_file`."""
-        text = _read(json_path)
-        try:
-            tree = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{json_path}: not a JSON file: {error}") from error
-        return cls._from_tree(tree, json_path)
+        return cls._from_tree(_mapping(load_json(json_path), json_path), json_path)
 
     @classmethod
     def from_yaml(cls, yaml_path: PathLike) -> TatmDataMetadata:
         """What a metadata.yaml says; errors as `from_file`."""
-        return cls._from_tree(load_yaml(yaml_path), yaml_path)
+        return cls._from_tree(_mapping(load_yaml(yaml_path), yaml_path), yaml_path)
 
     @classmethod
-    def _from_tree(cls, tree: object, path: PathLike) -> TatmDataMetadata:
-        if not isinstance(tree, dict):
-            raise ValueError(f"{path}: found {type(tree).__name__}, expected a mapping")
+    def _from_tree(cls, tree: dict[str, Any], path: PathLike) -> TatmDataMetadata:
         return cls(**{"dataset_path": str(Path(path).resolve().parent), **tree})
 
     @classmethod
@@ -127,21 +120,12 @@ class TatmDataMetadata:
         Raises FileNotFoundError; ValueError for another suffix, a file over 1 MiB, one that cannot be parsed, and YAML
         aliases; TypeError for missing or unknown keys, as tatm does.
         """
-        suffix = Path(path).suffix
-        if suffix == ".json":
-            return cls.from_json(path)
-        if suffix in (".yaml", ".yml"):
-            return cls.from_yaml(path)
-        raise ValueError(f"Unsupported file format: {path}")
+        return cls._from_tree(load_metadata(path), path)
 
     @classmethod
     def from_directory(cls, directory: PathLike) -> TatmDataMetadata:
         """What metadata.json, else .yaml, else .yml in `directory` says; MetadataNotFound without any."""
-        for name in NAMES:
-            path = Path(directory) / name
-            if path.exists():
-                return cls.from_file(path)
-        raise MetadataNotFound("No metadata file found in the specified directory.")
+        return cls.from_file(find_metadata(directory))
 
 
 class MetadataNotFound(FileNotFoundError, ValueError):
@@ -155,6 +139,38 @@ class _NoAliasLoader(yaml.SafeLoader):
         if self.check_event(yaml.events.AliasEvent):
             raise yaml.YAMLError("aliases are refused")
         return super().compose_node(parent, index)
+
+
+def find_metadata(directory: PathLike) -> Path:
+    """metadata.json, else .yaml, else .yml in `directory`; MetadataNotFound without any."""
+    for name in NAMES:
+        path = Path(directory) / name
+        if path.exists():
+            return path
+    raise MetadataNotFound("No metadata file found in the specified directory.")
+
+
+def load_metadata(path: PathLike) -> dict[str, Any]:
+    """The mapping in a metadata file, .json, .yaml or .yml; ValueError as `TatmDataMetadata.from_file`."""
+    suffix = Path(path).suffix
+    if suffix not in (".json", ".yaml", ".yml"):
+        raise ValueError(f"Unsupported file format: {path}")
+    return _mapping(load_json(path) if suffix == ".json" else load_yaml(path), path)
+
+
+def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path}: found {type(tree).__name__}, expected a mapping")
+    return tree
+
+
+def load_json(path: PathLike) -> Any:
+    """What a small JSON file holds; ValueError for one over 1 MiB or that cannot be parsed."""
+    text = _read(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not a JSON file: {error}") from error
 
 
 def load_yaml(path: PathLike) -> Any:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.files import ReadFile
 from fastpack.formats.shards import Shard
-from fastpack.formats.tatm import TatmDataMetadata
+from fastpack.formats.tatm import MetadataNotFound, find_metadata, load_metadata
 
 # No vocabulary comes near: of two uint16 ids read as one uint32, the second alone brings it above this.
 LARGEST_PLAUSIBLE_ID = 1 << 20
@@ -46,14 +46,11 @@ def metadata_dtype(folder: str | os.PathLike[str]) -> np.dtype[np.integer] | Non
     Raises ValueError for metadata that cannot be read or a dtype that is none.
     """
     try:
-        metadata = TatmDataMetadata.from_directory(folder)
-    except FileNotFoundError:
+        tree = load_metadata(find_metadata(folder))
+    except MetadataNotFound:
         return None
-    except TypeError as error:
-        raise ValueError(f"{os.fspath(folder)}: metadata that is not tatm's: {error}") from error
-    if metadata.tokenized_info is None:
-        return None
-    return token_dtype(metadata.tokenized_info.dtype)
+    info = tree.get("tokenized_info")  # all that is looked at: no need for the rest to be tatm's
+    return token_dtype(info["dtype"]) if isinstance(info, dict) and "dtype" in info else None
 
 
 def token_dtype(name: object) -> np.dtype[np.integer]:

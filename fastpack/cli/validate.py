@@ -1,0 +1,77 @@
+"""`fastpack validate`: whether a folder of token shards can be trained on."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fastpack.cli.common import Commands, emit, new_command, progress
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `validate`."""
+    parser = new_command(
+        commands,
+        "validate",
+        run="fastpack.cli.validate:run_validate",
+        aliases=("prepare_data",),
+        help="say what a folder of token shards holds and how to train on it; --deep looks at every token",
+        example="fastpack validate --deep --eos-token-id 2 --seq-len 4097 tokenized/",
+    )
+    parser.add_argument("path", metavar="DIR", help="the folder of .bin or .npy shards")
+    parser.add_argument("--deep", action="store_true", help="look at every token and name what is wrong (exit code 1)")
+    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
+    parser.add_argument("--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="has to occur (--deep)")
+    parser.add_argument("--seq-len", "--seq_len", type=int, metavar="N", help="count samples of N tokens (--deep)")
+    return [parser]
+
+
+def run_validate(args: argparse.Namespace) -> int:
+    """Print what KempnerForge's prepare_data.py prints and, with --deep, what it does not see."""
+    import sys
+
+    from fastpack.checks.validate import facts, validate
+
+    try:
+        found = validate(args.path)
+    except (AttributeError, TypeError) as error:  # what the script ends with, on metadata that are not tatm's
+        raise ValueError(f"{args.path}: metadata.yaml: {error}") from error
+    sys.stderr.write(found.stderr)
+    if found.code:
+        return found.code
+    report: dict[str, Any] = {"code": 0, **(facts(args.path) if args.json else {})}
+    text, code = found.stdout, 0
+    if args.deep:
+        deep = _look(args)
+        code = int(bool(deep["findings"]))
+        report |= {"code": code, "deep": deep}
+        text += _shown(deep)
+    emit(args, report, text.removesuffix("\n"))
+    return code
+
+
+def _look(args: argparse.Namespace) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from fastpack.checks.validate import look_into
+
+    deep = look_into(
+        args.path,
+        vocab_size=args.vocab_size,
+        eos_token_id=args.eos_token_id,
+        seq_len=args.seq_len,
+        progress=progress(args, "validate"),
+    )
+    return deep | {"findings": [asdict(finding) for finding in deep["findings"]]}
+
+
+def _shown(deep: dict[str, Any]) -> str:
+    lines = ["  Every token looked at:"]
+    for name, value in deep.items():
+        if name != "findings" and value is not None:
+            shown = ", ".join(value) if isinstance(value, list) else f"{value:,}"
+            lines.append(f"    {name.replace('_', ' '):<28}{shown}")
+    for finding in deep["findings"]:
+        where = finding["file"] if finding["offset"] is None else f"{finding['file']}: at byte {finding['offset']}"
+        lines.append(f"  FOUND: {where}: {finding['what']}")
+    return "\n".join([*lines, "  Nothing wrong found." if not deep["findings"] else "", ""])
