@@ -74,21 +74,35 @@ class _Concatenation(BatchDataset):
         self.cumulative_sizes: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
         self._cumulative = np.array(self.cumulative_sizes, np.int64)
         self._total = self.cumulative_sizes[-1]
+        self._with_samples: list[BatchDataset] | None = None
         self._parts = [dataset if isinstance(dataset, BatchDataset) else None for dataset in self.datasets]
 
-    def _route(self, index: npt.NDArray[np.int64]) -> Iterator[Part]:
-        """The samples by dataset, each with its rows; IndexError."""
-        which, local = np.empty_like(index), np.empty_like(index)
+    def _route(self, index: npt.NDArray[np.int64], which: npt.NDArray[np.int64]) -> Iterator[Part]:
+        """The samples by dataset, each with its rows; writes each one's dataset into `which`. IndexError."""
+        local = np.empty_like(index)
         n_good = kernels.locate_many(self._cumulative, index, which, local)
         if n_good < len(index):
             raise IndexError(f"Index {index[n_good]} out of range [0, {self._total})")
-        for number in np.unique(which).tolist():
-            rows = np.flatnonzero(which == number)
-            yield number, local[rows], rows
+        order = np.argsort(which, kind="stable")
+        local, start = local[order], 0
+        for number, n_rows in enumerate(np.bincount(which).tolist()):
+            if n_rows:
+                yield number, local[start : start + n_rows], order[start : start + n_rows]
+                start += n_rows
 
     def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
-        for number, local, places in self._route(self._wrapped(index)):
-            self._part(number)._fill_rows(local, grids, places if rows is None else rows[places])
+        self._fill_parts(index, grids, rows, np.empty_like(index))
+
+    def _fill_parts(
+        self,
+        index: npt.NDArray[np.int64],
+        grids: Grids,
+        rows: npt.NDArray[np.int64] | None,
+        which: npt.NDArray[np.int64],
+    ) -> None:
+        for number, local, places in self._route(self._wrapped(index), which):
+            if grids:
+                self._part(number)._fill_rows(local, grids, places if rows is None else rows[places])
 
     def _wrapped(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return index
@@ -101,11 +115,12 @@ class _Concatenation(BatchDataset):
 
     def _filled(self) -> list[BatchDataset]:
         """The datasets that have samples; ValueError when none has."""
-        sizes = enumerate(zip(self.cumulative_sizes, self.cumulative_sizes[1:], strict=False))
-        filled = [self._part(number) for number, (start, end) in sizes if start < end]
-        if not filled:
+        if self._with_samples is None:
+            sizes = enumerate(zip(self.cumulative_sizes, self.cumulative_sizes[1:], strict=False))
+            self._with_samples = [self._part(number) for number, (start, end) in sizes if start < end]
+        if not self._with_samples:
             raise ValueError("none of the datasets has a sample")
-        return filled
+        return self._with_samples
 
     def _row_length(self) -> int:
         lengths = {part._row_length() for part in self._filled()}
@@ -117,6 +132,10 @@ class _Concatenation(BatchDataset):
         return all(part._has_documents() for part in self._filled())
 
     def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        checks = {type(part)._check_grids for part in self._filled()}
+        if checks == {BatchDataset._check_grids}:  # one look says it for all, once their rows are of one length
+            super()._check_grids(grids, n_rows)
+            return
         for part in self._filled():
             part._check_grids(grids, n_rows)
 
@@ -142,7 +161,8 @@ class _Concatenation(BatchDataset):
 
     def will_need(self, indices: Indices) -> None:
         """Pass on to each dataset what is needed of it soon."""
-        for number, local, _ in self._route(self._wrapped(np.ascontiguousarray(indices, np.int64))):
+        index = self._wrapped(np.ascontiguousarray(indices, np.int64))
+        for number, local, _ in self._route(index, np.empty_like(index)):
             if isinstance(self.datasets[number], Dataset):
                 self.datasets[number].will_need(local)
 
@@ -219,17 +239,23 @@ class MixtureDataset(_Concatenation):
 
     def fill(self, indices: Indices, out: Outputs) -> None:
         """As `BatchDataset.fill`; and "dataset_idx": int64 [B] takes the number of each sample's dataset."""
-        numbers = out.get("dataset_idx")
-        if numbers is None:
-            super().fill(indices, out)
-            return
-        if numbers.shape != (len(indices),) or numbers.dtype != np.int64:
-            raise ValueError(f"dataset_idx is {numbers.dtype} {list(numbers.shape)}, int64 [{len(indices)}] is needed")
-        rest = {name: array for name, array in out.items() if name != "dataset_idx"}
-        super().fill(indices, rest)
-        out.update(rest)
-        for number, _, rows in self._route(np.ascontiguousarray(indices, np.int64)):
-            numbers[rows] = number
+        super().fill(indices, out)
+
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        numbers = grids.get("dataset_idx")
+        if numbers is not None and (numbers.shape != (n_rows,) or numbers.dtype != np.int64):
+            raise ValueError(f"dataset_idx is {numbers.dtype} {list(numbers.shape)}, int64 [{n_rows}] is needed")
+        super()._check_grids(_tokens_only(grids), n_rows)
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        which = np.empty_like(index)
+        self._fill_parts(index, _tokens_only(grids), rows, which)
+        if "dataset_idx" in grids:
+            grids["dataset_idx"][slice(None) if rows is None else rows] = which
+
+
+def _tokens_only(grids: Grids) -> Grids:
+    return {name: array for name, array in grids.items() if name != "dataset_idx"}
 
 
 class CombinedDataset(_Concatenation):

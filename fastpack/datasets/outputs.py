@@ -47,7 +47,7 @@ def split_outputs(out: Outputs, n_rows: int, length: int) -> Grids:
     if len(grids) < len(out) and "position_ids" not in grids:
         if n_rows * length > np.iinfo(np.int32).max:
             raise ValueError(f"cu_seqlens are int32: a batch of {n_rows} x {length} tokens is too long for them")
-        dtype = next(iter(grids.values())).dtype if grids else np.int32
+        dtype = next((array.dtype for name, array in grids.items() if name in ROW_OUTPUTS), np.dtype(np.int32))
         grids["position_ids"] = np.empty((n_rows, length), dtype)
     return grids
 

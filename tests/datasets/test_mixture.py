@@ -73,6 +73,8 @@ def test_batches_are_their_samples(
 def test_outputs_about_the_whole_batch_span_datasets(tmp_path: Path, backend: str) -> None:
     parts = [shards(tmp_path / str(k), 4, dtype, k) for k, dtype in enumerate(("u2", "u4"))]
     mixture, order = MixtureDataset(parts, ["a", "b"]), [6, 1, 7, 0]
+    names = ["dataset_idx", "max_seqlen", "labels"]
+    assert mixture.batch(order, outputs=names, dtype="int32")["labels"].dtype == np.int32
     out = mixture.batch(order, outputs=["cu_seqlens", "max_seqlen", "position_ids", "dataset_idx"])
     starts = np.flatnonzero(out["position_ids"] == 0)
     assert out["cu_seqlens"].tolist() == [*starts.tolist(), 20]

@@ -1,0 +1,143 @@
+"""Opening very many shards, drawing batches from them, and what the further outputs of a batch cost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import fastpack
+from fastpack import kernels
+
+from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_A_SHARD
+from .common import CORPUS_SEED, ratio, row, token_stream
+
+MANY = 10_000
+ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seqlen")
+
+
+class Outputs:
+    """Batches [32, 2048] with every output in int32, against those with the usual three."""
+
+    params = ["numba", "cython"]
+    param_names = ["backend"]
+    timeout = 300
+
+    def setup(self, backend: str) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        for number in range(SHARDS):
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+        kernels.use(backend)
+        kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64", "int32"))
+        self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
+        self.order = rng.permutation(len(self.dataset))
+        self.position = 0
+        # Of a fixed length, as FlashAttention wants them under compilation: three times the mean number of documents.
+        self.every = self.dataset.new_outputs(ROWS, ALL, "int32", cu_seqlens_length=1 + 9 * ROWS)
+        self.wide = self.dataset.new_outputs(ROWS)
+        self.narrow = self.dataset.new_outputs(ROWS, dtype="int32")
+        self.dataset.batch(range(0, len(self.dataset), 100))  # every shard mapped
+
+    def teardown(self, _backend: str) -> None:
+        self.folder.cleanup()
+
+    def fill(self, out) -> None:
+        self.position = (self.position + ROWS) % (len(self.order) - ROWS)
+        self.dataset.fill(self.order[self.position : self.position + ROWS], out)
+
+    @row("packed batch + position_ids + cu_seqlens, int32", "x the plain packed batch", 0.7)
+    def track_all_outputs_to_packed(self, _backend: str) -> float:
+        return ratio(lambda: self.fill(self.every), lambda: self.fill(self.wide), rounds=300)
+
+    @row("packed batch in int32", "x the plain packed batch", 1)
+    def track_int32_to_packed(self, _backend: str) -> float:
+        return ratio(lambda: self.fill(self.narrow), lambda: self.fill(self.wide), rounds=300)
+
+    @row("the same in int32 with position_ids and cu_seqlens", "x the packed batch in int32", 0.7)
+    def track_all_outputs_to_int32(self, _backend: str) -> float:
+        return ratio(lambda: self.fill(self.every), lambda: self.fill(self.narrow), rounds=300)
+
+
+class ManyShards:
+    """A folder of 10,000 shards: opening it, and batches drawn from anywhere in it."""
+
+    timeout = 300
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        tokens = token_stream(200_000, "uint16", EOS, rng)
+        for number, start in enumerate(rng.integers(0, len(tokens) - 9000, MANY).tolist()):
+            np.save(Path(self.folder.name, f"{number:05}.npy"), tokens[start : start + 8200])
+        np.save(Path(self.folder.name, "one"), np.resize(tokens, 8200 * MANY))
+        kernels.use("cython")
+        self.many = self.open()
+        self.one = fastpack.MemoryMappedDataset(self.folder.name, LENGTH, "one.npy", True, EOS)
+        self.many.batch(range(len(self.many)))  # every shard mapped, and its pages touched
+        self.order = rng.permutation(len(self.many))
+        self.position = 0
+        self.out = self.many.new_outputs(ROWS)
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def open(self) -> fastpack.MemoryMappedDataset:
+        return fastpack.MemoryMappedDataset(self.folder.name, LENGTH, "[0-9]*.npy", True, EOS)
+
+    def fill(self, dataset: fastpack.MemoryMappedDataset) -> None:
+        self.position = (self.position + ROWS) % (len(self.order) - ROWS)
+        dataset.fill(self.order[self.position : self.position + ROWS], self.out)
+
+    @row("opening 10,000 shards", "s (less is better)", 0.3)
+    def track_open(self) -> float:
+        best = float("inf")
+        for _ in range(7):
+            started = time.thread_time()
+            self.open()
+            best = min(best, time.thread_time() - started)
+        return best
+
+    @row("packed batch from 10,000 shards", "x the same from one shard", 0.7)
+    def track_batch_to_one_shard(self) -> float:
+        return ratio(lambda: self.fill(self.many), lambda: self.fill(self.one), rounds=300)
+
+
+class Mixture:
+    """Batches [32, 2048] drawn from eight datasets, against batches from one."""
+
+    timeout = 300
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        for number in range(8):
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(2_000_000, "uint16", EOS, rng))
+        kernels.use("cython")
+        self.one = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
+        names = [str(number) for number in range(8)]
+        parts = [fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, f"{name}.npy", True, EOS) for name in names]
+        self.mixture = fastpack.MixtureDataset(parts, names)
+        self.order = rng.permutation(len(self.one))
+        self.position = 0
+        self.out = self.mixture.new_outputs(ROWS)
+        self.plain = {name: array for name, array in self.out.items() if name != "dataset_idx"}
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def rows(self) -> np.ndarray:
+        self.position = (self.position + ROWS) % (len(self.order) - ROWS)
+        return self.order[self.position : self.position + ROWS]
+
+    @row("packed batch from a mixture of 8 datasets", "x the same from one dataset", 0.5)
+    def track_mixture(self) -> float:
+        def ours() -> None:
+            self.mixture.fill(self.rows(), self.out)
+
+        def theirs() -> None:
+            self.one.fill(self.rows(), self.plain)
+
+        return ratio(ours, theirs, rounds=300)
