@@ -231,3 +231,13 @@ def test_batches_yielded_never_says_more_than_was_done() -> None:
     assert Place(320, 8).skip(4) is None
     assert Place(320, 8).skip(8) == 40
     assert Place(323, 8).skip(8) is None
+
+
+def test_one_loader_can_go_to_many_places_of_an_epoch() -> None:
+    """A sampler that was told to share out the rest of another layout forgets it for a place of its own."""
+    ours, theirs = stopped(1000, 2, 3, 20), stopped(1000, 8, 4, 10)
+    loader = resumed(ours, 1000, 2, 3)
+    expected = {2: next(loader).tolist(), 8: next(resumed(theirs, 1000, 2, 3)).tolist()}
+    for state, ranks in ((theirs, 8), (ours, 2), (theirs, 8), (theirs, 8), (ours, 2)):
+        loader.load_state_dict(state)
+        assert next(iter(loader)).tolist() == expected[ranks]
