@@ -1,0 +1,54 @@
+"""The README's Python is run as it stands, on small files of the kinds it speaks of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+
+CONFIG = """
+settings:
+  src_path: corpus.jsonl
+  dst_path: corpus.pbin
+  index_path: corpus.idx
+  jq_pattern: .text
+  num_cpus: 1
+  eod_token: <|endoftext|>
+  processing_batch_size: 10
+  raw_samples_queue_size: 20
+  processed_samples_queue_size: 20
+tokenizer:
+  component_key: tokenizer
+  variant_key: builtin_bytes
+  config: {}
+"""
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a corpus, its configuration and two folders of shards, and the process in it."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    texts = ["".join(rng.choice(list("abc de\n"), 300)) for _ in range(40)]
+    Path("corpus.jsonl").write_bytes(b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts))
+    Path("config.yaml").write_text(CONFIG)
+    for name in ("web", "code"):
+        folder = Path("shards", name)
+        folder.mkdir(parents=True)
+        np.save(folder / "a.npy", rng.integers(0, 50, 129 * 200).astype(np.uint16))
+    return tmp_path
+
+
+def test_there_is_python_to_run() -> None:
+    assert len(BLOCKS) == 3
+
+
+def test_its_python_runs_as_it_stands(corpus: Path) -> None:
+    for block in BLOCKS:
+        exec(compile(block, str(README), "exec"), {})
