@@ -15,6 +15,7 @@ from fastpack.files import PathLike, drop_pages, map_bytes
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.shards import Shard, find_shards, scan_shards
+from fastpack.formats.traps import find_traps
 
 _NEWLINE = 10
 _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
@@ -116,6 +117,7 @@ def _describe_shards(path: Path, shards: list[Shard], suffix: str) -> dict[str, 
         warnings.append(f"the shards differ in dtype: {', '.join(dtypes)}")
     if suffix == "bin":
         warnings.append("a .bin file does not say its dtype: uint32 is taken where its size divides by 4, else uint16")
+    warnings += find_traps(shards)
     return {
         "path": str(path),
         "kind": "shards",

@@ -61,6 +61,11 @@ def test_folder_of_shards(name: str, files: int, tokens: int) -> None:
     assert (found["kind"], found["format"], found["files"], found["tokens"]) == ("shards", name[:3], files, tokens)
 
 
+def test_traps_are_named() -> None:
+    found = fastpack.inspect(GOLDEN / "kempnerforge" / "shards" / "bin_u16_even")
+    assert any('give dtype="uint16"' in text for text in found["warnings"])
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         fastpack.inspect(tmp_path / "missing.pbin")
