@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -177,6 +178,7 @@ class _TensorFetch:
 
     def __init__(self, fetch: Fetch, change: Callable[[Any], Any]) -> None:
         self._fetch, self._change = fetch, change
+        self.session: Any = getattr(fetch, "session", nullcontext)
 
     def __call__(self, indices: Any) -> Any:
         return self._change(self._fetch(indices))

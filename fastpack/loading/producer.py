@@ -13,6 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -36,9 +37,9 @@ class Stop:
 class Producer:
     """The batches of an epoch, made in order and ahead of time.
 
-    plan: the samples of each batch. fetch: makes a batch of them. prefetch: how many batches may wait; 0 makes each
-    when it is asked for, without a thread. number: of the plan's first batch. hint: called with the samples of each
-    batch as soon as they are known, `lookahead` batches before they are fetched.
+    plan: the samples of each batch. fetch: makes a batch of them; the thread calls it within its `session()`, where it
+    has one. prefetch: how many batches may wait; 0 makes each when it is asked for, without a thread. number: of the
+    plan's first batch. hint: called with the samples of each batch, `lookahead` batches before they are fetched.
     """
 
     def __init__(
@@ -113,14 +114,15 @@ class Producer:
 
     def _run(self, stop: Stop) -> None:
         try:
-            goes_on = True
-            while goes_on:
-                room = self._room.get()
-                if stop.asked:
-                    if room:
-                        self._room.put(True)
-                    return
-                goes_on = not room or self._deliver()
+            with getattr(self._fetch, "session", nullcontext)():
+                while True:
+                    room = self._room.get()
+                    if stop.asked:
+                        if room:
+                            self._room.put(True)
+                        return
+                    if room and not self._deliver():
+                        return
         finally:
             _RUNNING.discard(self)
 
@@ -155,7 +157,8 @@ class Producer:
                 return
             self._coming.append(samples)
             if self._hint is not None:
-                self._hint(samples)
+                with suppress(Exception):  # only advice: what is wrong with a sample is said when its turn comes
+                    self._hint(samples)
 
     def _described(self, error: BaseException) -> BaseException:
         samples = [str(sample) for sample in self._coming[0][:4]] if self._coming else []

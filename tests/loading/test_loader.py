@@ -206,6 +206,25 @@ def test_buffers_are_used_again(shards: Path) -> None:
     assert len(seen) <= 3 * 5  # two that wait, one being made, one or two in the consumer's hands
 
 
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_slicing_threads_live_as_long_as_batches_are_made(shards: Path, prefetch: int) -> None:
+    dataset = packed(shards)
+    order = np.arange(len(dataset))
+    order[9] = 10**9
+    loader = iter(fastpack.StatefulDataLoader(dataset, 4, order, prefetch=prefetch, num_threads=2))
+    for number in range(2):
+        np.testing.assert_array_equal(
+            next(loader)["labels"], dataset.batch(range(number * 4, number * 4 + 4))["labels"]
+        )
+    for _ in range(2):
+        with pytest.raises(IndexError, match="1000000000 out of range"):
+            next(loader)
+    order[9] = 9
+    assert run_forked(lambda: next(loader)["labels"].tolist()) == dataset.batch(range(8, 12))["labels"].tolist()
+    assert len(list(loader)) == len(dataset) // 4 - 2
+    assert wait_for_no_threads()
+
+
 class Pair(NamedTuple):
     left: Any
     right: Any
