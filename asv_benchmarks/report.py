@@ -2,7 +2,7 @@
 
     python asv_benchmarks/report.py             the table on stdout
     python asv_benchmarks/report.py --write     put it into README.md, between its two markers
-    python asv_benchmarks/report.py --check     fail when a ratio is below TOLERANCE of its bar
+    python asv_benchmarks/report.py --check     fail when a ratio is below its gate: TOLERANCE of its bar, or its own
 
 The bars stand beside the benchmarks (`@row(...)`), the tolerance here: shared machines are noisy, and a change that
 loses a third of the speed is what the gate is there to stop. A ratio that fails is measured twice more.
@@ -34,6 +34,7 @@ class Result:
     value: float
     unit: str
     bar: float
+    gate: float
 
     @property
     def less_is_better(self) -> bool:
@@ -41,7 +42,7 @@ class Result:
 
     @property
     def passes(self) -> bool:
-        return self.value <= self.bar / TOLERANCE if self.less_is_better else self.value >= self.bar * TOLERANCE
+        return self.value <= self.gate if self.less_is_better else self.value >= self.gate
 
     def cells(self) -> list[str]:
         shown = f"{self.value:.2f}" if self.value < 10 else f"{self.value:,.0f}"
@@ -87,9 +88,11 @@ def measure(suite: type, only: str) -> Iterator[Result]:
 def measured(benchmark: Any, name: str, arguments: tuple[Any, ...]) -> Result:
     track = getattr(benchmark, name)
     bar = track.bar[arguments[0]] if isinstance(track.bar, dict) else track.bar
+    gate = bar * TOLERANCE if "less is better" not in track.unit else bar / TOLERANCE
+    gate = gate if track.gate is None else track.gate
     for _ in range(1 + RETRIES):
         value = float(track(*arguments))
-        result = Result(track.title, " ".join(map(str, arguments)), value, track.unit, float(bar))
+        result = Result(track.title, " ".join(map(str, arguments)), value, track.unit, float(bar), float(gate))
         if result.passes:
             break
     return result
@@ -135,7 +138,7 @@ def main() -> int:
         write_readme(table(results))
     failed = [result for result in results if not result.passes]
     for result in failed:
-        print(f"TOO SLOW: {result.title} [{result.parameter}]: {result.value:.2f} {result.unit}, bar {result.bar:g}")
+        print(f"TOO SLOW: {result.title} [{result.parameter}]: {result.value:.2f} {result.unit}, gate {result.gate:g}")
     if not results:
         print("no benchmark ran", file=sys.stderr)
     return int(bool(args.check and failed) or not results)

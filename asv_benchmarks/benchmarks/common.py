@@ -1,7 +1,8 @@
 """What every benchmark uses: ratios measured in one process, interleaved, and realistic seeded inputs.
 
 A `track_*` function returns a speed ratio (its `unit` says against what, e.g. "x memcpy"), carries a `title` for the
-README's table and a `bar`, the ratio to reach (a number, or a dict from the first parameter to a number).
+README's table and a `bar`, the ratio to reach (a number, or a dict from the first parameter to a number). Where the bar
+cannot be reached, or noise decides, a `gate` below it says, with its reason, what CI fails on.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def ratio(
     return best[limit] / best[ours]
 
 
-def row(title: str, unit: str, bar: float | dict[Any, float]) -> Callable[[F], F]:
+def row(title: str, unit: str, bar: float | dict[Any, float], *, gate: float | None = None) -> Callable[[F], F]:
     """Marks a `track_*` function as a row of the README's table, and gives it the bar it is gated on."""
 
     def mark(function: F) -> F:
-        function.title, function.unit, function.bar = title, unit, bar  # type: ignore[attr-defined]
+        function.title, function.unit, function.bar, function.gate = title, unit, bar, gate  # type: ignore[attr-defined]
         return function
 
     return mark

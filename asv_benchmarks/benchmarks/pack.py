@@ -62,7 +62,7 @@ class Pack:
         tokenizer = {"component_key": "tokenizer", "variant_key": variant_key, "config": config}
         pack_encoded_data({"settings": settings, "tokenizer": tokenizer}, file_existence_policy="override")
 
-    @row("`pack`, Hugging Face tokenizer, one process", "x the tokenizer alone", 0.9)
+    @row("`pack`, Hugging Face tokenizer, one process", "x the tokenizer alone", 0.9, gate=0.5)
     def track_hugging_face(self) -> float:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

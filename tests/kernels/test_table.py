@@ -63,6 +63,7 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
         _ = kernels.no_such_kernel
 
 
+CORE = ("kernels/test_batches.py", "datasets/test_memory_mapped.py", "datasets/test_packed.py", "formats/test_jsonl.py")
 HIDE_NUMBA = """
 import sys
 class Hidden:
@@ -77,7 +78,7 @@ def test_without_numba_cython_serves_everything(tmp_path: Path) -> None:
     """The suite's core (kernels and datasets on Cython) in a process where numba cannot be imported."""
     hide = tmp_path / "hide_numba.py"
     hide.write_text(HIDE_NUMBA)
-    tests = [str(Path(__file__).parents[1] / folder) for folder in ("kernels/test_batches.py", "datasets", "formats")]
+    tests = [str(Path(__file__).parents[1] / folder) for folder in CORE]
     only = "not numba and not test_table"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "hide_numba", "-p", "no:cacheprovider", "-k", only]
     command += ["-c", str(Path(__file__).parents[2] / "pyproject.toml"), *tests]
