@@ -100,8 +100,8 @@ class Batches:
     def track_packed_to_memcpy(self, _backend: str) -> float:
         return ratio(self.fill_packed, self.memcpy, rounds=300)
 
-    # A loop takes 250 ns a token here, so memset of the three outputs (1.57 MB, 70-80 us) would be 210 times as fast: the
-    # bar is for processors that store faster. Tried: one fused loop, blocks, prefetching the next window; none gained.
+    # A loop takes 250 ns a token here, so memset of the three outputs (1.57 MB, 70-80 us) would be 210 times as fast:
+    # the bar is for processors that store faster. Tried: one fused loop, blocks, prefetching the next window; no gain.
     @row("packed batch", "x a Python loop over tokens + collate", 300, gate=70)
     def track_packed_to_python_loop(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
