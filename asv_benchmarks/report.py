@@ -65,8 +65,10 @@ def tracks(suite: type) -> list[str]:
 
 def parameters(suite: type) -> list[tuple[Any, ...]]:
     """The values of the suite's one parameter, each as the arguments of its methods."""
-    values = getattr(suite, "params", None)
-    return [(value,) for value in values] if values else [()]
+    values = getattr(suite, "params", None) or []
+    if values and isinstance(values[0], (list, tuple)):  # asv takes a list of values, or a list of such lists
+        (values,) = values
+    return [(value,) for value in values] or [()]
 
 
 def measure(suite: type, only: str) -> Iterator[Result]:
