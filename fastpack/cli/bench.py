@@ -7,11 +7,12 @@ import os
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastpack.cli.common import Commands, emit, new_command, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SLICE_BATCHES = 8  # at least, so that the two batches made ahead weigh little
 PROBES = 256
@@ -41,8 +42,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     return [parser]
 
 
-@dataclass(frozen=True)
-class Speed:
+class Speed(NamedTuple):
     """Tokens a second, and a second of CPU of all threads."""
 
     tokens_per_second: float
@@ -90,13 +90,13 @@ def _report(args: argparse.Namespace) -> int:
             "batch_size": args.batch_size,
             "outputs": list(dataset.batch([0])) if args.eos_token_id is not None else ["input_ids", "labels"],
             "kernels": kernels.backend(),
-            "warm": asdict(warm),
-            "cold": asdict(cold) | {"in_cache_before": resident},
-            "memcpy": asdict(memcpy),
+            "warm": warm._asdict(),
+            "cold": cold._asdict() | {"in_cache_before": resident},
+            "memcpy": memcpy._asdict(),
             "memcpy_ratio": round(warm.tokens_per_cpu_second / memcpy.tokens_per_cpu_second, 3),
         }
         peer = measure_torch(dataset, args)
-    result["torch"] = asdict(peer) if peer else None
+    result["torch"] = peer._asdict() if peer else None
     lines = [
         warm.line("fastpack, files in memory", f", {result['memcpy_ratio']:.2f} x memcpy"),
         cold.line("fastpack, files dropped from memory", f" ({resident:.0%} of them stayed)"),
@@ -209,18 +209,22 @@ def _touch(dataset: Any, args: argparse.Namespace) -> None:
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
+    from pathlib import Path
+
     path = Path(args.path)
     return sorted(path.glob(_pattern(args))) if path.is_dir() else [path]
 
 
 def _pattern(args: argparse.Namespace) -> str:
+    from glob import escape, glob
+
     pattern: str | None = args.file_pattern
-    return pattern or ("*.npy" if any(Path(args.path).glob("*.npy")) else "*.bin")
+    return pattern or ("*.npy" if glob(os.path.join(escape(args.path), "*.npy")) else "*.bin")
 
 
 def _open(args: argparse.Namespace) -> Any:
     """The dataset behind PATH: windows of --seq-len + 1 tokens."""
-    if Path(args.path).is_dir():
+    if os.path.isdir(args.path):
         from fastpack.datasets.memory_mapped import MemoryMappedDataset
 
         packed = args.eos_token_id is not None

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import sysconfig
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastpack.cli.common import Commands, emit, new_command
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fastpack.datasets.packed import PackedMemMapDatasetContinuous
 
 EOD_TOKEN, EOD_ID = "<|endoftext|>", 256  # of the built-in byte tokenizer
@@ -44,8 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     return [parser]
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """One line of the report: `amount` of `unit` in `seconds`; rate in `rate_unit` a second."""
 
     stage: str
@@ -60,6 +58,8 @@ class Stage:
 
 def run_quickstart(args: argparse.Namespace) -> int:
     """Run all stages; one line each on stdout, or one JSON object."""
+    from pathlib import Path
+
     folder = Path(args.directory)
     corpus, index, packed = (folder / f"stdlib{suffix}" for suffix in (".jsonl", ".idx", ".pbin"))
     stages: list[Stage] = []
@@ -75,13 +75,16 @@ def run_quickstart(args: argparse.Namespace) -> int:
     feed, ratio = feed_batches(packed, args)
     report(feed)
     files = {path.suffix[1:]: str(path.resolve()) for path in (corpus, index, packed)}
-    result = {"stages": [asdict(stage) for stage in stages], "memcpy_ratio": round(ratio, 3), "files": files}
+    result = {"stages": [stage._asdict() for stage in stages], "memcpy_ratio": round(ratio, 3), "files": files}
     emit(args, result, f"batches at {ratio:.2f} x memcpy of the same arrays; files in {folder.resolve()}")
     return 0
 
 
 def gather(target: Path) -> Stage:
     """Write the standard library's sources as JSON lines {"path", "text"}, one document a file."""
+    import sysconfig
+    from pathlib import Path
+
     import orjson
 
     from fastpack.files import AtomicFile
@@ -100,6 +103,8 @@ def gather(target: Path) -> Stage:
 
 def texts(root: Path) -> Iterator[tuple[str, str]]:
     """Relative path and text of every source file that holds UTF-8 text, sorted; installed packages are left out."""
+    from pathlib import Path
+
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(set(folders) - {"site-packages", "dist-packages", "__pycache__"})
         for name in sorted(names):

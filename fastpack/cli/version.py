@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
 from fastpack import __version__
@@ -26,6 +24,8 @@ class VersionAction(argparse.Action):
 
 def describe_versions() -> str:
     """fastpack, Python, numpy, numba and the processor, a line each; nothing heavy is imported for it."""
+    import platform
+
     lines = [
         f"fastpack {__version__}",
         f"python {platform.python_version()} ({platform.machine()}, {platform.system()})",
@@ -35,6 +35,8 @@ def describe_versions() -> str:
 
 
 def _installed(package: str) -> str:
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
