@@ -49,6 +49,7 @@ class HFTokenizer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
+        """The tokenizer of a `pretrained_hf_tokenizer` configuration; ValueError, FileNotFoundError for a wrong one."""
         check_options("pretrained_hf_tokenizer", config, OPTIONS[0], OPTIONS)
         path = config[OPTIONS[0]]
         if not os.path.exists(path):
@@ -72,6 +73,7 @@ class HFTokenizer:
         return int(self._backend.get_vocab_size(with_added_tokens=False))
 
     def eod_id(self, eod_token: str) -> int:
+        """As `Tokenizer.eod_id`; an unknown token is the unk token, as in transformers, and that is warned of."""
         unk = self._tokens.get("unk_token")
         unk_id = None if unk is None else self._backend.token_to_id(str(unk))
         token_id = self._backend.token_to_id(eod_token)
@@ -86,6 +88,7 @@ class HFTokenizer:
         return int(token_id)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        """As `Tokenizer.encode_many`, a bounded number of texts a call of the library."""
         documents: list[list[int]] = []
         remaining = iter(texts)
         while part := list(islice(remaining, TEXTS_PER_CALL)):

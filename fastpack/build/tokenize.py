@@ -99,6 +99,7 @@ class BytesTokenizer:
         return 256
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        """As `Tokenizer.encode_many`, without a loop over tokens."""
         n_bytes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
         lengths = np.fromiter(n_bytes, np.int64, len(texts))
         if eod is None:

@@ -119,6 +119,7 @@ class _Worker:
         return Encoded(*answer)
 
     def end(self, kill: bool) -> None:
+        """Close the channel, on which a waiting worker ends by itself; kill one that is asked to go or does not."""
         self.connection.close()
         if kill:
             self._process.kill()

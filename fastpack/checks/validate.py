@@ -177,6 +177,7 @@ class _Scan:
         self.findings: list[Finding] = []
 
     def run(self, shards: list[Shard]) -> None:
+        """Look at every token of every shard."""
         total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
         for shard in shards:
             trimmed = shard.trimmed()

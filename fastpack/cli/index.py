@@ -8,6 +8,7 @@ from fastpack.cli.common import Commands, add_policy_option, emit, new_command, 
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `index`."""
     parser = new_command(
         commands,
         "index",

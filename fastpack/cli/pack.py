@@ -21,6 +21,7 @@ OLD_EOD_TOKEN = "<|endoftext|>"
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `pack`."""
     parser = new_command(
         commands,
         "pack",

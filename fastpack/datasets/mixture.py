@@ -53,6 +53,7 @@ class _Samples(BatchDataset):
         cu_seqlens_length: int | None = None,
         empty: Empty = np.empty,
     ) -> Outputs:
+        """As `WindowDataset.new_outputs`, in the shapes and dtypes of the dataset's own samples."""
         known = {name: array for name, array in self._first.items() if name not in ROW_OUTPUTS}
         names = self._default_outputs() if outputs is None else outputs
         rows = [name for name in names if name not in known]

@@ -39,6 +39,7 @@ class ReadWindows(Windows):
         return out.view(dtype)
 
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[Group]:
+        """As `Windows.groups`, the windows read into memory first."""
         shards, starts = self._place(indices, negative)
         places: list[tuple[int, int]] = list(zip(shards.tolist(), starts.tolist(), strict=True))
         dtypes = [self._shards[number].dtype for number, _ in places]
