@@ -77,7 +77,10 @@ class Windows:
         tokens = self._mapped.arrays.get(number)
         if tokens is None:
             with self._lock:
-                tokens = self._load(number)
+                # Another thread may have been first, and may be using that very mapping: it must not be replaced.
+                tokens = self._mapped.arrays.get(number)
+                if tokens is None:
+                    tokens = self._load(number)
         return tokens
 
     def window(self, number: int, start: int) -> Tokens:

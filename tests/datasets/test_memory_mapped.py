@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+import time
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -273,3 +274,23 @@ def test_threads_may_share_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_that_meet_at_a_shard_map_it_once() -> None:
+    """A second mapping would take the place of the first, whose memory another thread may be reading."""
+    opened = []
+
+    def slowly() -> np.ndarray:
+        opened.append(threading.get_ident())
+        time.sleep(0.05)
+        return np.arange(100, dtype=np.uint16)
+
+    shared = windows.Windows([slowly], [10], 10, 10)
+    got: list[np.ndarray] = []
+    threads = [threading.Thread(target=lambda: got.append(shared.shard(0))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(opened) == 1
+    assert all(tokens is got[0] for tokens in got)
