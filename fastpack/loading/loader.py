@@ -19,6 +19,7 @@ from fastpack.loading.resume import Job, Place, check_order
 # Compiling the Numba kernels takes a second and saves 0.2 ns a token against the Cython ones: worth it from here on.
 WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
+BATCHES_A_BLOCK = 512  # of an order that is computed, not stored
 
 
 class StatefulDataLoader:
@@ -158,6 +159,8 @@ class StatefulDataLoader:
             skip = 0
         if isinstance(self.sampler, np.ndarray):
             return _sliced(self.sampler, skip, self.batch_size)
+        if skip == 0 and hasattr(self.sampler, "blocks"):
+            return _of_blocks(self.sampler.blocks(self.batch_size * BATCHES_A_BLOCK), self.batch_size)
         if hasattr(self.sampler, "indices"):
             return _sliced(self.sampler.indices(), skip, self.batch_size)
         return _listed(islice(iter(self.sampler), skip, None), self.batch_size)
@@ -234,6 +237,11 @@ def _counted(first: int, end: int, size: int) -> Iterator[Any]:
 
 def _sliced(order: Any, first: int, size: int) -> Iterator[Any]:
     return (order[start : start + size] for start in range(first, len(order) - size + 1, size))
+
+
+def _of_blocks(blocks: Iterator[Any], size: int) -> Iterator[Any]:
+    """Batches of blocks that hold a whole number of them, but for the last one."""
+    return (batch for block in blocks for batch in _sliced(block, 0, size))
 
 
 def _listed(samples: Iterator[Any], size: int) -> Iterator[Any]:

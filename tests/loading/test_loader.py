@@ -565,3 +565,31 @@ def test_warm_only_before_much_work_and_in_the_main_process(shards: Path, monkey
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     fastpack.StatefulDataLoader(packed(shards), 8)
     assert len(calls) == 1
+
+
+class Trillion:
+    """A dataset of 10^12 samples whose item is its index."""
+
+    def __len__(self) -> int:
+        return 10**12
+
+    def batch(self, indices: Any) -> dict[str, np.ndarray]:
+        return {"index": np.array(indices)}
+
+
+def test_a_computed_order_is_never_held() -> None:
+    """An order of 10^12 samples as an array would take 1 TB for each of 8 ranks."""
+    dataset = Trillion()
+    sampler = fastpack.DistributedSampler(dataset, 8, 3, seed=1, order="feistel")
+    loader = fastpack.StatefulDataLoader(dataset, 1000, sampler)
+    batches = iter(loader)
+    first = [next(batches)["index"].copy() for _ in range(3)]
+    expected = [sampler.at(3 + 8 * position, 0) for position in range(3000)]
+    assert np.concatenate(first).tolist() == expected
+    resumed = fastpack.StatefulDataLoader(
+        dataset, 500, fastpack.DistributedSampler(dataset, 2, 0, seed=1, order="feistel")
+    )
+    resumed.load_state_dict(loader.state_dict())
+    assert next(iter(resumed))["index"].tolist() == [sampler.at(24_000 + 2 * position, 0) for position in range(500)]
+    loader.close()
+    resumed.close()
