@@ -93,7 +93,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path) -> None:
+def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, backend: str) -> None:
     result = pack_encoded_data(f"configs/{name}.yaml")
     assert result.skipped == []
     assert Path(f"pbin/{name}.pbin").read_bytes() == Path(f"golden_pbin/{name}.pbin").read_bytes()
