@@ -83,7 +83,10 @@ def measure(suite: type, only: str) -> Iterator[Result]:
             print(f"passed over {suite.__name__} {arguments}: {reason}", file=sys.stderr)
             continue
         for name in names:
-            yield measured(benchmark, name, arguments)
+            try:
+                yield measured(benchmark, name, arguments)
+            except NotImplementedError as reason:
+                print(f"passed over {suite.__name__}.{name}: {reason}", file=sys.stderr)
         getattr(benchmark, "teardown", lambda *_: None)(*arguments)
 
 

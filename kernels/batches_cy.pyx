@@ -102,6 +102,8 @@ cdef int packed(
     cdef token_t narrow = <token_t> eos
     cdef bint present = <int64_t> narrow == eos
     cdef uint32_t bits = 0
+    if n == 0:
+        return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
@@ -122,6 +124,8 @@ cdef int documents(
     cdef token_t narrow = <token_t> eos
     cdef bint present = <int64_t> narrow == eos
     cdef uint32_t bits = 0
+    if n == 0:
+        return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
@@ -142,6 +146,8 @@ cdef int plain(
 ) noexcept nogil:
     cdef Py_ssize_t k, n = input_ids.shape[1]
     cdef uint32_t bits = 0
+    if n == 0:
+        return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         bits |= widen(like, n, &input_ids[rows[k], 0])
@@ -152,10 +158,12 @@ cdef int plain(
 cdef int tokens(
     const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
 ) noexcept nogil:
-    cdef Py_ssize_t k
+    cdef Py_ssize_t k, n = out.shape[1]
     cdef uint32_t bits = 0
+    if n == 0:
+        return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
-        bits |= widen(<const token_t *> addresses[k], out.shape[1], &out[rows[k], 0])
+        bits |= widen(<const token_t *> addresses[k], n, &out[rows[k], 0])
     return bits >> 31
 
 

@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
-from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if getattr(args, "kernels", None):
         os.environ["FASTPACK_KERNELS"] = args.kernels
-    signal.signal(signal.SIGTERM, _terminate)
+    _listen_to_signals()
     try:
         module, function = args.run.split(":")
         code: int = getattr(importlib.import_module(module), function)(args)
@@ -44,6 +43,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"fastpack: error: {describe(error)}", file=sys.stderr)
         return 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if signal.getsignal(signal.SIGINT) is _end:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def describe(error: BaseException) -> str:
@@ -58,6 +61,30 @@ def describe(error: BaseException) -> str:
     return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends the command by an exception, so that partial files are removed."""
-    raise SystemExit(128 + signal.SIGTERM)
+# Where Python loses an exception and goes on: finalisers, and imports (importlib's callback on a module lock that dies;
+# a parser that is interrupted starts over).
+_SWALLOWING = frozenset({"__del__", "_find_and_load"})
+_asked_by: int = signal.SIGTERM  # which signal asked the command to end
+
+
+def _listen_to_signals() -> None:
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGALRM, _end)  # set by _end itself, to try again
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background jobs ignore it
+        signal.signal(signal.SIGINT, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the command by an exception, so that partial files are removed; again and again until one passes."""
+    global _asked_by
+    if number != signal.SIGALRM:
+        _asked_by = number
+    while frame is not None:
+        if frame.f_code.co_name in _SWALLOWING:
+            signal.setitimer(signal.ITIMER_REAL, 0.01)
+            return
+        frame = frame.f_back
+    signal.setitimer(signal.ITIMER_REAL, 1.0)
+    if _asked_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + _asked_by)

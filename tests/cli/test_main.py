@@ -147,3 +147,25 @@ def test_a_signal_ends_a_command_and_leaves_no_partial_file(sent: signal.Signals
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (code, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl"]
+
+
+def test_a_signal_in_a_finaliser_ends_the_command_all_the_same() -> None:
+    code = """
+import os, signal, sys, time
+from fastpack import cli
+
+class Fragile:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.05)
+
+def work(args):
+    Fragile()
+    time.sleep(30)
+
+import fastpack.cli.info
+fastpack.cli.info.run_info = work
+sys.exit(cli.main(["info", "x"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (143, "")
