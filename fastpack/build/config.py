@@ -9,6 +9,7 @@ from typing import Any
 
 from fastpack.build import yaml_config
 from fastpack.files import PathLike
+from fastpack.formats.jsonl import default_index_path
 
 # They size the peer's queues. fastpack splits its work by bytes, so it checks them and has no other use for them.
 QUEUE_SETTINGS = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
@@ -64,11 +65,6 @@ def load_pack_config(config: PathLike | Mapping[str, Any]) -> PackConfig:
     return PackConfig(_settings(settings), _tokenizer(_mapping(tree, "tokenizer")))
 
 
-def default_index_path(src_path: PathLike) -> str:
-    """`<stem>.idx` beside the source, as Modalities names it."""
-    return os.path.splitext(os.fspath(src_path))[0] + ".idx"
-
-
 def _settings(settings: Mapping[str, Any]) -> PackSettings:
     src_path = _path(settings, "src_path")
     if not os.path.isfile(src_path):
@@ -76,7 +72,7 @@ def _settings(settings: Mapping[str, Any]) -> PackSettings:
     if settings.get("dst_path") is None:
         raise ValueError("settings.dst_path is missing: it names the packed file to write")
     given = settings.get("index_path") is not None
-    index_path = _path(settings, "index_path") if given else default_index_path(src_path)
+    index_path = _path(settings, "index_path") if given else str(default_index_path(src_path))
     if not os.path.isfile(index_path):
         raise InputNotFound(
             f"Index file does not exist: {index_path}. Create it with `fastpack index {src_path}"

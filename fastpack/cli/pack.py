@@ -143,11 +143,11 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     """A configuration of the flags; an index that is not there is made on the way."""
-    from fastpack.build.config import default_index_path
     from fastpack.files import may_write
+    from fastpack.formats.jsonl import default_index_path
 
     dst_path = args.dst_path or os.path.splitext(args.source)[0] + ".pbin"
-    index_path = args.index_path or default_index_path(args.source)
+    index_path = args.index_path or str(default_index_path(args.source))
     if os.path.isfile(args.source) and not os.path.exists(index_path):
         may_write(dst_path, args.file_existence_policy)  # raises before the work of an index, not after it
         _make_index(args, index_path)
