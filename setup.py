@@ -28,13 +28,13 @@ SDIST_EXTRAS = (
     "kernels/*.h",
     "kernels/*.pxi",
     "examples/*.py",
-    "tests/*.py",
-    "tests/*/*.py",
+    "tests/**/*.py",
     "tests/golden/**/*",
     "asv_benchmarks/*.py",
     "asv_benchmarks/*.md",
     "asv_benchmarks/*.json",
     "asv_benchmarks/benchmarks/*.py",
+    "asv_benchmarks/peers/*.py",
 )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastpack import kernels
     from fastpack.build.index import IndexResult, create_raw_index
-    from fastpack.build.pack import PackResult, pack_encoded_data
+    from fastpack.build.packing.pack import PackResult, pack_encoded_data
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.lines import LargeFileLinesReader
     from fastpack.datasets.memory_mapped import MemoryMappedDataset
@@ -35,8 +35,8 @@ _HOME = {
     "IndexResult": "build.index",
     "create_raw_index": "build.index",
     "create_raw_data_index": "build.index",
-    "PackResult": "build.pack",
-    "pack_encoded_data": "build.pack",
+    "PackResult": "build.packing.pack",
+    "pack_encoded_data": "build.packing.pack",
     "inspect": "checks.inspect",
     "LargeFileLinesReader": "datasets.lines",
     "MemoryMappedDataset": "datasets.memory_mapped",

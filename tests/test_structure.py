@@ -31,7 +31,7 @@ STDLIB_ONLY = ("__init__.py", "__main__.py", "cli/__init__.py", "cli/parser.py",
 
 def sources() -> list[Path]:
     folders = [PACKAGE, *(PACKAGE / room for room in ALLOWED), Path(kernels.__file__).parent]
-    found = {path.resolve(): path for folder in folders if folder.is_dir() for path in folder.glob("*.py")}
+    found = {path.resolve(): path for folder in folders if folder.is_dir() for path in folder.rglob("*.py")}
     assert len(found) > 30
     return sorted(found.values())
 

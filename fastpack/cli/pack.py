@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress, say
 
 if TYPE_CHECKING:
-    from fastpack.build.pack import PackResult
+    from fastpack.build.packing.pack import PackResult
 
 REASONS_SHOWN = 5
 # What llm_gym's create_packed_data took when it was told nothing.
@@ -64,7 +64,7 @@ def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
     import warnings
 
-    from fastpack.build.pack import pack_encoded_data
+    from fastpack.build.packing.pack import pack_encoded_data
 
     is_config = args.source.lower().endswith((".yaml", ".yml"))
     if not is_config and (missing := _missing_option(args)):
@@ -132,7 +132,7 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
     has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
     if not given and not has_tokenizer:
         return str(args.source)
-    from fastpack.build.yaml_config import load_yaml
+    from fastpack.build.packing.yaml_config import load_yaml
 
     config = load_yaml(args.source)
     config["settings"] = {**(config.get("settings") or {}), **given}

@@ -130,7 +130,7 @@ def build_index(corpus: Path, index: Path) -> Stage:
 
 def pack(corpus: Path, index: Path, packed: Path) -> Stage:
     """Tokenise with the built-in bytes and pack, 2 bytes a token."""
-    from fastpack.build.pack import pack_encoded_data
+    from fastpack.build.packing.pack import pack_encoded_data
 
     config: dict[str, Any] = {
         "settings": {

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fastpack.build.hf_classes import SPECIAL_TOKENS
-from fastpack.build.hf_loading import LoadedTokenizer, load_directory, load_file
-from fastpack.build.tokenize import FaultyText, Lengths, Tokens, check_options, flatten
+from fastpack.build.tokenizing.hf_classes import SPECIAL_TOKENS
+from fastpack.build.tokenizing.hf_loading import LoadedTokenizer, load_directory, load_file
+from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokens, check_options, flatten
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import files
-from fastpack.build.fields import FaultyDocument, compile_pattern
-from fastpack.build.tokenize import FaultyText, Lengths, Tokenizer, TokenizerSpec, Tokens
+from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokenizer, TokenizerSpec, Tokens
+from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 
 
 @dataclass(frozen=True)

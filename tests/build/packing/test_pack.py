@@ -20,10 +20,10 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 
-from fastpack.build import pack as pack_module
-from fastpack.build.hf_tokenizer import HFTokenizer
-from fastpack.build.pack import PackResult, pack_encoded_data
-from fastpack.build.tokenize import BytesTokenizer
+from fastpack.build.packing import pack as pack_module
+from fastpack.build.packing.pack import PackResult, pack_encoded_data
+from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
+from fastpack.build.tokenizing.interface import BytesTokenizer
 from fastpack.errors import FormatError, JobError
 from fastpack.formats.jsonl import read_raw_index, repair_raw_index
 from fastpack.formats.pbin import PackedFile
@@ -307,7 +307,8 @@ def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path
 
 SCRIPT = """
 import sys
-from fastpack.build import pack, tokenize
+from fastpack.build.packing import pack
+from fastpack.build.tokenizing import interface as tokenize
 tokenize.BytesTokenizer.worker_bytes = 20_000
 pack.MIN_BATCH_BYTES = pack.MAX_BATCH_BYTES = 20_000
 source = sys.argv[1]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fastpack.build.hf_classes import CLASS_OF_MODEL, SPECIAL_TOKENS, TokenizerClass, tokenizer_class
+from fastpack.build.tokenizing.hf_classes import CLASS_OF_MODEL, SPECIAL_TOKENS, TokenizerClass, tokenizer_class
 
 if TYPE_CHECKING:
     from tokenizers import AddedToken

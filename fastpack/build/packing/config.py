@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastpack.build import yaml_config
+from fastpack.build.packing import yaml_config
 from fastpack.files import PathLike
 from fastpack.formats.jsonl import default_index_path
 

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import files
-from fastpack.build.config import PackConfig, PackSettings, load_pack_config
-from fastpack.build.encode import Encoded, Encoder, EncoderSpec
-from fastpack.build.fields import compile_pattern
-from fastpack.build.tokenize import Tokenizer, TokenizerSpec, token_size
+from fastpack.build.packing.config import PackConfig, PackSettings, load_pack_config
+from fastpack.build.packing.encode import Encoded, Encoder, EncoderSpec
+from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
 from fastpack.files import ExistencePolicy, PathLike, Progress
+from fastpack.formats.json_fields import compile_pattern
 from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
 from fastpack.formats.pbin import PackedWriter
 
@@ -129,7 +129,7 @@ class _Run:
         with contextlib.ExitStack() as stack:
             encoded: Iterable[Encoded]
             if n_workers > 1:
-                from fastpack.build.workers import WorkerPool
+                from fastpack.build.packing.workers import WorkerPool
 
                 encoded = stack.enter_context(WorkerPool(spec, n_workers)).encode(rows)
             else:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastpack.build.tokenize import FaultyText, Lengths, Tokens, check_options, flatten
+from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokens, check_options, flatten
 from fastpack.errors import MissingExtra
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fastpack.build.tokenize import BytesTokenizer, TokenizerSpec, token_size
+from fastpack.build.tokenizing.interface import BytesTokenizer, TokenizerSpec, token_size
 from fastpack.errors import MissingExtra
 
 HF, SP = "pretrained_hf_tokenizer", "pretrained_sp_tokenizer"

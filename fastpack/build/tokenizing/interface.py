@@ -129,19 +129,19 @@ def _bytes(config: Mapping[str, Any]) -> Tokenizer:
 
 
 def _hf(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.build.hf_tokenizer import HFTokenizer
+    from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
 
     return HFTokenizer.from_config(config)
 
 
 def _llm_gym(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.build.hf_tokenizer import HFTokenizer
+    from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
 
     return HFTokenizer.from_llm_gym(config)
 
 
 def _sp(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.build.sp_tokenizer import SPTokenizer
+    from fastpack.build.tokenizing.sp_tokenizer import SPTokenizer
 
     return SPTokenizer.from_config(config)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fastpack.build.config import InputNotFound, load_pack_config
-from fastpack.build.yaml_config import load_yaml, resolve
+from fastpack.build.packing.config import InputNotFound, load_pack_config
+from fastpack.build.packing.yaml_config import load_yaml, resolve
 
 YAML = """\
 settings:

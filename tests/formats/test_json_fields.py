@@ -11,9 +11,9 @@ import jq
 import pytest
 from hypothesis import example, given
 
-from fastpack.build import fields
-from fastpack.build.fields import FaultyDocument, compile_pattern, parse_plain_path
 from fastpack.errors import MissingExtra
+from fastpack.formats import json_fields as fields
+from fastpack.formats.json_fields import FaultyDocument, compile_pattern, parse_plain_path
 
 
 def by_jq(pattern: str, line: str) -> str | None:

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.build.encode import Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.encode import Encoded, Encoder, EncoderSpec
 from fastpack.errors import JobError
 
 Rows = npt.NDArray[np.int64]
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from fastpack.build.workers import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "from fastpack.build.packing.workers import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 # One thread a worker: the library's own pool would run cpus x workers threads, and numpy's BLAS threads cost memory.
 _ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

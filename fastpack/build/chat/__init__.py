@@ -1,0 +1,1 @@
+"""Conversations -> text by a chat template, split, indexed and packed."""

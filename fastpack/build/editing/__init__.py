@@ -1,0 +1,1 @@
+"""Packed files and JSON lines -> other orders and selections of them: merge, shuffle, chunk, filter."""
