@@ -17,7 +17,7 @@ from fastpack.build.tokenizing.interface import BytesTokenizer, TokenizerSpec, t
 from fastpack.errors import MissingExtra
 
 HF, SP = "pretrained_hf_tokenizer", "pretrained_sp_tokenizer"
-CASES = json.loads((Path(__file__).parents[1] / "golden/transformers/cases.json").read_text(encoding="utf-8"))
+CASES = json.loads((Path(__file__).parents[2] / "golden/transformers/cases.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(
