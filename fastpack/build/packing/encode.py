@@ -16,13 +16,22 @@ from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """All that a process needs to encode lines of `src_path`; `eod` is a token id, `token_size` in bytes."""
+    """All that a process needs to encode lines; `eod` is a token id, `token_size` in bytes."""
 
-    src_path: str
     jq_pattern: str
     tokenizer: TokenizerSpec
     eod: int
     token_size: int
+
+
+class Batch(NamedTuple):
+    """Lines to encode: rows int64[n, 2] (byte offset, byte length) of the file `path`, or of `data`, a piece of what
+    `path` unpacks to.
+    """
+
+    path: str
+    rows: npt.NDArray[np.int64]
+    data: bytes | None = None
 
 
 class Encoded(NamedTuple):
@@ -36,30 +45,30 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes rows (byte offset, byte length) of the source file."""
+    """Encodes batches of lines; the file mapped last stays mapped for the next batch."""
 
     def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
-        self._source = files.map_bytes(spec.src_path)
+        self._path, self._source = "", np.empty(0, np.uint8)
         self._text_of = compile_pattern(spec.jq_pattern)
         self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
         self._eod = spec.eod
         self._dtype = np.dtype(f"<u{spec.token_size}")
 
-    def encode(self, rows: npt.NDArray[np.int64]) -> Encoded:
-        """One batch; a faulty document costs no other. rows: int64[n, 2]."""
+    def encode(self, batch: Batch) -> Encoded:
+        """One batch; a faulty document costs no other."""
         faulty: list[tuple[int, str]] = []
         texts: list[str] = []
         positions: list[int] = []
-        lines, text_of = self._source.data, self._text_of
-        for position, (start, n_bytes) in enumerate(rows.tolist()):
+        lines, text_of = self._lines_of(batch), self._text_of
+        for position, (start, n_bytes) in enumerate(batch.rows.tolist()):
             try:
                 texts.append(text_of(lines[start : start + n_bytes]))
             except FaultyDocument as error:
                 faulty.append((position, str(error)))
             else:
                 positions.append(position)
-        if len(rows):
-            files.drop_pages(self._source, int(rows[:, 0].min()), int(rows.sum(axis=1).max()))
+        if len(batch.rows) and batch.data is None:
+            files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
         tokens, lengths = self._tokenize(texts, positions, faulty)
         if not lengths.all():
             empty = np.flatnonzero(lengths == 0).tolist()
@@ -69,6 +78,13 @@ class Encoder:
         tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
         return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty)
+
+    def _lines_of(self, batch: Batch) -> memoryview:
+        if batch.data is not None:
+            return memoryview(batch.data)
+        if batch.path != self._path:
+            self._path, self._source = batch.path, files.map_bytes(batch.path)
+        return self._source.data
 
     def _tokenize(
         self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fastpack import files
 from fastpack.build.packing.config import PackConfig, PackSettings, load_pack_config
-from fastpack.build.packing.encode import Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
 from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
@@ -96,7 +96,7 @@ def _prepare(config: PackConfig) -> tuple[Tokenizer, EncoderSpec]:
             f"a token takes with a vocabulary of {tokenizer.vocab_size}"
         )
     compile_pattern(settings.jq_pattern)
-    return tokenizer, EncoderSpec(settings.src_path, settings.jq_pattern, tokenizer_spec, eod, size)
+    return tokenizer, EncoderSpec(settings.jq_pattern, tokenizer_spec, eod, size)
 
 
 def _read_index(settings: PackSettings) -> Rows:
@@ -125,16 +125,16 @@ class _Run:
         n_workers = min(self.settings.num_cpus, total // tokenizer.worker_bytes)
         share = total // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
         batches = list(self._batches(min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share))))
-        rows = (self.rows[first:end] for first, end in batches)
+        work = (Batch(self.settings.src_path, self.rows[first:end]) for first, end in batches)
         with contextlib.ExitStack() as stack:
             encoded: Iterable[Encoded]
             if n_workers > 1:
                 from fastpack.build.packing.workers import WorkerPool
 
-                encoded = stack.enter_context(WorkerPool(spec, n_workers)).encode(rows)
+                encoded = stack.enter_context(WorkerPool(spec, n_workers)).encode(work)
             else:
                 stack.enter_context(_single_threaded())
-                encoded = map(Encoder(spec, tokenizer).encode, rows)
+                encoded = map(Encoder(spec, tokenizer).encode, work)
             for (first, end), batch in zip(batches, encoded, strict=True):
                 self._note_faulty(first, batch.faulty)
                 writer.append_bytes(batch.tokens, batch.lengths)

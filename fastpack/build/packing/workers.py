@@ -18,13 +18,8 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from fastpack.build.packing.encode import Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
 from fastpack.errors import JobError
-
-Rows = npt.NDArray[np.int64]
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
@@ -40,7 +35,6 @@ class WorkerPool:
     """`n_workers` processes that encode batches; use it in a with block, which ends them."""
 
     def __init__(self, spec: EncoderSpec, n_workers: int) -> None:
-        self._spec = spec
         self._lifeline, self._lifeline_write = os.pipe()
         self._workers: list[_Worker] = []
         try:
@@ -50,7 +44,7 @@ class WorkerPool:
             self.close(kill=True)
             raise
 
-    def encode(self, batches: Iterable[Rows]) -> Iterator[Encoded]:
+    def encode(self, batches: Iterable[Batch]) -> Iterator[Encoded]:
         """The encoded batches in order, as they come. Raises JobError when a worker fails or dies."""
         tasks = enumerate(batches)
         task = next(tasks, None)
@@ -71,7 +65,7 @@ class WorkerPool:
                 continue
             for connection in wait(list(busy)):
                 worker = busy.pop(connection)  # type: ignore[call-overload]
-                done[worker.batch] = worker.take()
+                done[worker.number] = worker.take()
                 idle.append(worker)
 
     def close(self, kill: bool = False) -> None:
@@ -91,8 +85,8 @@ class WorkerPool:
 
 class _Worker:
     def __init__(self, spec: EncoderSpec, lifeline: int) -> None:
-        self._spec = spec
-        self.batch = -1
+        self.number = -1  # of the batch at hand
+        self._path = "the first lines"
         ours, theirs = socket.socketpair()
         with theirs:
             self.connection = Connection(ours.detach())
@@ -105,9 +99,9 @@ class _Worker:
             )
         self._send(spec)
 
-    def give(self, batch: int, rows: Rows) -> None:
-        self.batch = batch
-        self._send(rows)
+    def give(self, number: int, batch: Batch) -> None:
+        self.number, self._path = number, batch.path
+        self._send(batch)
 
     def take(self) -> Encoded:
         try:
@@ -115,7 +109,7 @@ class _Worker:
         except (EOFError, OSError):
             raise self._died() from None
         if isinstance(answer, str):
-            raise JobError(f"a tokenising process failed on {self._spec.src_path}: {answer}")
+            raise JobError(f"a tokenising process failed on {self._path}: {answer}")
         return Encoded(*answer)
 
     def end(self, kill: bool) -> None:
@@ -143,11 +137,11 @@ class _Worker:
         if code is not None and code < 0:
             how = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"
             how += " (out of memory?)" if -code == signal.SIGKILL else ""
-        return JobError(f"a tokenising process died ({how}) while packing {self._spec.src_path}; nothing was written")
+        return JobError(f"a tokenising process died ({how}) while packing {self._path}; nothing was written")
 
 
 def main(channel: int, lifeline: int) -> None:
-    """A worker: takes an EncoderSpec, then batches of rows, and answers each; ends when the channel closes."""
+    """A worker: takes an EncoderSpec, then batches, and answers each; ends when the channel closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     connection = Connection(channel)
