@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle
     from fastpack.kernels.scan_np import scan_tokens, used_bytes
+    from fastpack.kernels.walk_np import block_starts
 
 __all__ = [
     "BACKENDS",
     "TABLE",
     "backend",
+    "block_starts",
     "count_newlines",
     "cu_seqlens",
     "decode_index",
@@ -80,6 +82,7 @@ TABLE: dict[str, dict[str, str]] = {
     "fill_tokens": _twins("batches"),
     "scan_tokens": _twins("scan"),
     "used_bytes": _twins("scan"),
+    "block_starts": _twins("walk"),
     "seed_generator": _twins("order"),
     "shuffle": _twins("order"),
     "feistel": _twins("order"),
