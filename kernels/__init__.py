@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from fastpack.kernels.json_np import validate_json_rows
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
-    from fastpack.kernels.order_np import feistel, seed_generator, shuffle
+    from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
     from fastpack.kernels.scan_np import scan_tokens, used_bytes
+    from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.walk_np import block_starts
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "TABLE",
     "backend",
     "block_starts",
+    "copy_spans",
     "count_newlines",
     "cu_seqlens",
     "decode_index",
@@ -53,6 +55,7 @@ __all__ = [
     "scan_tokens",
     "seed_generator",
     "shuffle",
+    "stdlib_shuffle",
     "use",
     "used_bytes",
     "validate_json_rows",
@@ -82,9 +85,11 @@ TABLE: dict[str, dict[str, str]] = {
     "fill_tokens": _twins("batches"),
     "scan_tokens": _twins("scan"),
     "used_bytes": _twins("scan"),
+    "copy_spans": _twins("spans"),
     "block_starts": _twins("walk"),
     "seed_generator": _twins("order"),
     "shuffle": _twins("order"),
+    "stdlib_shuffle": _twins("order"),
     "feistel": _twins("order"),
     "decode_index": _twins("header", numba=False),
     "encode_rows": _twins("encode", numba=False),

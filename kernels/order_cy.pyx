@@ -143,6 +143,64 @@ def shuffle(uint32_t[::1] state not None, bint wide, out not None):
             permute(&state[0], wide, &out_64[0], out_64.shape[0])
 
 
+cdef Py_ssize_t aim_down(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, int64_t *targets) noexcept nogil:
+    """targets of the swaps of places `place`, `place` - 1, ...; returns how many the n draws were good for.
+
+    A draw is cut to the bits of place + 1, and thrown away where it is above `place`: no branch, half may be.
+    """
+    cdef Py_ssize_t i, accepted = 0
+    cdef int64_t value, left = place
+    cdef int bits = 32
+    for i in range(n):
+        while not ((left + 1) >> (bits - 1)):
+            bits -= 1
+        value = <int64_t> (draws[i] >> (32 - bits))
+        targets[accepted] = value
+        accepted += value <= left
+        left -= value <= left
+    return accepted
+
+
+cdef void permute_down(uint32_t *state, index_t *out, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i, n, place = size - 1
+    cdef uint32_t draws[BLOCK]
+    cdef int64_t targets[BLOCK + AHEAD]
+    cdef index_t value
+    for i in range(BLOCK + AHEAD):
+        targets[i] = 0
+    while place > 0:
+        n = min(<Py_ssize_t> BLOCK, place)  # every swap takes a draw at least: none is left over in the end
+        draw(state, draws, n)
+        n = aim_down(draws, n, place, targets)
+        for i in range(min(n, <Py_ssize_t> AHEAD)):
+            FP_PREFETCH(out + targets[i])
+        for i in range(n):
+            FP_PREFETCH(out + targets[i + AHEAD])
+            value = out[place - i]
+            out[place - i] = out[targets[i]]
+            out[targets[i]] = value
+        place -= n
+
+
+def stdlib_shuffle(uint32_t[::1] state not None, out not None):
+    cdef int32_t[::1] out_32
+    cdef int64_t[::1] out_64
+    if state.shape[0] != WORDS + 1:
+        raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
+    if len(out) >= 1 << 32:
+        raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
+    if len(out) == 0:
+        return
+    if out.dtype.itemsize == 4:
+        out_32 = out
+        with nogil:
+            permute_down(&state[0], &out_32[0], out_32.shape[0])
+    else:
+        out_64 = out
+        with nogil:
+            permute_down(&state[0], &out_64[0], out_64.shape[0])
+
+
 cdef inline uint64_t mix(uint64_t value) noexcept nogil:
     value = (value ^ (value >> 30)) * <uint64_t> 0xBF58476D1CE4E5B9u
     value = (value ^ (value >> 27)) * <uint64_t> 0x94D049BB133111EBu

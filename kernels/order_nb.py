@@ -112,6 +112,39 @@ def shuffle(state, wide, out):
 
 
 @jit
+def _aim_down(draws, place, targets):
+    """The targets of places `place`, `place` - 1, ... and how many the draws were good for; see the Cython twin."""
+    accepted, left, bits = np.int64(0), np.int64(place), np.int64(32)
+    for i in range(len(draws)):
+        while (left + 1) >> (bits - 1) == 0:
+            bits -= 1
+        value = np.int64(draws[i] >> np.uint32(32 - bits))
+        targets[accepted] = value
+        good = np.int64(value <= left)
+        accepted += good
+        left -= good
+    return accepted
+
+
+@jit
+def stdlib_shuffle(state, out):
+    draws, targets = np.empty(BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
+    place = len(out) - 1
+    while place > 0:
+        n = min(BLOCK, place)
+        _draw(state, draws[:n])
+        n = _aim_down(draws[:n], place, targets)
+        for i in range(min(n, AHEAD)):
+            _prefetch(out, targets[i])
+        for i in range(n):
+            _prefetch(out, targets[i + AHEAD])
+            value = out[place - i]
+            out[place - i] = out[targets[i]]
+            out[targets[i]] = value
+        place -= n
+
+
+@jit
 def _mix(value):
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -161,4 +194,5 @@ def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> Non
     seed_generator(state, 0)
     for dtype in (np.int32, np.int64):
         shuffle(state, False, np.zeros(2, dtype))
+        stdlib_shuffle(state, np.zeros(2, dtype))
         feistel(2, keys, np.arange(2), np.empty(2, dtype))

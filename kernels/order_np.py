@@ -1,4 +1,4 @@
-"""Epoch orders: torch.randperm's own, and a permutation that takes no memory. The specification, in NumPy.
+"""Orders: torch.randperm's own, random.shuffle's, and a permutation that takes no memory. The specification, in NumPy.
 
 The generator is MT19937 as torch's CPU generator seeds and draws it; its state is uint32 [625]: 624 words and the
 position of the next one.
@@ -6,6 +6,7 @@ position of the next one.
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,18 @@ def shuffle(state: State, wide: bool, out: npt.NDArray[Any]) -> None:
         out[place], out[target] = out[target], out[place]
     held = generator.state
     state[:624], state[624] = held["state"]["key"], held["state"]["pos"]
+
+
+def stdlib_shuffle(state: State, out: npt.NDArray[Any]) -> None:
+    """Permute `out` (int32 or int64 [n], n < 2^32) in place as `random.Random.shuffle` permutes a list of n.
+
+    state: as `random.Random.getstate()[1]` has it; it moves on as that does.
+    """
+    generator, values = random.Random(), out.tolist()
+    generator.setstate((3, tuple(state.tolist()), None))
+    generator.shuffle(values)
+    out[:] = values
+    state[:] = generator.getstate()[1]
 
 
 def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -244,3 +245,37 @@ KEYS_42_3 = ["0x6bb523ea0c71a239", "0x243d70faec8e0897", "0x9f98d90679882a76", "
 TEN = [0, 4, 3, 1, 2, 8, 7, 5, 9, 6]
 THREE_HUNDRED = [109, 222, 230, 166, 282, 77, 161, 4, 297, 254]
 TRILLION = [695171271902, 382129778750, 512986528993, 42226268574]
+
+
+@settings(max_examples=60)
+@given(
+    n=st.integers(0, 3000), seed=st.one_of(st.integers(), st.text(), st.floats(allow_nan=False)), used=st.integers(0, 9)
+)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_stdlib_shuffle_is_that_of_the_standard_library(
+    backend: str, dtype: str, n: int, seed: int | str | float, used: int
+) -> None:
+    """The same order, and the generator left in the same state, from wherever in its words it starts."""
+    generator = random.Random(seed)
+    for _ in range(used):
+        generator.getrandbits(32)
+    state = np.array(generator.getstate()[1], np.uint32)
+    values, expected = np.arange(n, dtype=dtype), list(range(n))
+    kernels.stdlib_shuffle(state, values)
+    generator.shuffle(expected)
+    assert values.tolist() == expected
+    assert state.tolist() == list(generator.getstate()[1])
+
+
+@pytest.mark.parametrize("n", [2**16 - 1, 2**16, 2**16 + 1, 300_000])
+def test_stdlib_shuffle_over_many_blocks(backend: str, n: int) -> None:
+    state = np.array(random.Random(n).getstate()[1], np.uint32)
+    values, expected = np.arange(n, dtype=np.int32), list(range(n))
+    kernels.stdlib_shuffle(state, values)
+    random.Random(n).shuffle(expected)
+    assert values.tolist() == expected
+
+
+def test_stdlib_shuffle_of_cython_checks_its_state() -> None:
+    with pytest.raises(ValueError, match="3 words, 625 are needed"):
+        importlib.import_module("fastpack.kernels.order_cy").stdlib_shuffle(np.zeros(3, np.uint32), np.arange(4))
