@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult, pack_encoded_data
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.lines import LargeFileLinesReader
+    from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
     from fastpack.datasets.memory_mapped import MemoryMappedDataset
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
@@ -44,6 +45,7 @@ _HOME = {
     "MixtureDataset": "datasets.mixture",
     "PackedMemMapDatasetBase": "datasets.packed",
     "PackedMemMapDatasetContinuous": "datasets.packed",
+    "PackedMemMapDatasetMegatron": "datasets.megatron",
     "TatmMemmapDataset": "datasets.tatm",
     "get_dataset": "datasets.tatm",
     "DataWarning": "errors",
@@ -83,6 +85,7 @@ __all__ = [
     "PackedFile",
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
+    "PackedMemMapDatasetMegatron",
     "PackedWriter",
     "PhaseSchedule",
     "ResumableDistributedSampler",

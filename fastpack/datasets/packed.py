@@ -57,21 +57,32 @@ class _PackedDataset(Dataset):
         return {self.sample_key: self._read(range(position, position + 1))[0]}
 
     def _read(self, samples: range) -> list[Tokens]:
-        """Consecutive samples as views of one copied span of the file (they must lie one behind the other)."""
+        """Copies of these samples; views of one copied span where they lie together in the file."""
         if not samples:
             return []
         size = self.token_size_in_bytes
         spans = [(offset // size, length // size) for offset, length in map(self._span, samples)]
         first, end = spans[0][0], sum(spans[-1])
-        tokens = self._file.data[first:end].astype(RETURNED_DTYPE[size])
-        return [tokens[offset - first : offset - first + length] for offset, length in spans]
+        together = end - first <= sum(length for _, length in spans) and all(
+            first <= offset and offset + length <= end for offset, length in spans
+        )
+        if together:
+            tokens = self._copy(first, end - first)
+            return [tokens[offset - first : offset - first + length] for offset, length in spans]
+        return [self._copy(offset, length) for offset, length in spans]
+
+    def _copy(self, start: int, n_tokens: int) -> Tokens:
+        tokens = self._file.data[start : start + n_tokens]
+        if len(tokens) < n_tokens:
+            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {len(self._file.data)}")
+        return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
 
     def close(self) -> None:
         super().close()
         self._file.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_file")}
+        return {name: value for name, value in vars(self).items() if name != "_file"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -100,7 +111,88 @@ class PackedMemMapDatasetBase(_PackedDataset):
         return {self.sample_key: [self[int(index)][self.sample_key] for index in indices]}
 
 
-class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
+class BlockDataset(WindowDataset, _PackedDataset):
+    """Base of the datasets whose samples are `_window` tokens of a packed file: {sample_key: tokens [_window]}."""
+
+    _negative = True
+
+    def _attach(self) -> None:
+        """Find the samples in the file: makes `_windows`."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_windows"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._attach()
+
+    def _blocks(self, out: Outputs) -> Tokens | None:
+        """The array in `out` that takes whole blocks, if it is one."""
+        blocks: Tokens | None = out.get(self.sample_key)
+        # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
+        if (
+            blocks is None
+            or len(out) > 1
+            or (self.sample_key in ROW_OUTPUTS and blocks.shape[1:] == (self._window - 1,))
+        ):
+            return None
+        return blocks
+
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._check_grids(grids, n_rows)
+        elif blocks.shape != (n_rows, self._window):
+            raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self._window)} is needed")
+        elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
+            raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._fill_rows(index, grids, rows)
+        elif blocks.dtype in OUTPUT_DTYPES and blocks.flags.c_contiguous:
+            fill_windows(self._windows.groups(index, self._negative), blocks, rows)
+        else:
+            for row, number in zip(range(len(index)) if rows is None else rows, index.tolist(), strict=True):
+                blocks[row] = self[number][self.sample_key]
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        """As `BatchDataset.new_outputs`, {sample_key: [n_rows, block_size]} by default."""
+        if outputs is None and cu_seqlens_length is None:
+            natural = RETURNED_DTYPE[self.token_size_in_bytes]
+            return {self.sample_key: empty((n_rows, self._window), np.dtype(dtype or natural))}
+        return super().new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return (self.sample_key,)
+
+    def batch(
+        self,
+        indices: Indices,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        out: Outputs | None = None,
+        *,
+        cu_seqlens_length: int | None = None,
+    ) -> Outputs:
+        """{sample_key: blocks [B, block_size]} by default; by name input_ids, labels, ... ([B, block_size - 1]).
+
+        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. In `out`, an array
+        [B, block_size] under sample_key takes the blocks. The rest as `BatchDataset.batch`.
+        """
+        return super().batch(indices, outputs, dtype, out, cu_seqlens_length=cu_seqlens_length)
+
+
+class PackedMemMapDatasetContinuous(BlockDataset):
     """Blocks of `block_size` tokens of a packed file, whatever documents they cross: {sample_key: tokens [block_size]}.
 
     reuse_last_target: a block starts with the last token of the one before (step block_size - 1), so that no target is
@@ -110,8 +202,6 @@ class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
 
     Raises FileNotFoundError, FormatError, and ValueError when block_size is over the number of tokens or under 2.
     """
-
-    _negative = True
 
     def __init__(
         self,
@@ -140,10 +230,6 @@ class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
         file = self._file
         self._windows = Windows([lambda: file.data], [self._total], self._window, self._step)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._attach()
-
     @property
     def _index(self) -> npt.NDArray[np.int64]:
         """The blocks as int64 [n, 2]: byte offset and byte length, as Modalities keeps them; made when asked for."""
@@ -154,70 +240,6 @@ class PackedMemMapDatasetContinuous(WindowDataset, _PackedDataset):
     def _span(self, index: int) -> tuple[int, int]:
         size = self.token_size_in_bytes
         return index * self._step * size, self.block_size * size
-
-    def _blocks(self, out: Outputs) -> Tokens | None:
-        """The array in `out` that takes whole blocks, if it is one."""
-        blocks: Tokens | None = out.get(self.sample_key)
-        # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
-        if (
-            blocks is None
-            or len(out) > 1
-            or (self.sample_key in ROW_OUTPUTS and blocks.shape[1:] == (self.block_size - 1,))
-        ):
-            return None
-        return blocks
-
-    def _check_grids(self, grids: Grids, n_rows: int) -> None:
-        blocks = self._blocks(grids)
-        if blocks is None:
-            super()._check_grids(grids, n_rows)
-        elif blocks.shape != (n_rows, self.block_size):
-            raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self.block_size)} is needed")
-        elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
-            raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
-
-    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
-        blocks = self._blocks(grids)
-        if blocks is None:
-            super()._fill_rows(index, grids, rows)
-        elif blocks.dtype in OUTPUT_DTYPES and blocks.flags.c_contiguous:
-            fill_windows(self._windows.groups(index, self._negative), blocks, rows)
-        else:
-            for row, number in zip(range(len(index)) if rows is None else rows, index.tolist(), strict=True):
-                blocks[row] = self[number][self.sample_key]
-
-    def new_outputs(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None = None,
-        dtype: OutputDtype | None = None,
-        cu_seqlens_length: int | None = None,
-        empty: Empty = np.empty,
-    ) -> Outputs:
-        """As `BatchDataset.new_outputs`, {sample_key: [n_rows, block_size]} by default."""
-        if outputs is None and cu_seqlens_length is None:
-            natural = RETURNED_DTYPE[self.token_size_in_bytes]
-            return {self.sample_key: empty((n_rows, self.block_size), np.dtype(dtype or natural))}
-        return super().new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
-
-    def _default_outputs(self) -> tuple[str, ...]:
-        return (self.sample_key,)
-
-    def batch(
-        self,
-        indices: Indices,
-        outputs: Sequence[str] | None = None,
-        dtype: OutputDtype | None = None,
-        out: Outputs | None = None,
-        *,
-        cu_seqlens_length: int | None = None,
-    ) -> Outputs:
-        """{sample_key: blocks [B, block_size]} by default; by name input_ids, labels, ... ([B, block_size - 1]).
-
-        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. In `out`, an array
-        [B, block_size] under sample_key takes the blocks. The rest as `BatchDataset.batch`.
-        """
-        return super().batch(indices, outputs, dtype, out, cu_seqlens_length=cu_seqlens_length)
 
 
 def _step_one(index: slice) -> slice:

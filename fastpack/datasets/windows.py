@@ -215,6 +215,31 @@ class Windows:
                 files.will_need(start, n_bytes)
 
 
+class ChosenWindows(Windows):
+    """Windows of one token array that begin anywhere: window i at token starts[i] (int64 [n])."""
+
+    def __init__(self, opener: Callable[[], Tokens], starts: npt.NDArray[np.int64], n_tokens: int) -> None:
+        super().__init__([opener], [len(starts)], n_tokens, 1)
+        self.starts = starts
+
+    def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[Group]:
+        """As `Windows.groups`; ValueError for a window that does not lie in the array."""
+        shards, numbers = self._place(indices, negative)
+        starts, tokens = self.starts[numbers], self.shard(0)
+        beyond = (starts < 0) | (starts > len(tokens) - self._n_tokens)
+        if beyond.any():
+            number = int(numbers[beyond.argmax()])
+            raise ValueError(
+                f"sample {number} is {self._n_tokens} tokens from token {self.starts[number]} of {len(tokens)}"
+            )
+        like, rows = like_of(tokens), _rows(len(indices))
+        if like is None:
+            yield from self._mixed_groups(shards.tolist(), starts, rows)
+        else:
+            addresses = np.uint64(_address(tokens)) + starts.view(np.uint64) * np.uint64(like.itemsize)
+            yield Group(addresses, rows, like, tokens)
+
+
 def copied_group(windows: Sequence[Tokens], rows: npt.NDArray[np.int64]) -> Group:
     """The windows, all of one length, copied to int64."""
     copies = np.empty((len(windows), len(windows[0])), np.int64)

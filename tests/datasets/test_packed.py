@@ -14,6 +14,7 @@ import fastpack
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 CONTINUOUS = sorted(path.name for path in (GOLDEN / "expected").glob("*.cont.*.npz"))
+STEMS = ["docs_bpe2000", "docs_char250"]
 
 
 def expected_blocks(name: str) -> tuple[Path, int, bool, np.lib.npyio.NpzFile]:
@@ -49,7 +50,7 @@ def test_golden_continuous(name: str, backend: str) -> None:
             np.testing.assert_array_equal(wide, np.stack(blocks)[order])
 
 
-@pytest.mark.parametrize("stem", ["docs_bpe2000", "docs_char250"])
+@pytest.mark.parametrize("stem", STEMS)
 def test_golden_documents(stem: str, backend: str) -> None:
     expected = np.load(GOLDEN / "expected" / f"{stem}.base.npz")
     documents = np.split(expected["tokens"], np.cumsum(expected["lengths"])[:-1])
@@ -185,3 +186,49 @@ def test_construction_costs_the_same_for_any_number_of_samples(tmp_path: Path) -
     assert len(dataset) == 2_999_999
     assert not held
     assert dataset[2_999_998]["ids"].tolist() == [0, 0]
+
+
+def test_slices_of_documents_that_do_not_lie_in_order(tmp_path: Path) -> None:
+    """Each is read alone then; Modalities gives other tokens, or raises."""
+    tokens, rows = np.arange(40, dtype="<u2"), [(0, 20), (40, 20), (20, 20), (60, 0), (60, 10), (60, 10)]
+    path = tmp_path / "a.pbin"
+    header = (80).to_bytes(8, "little") + (2).to_bytes(4, "little")
+    path.write_bytes(header + tokens.tobytes() + pickle.dumps(rows, protocol=4))
+    dataset = fastpack.PackedMemMapDatasetBase(path, "ids")
+    expected = [tokens[start // 2 : (start + length) // 2].tolist() for start, length in rows]
+    for start in range(6):
+        for stop in range(7):
+            assert [one.tolist() for one in dataset[start:stop]["ids"]] == expected[start:stop]
+    assert [one.tolist() for one in dataset[-4:-1]["ids"]] == expected[2:5]
+    assert dataset[5:1] == dataset[9:] == {"ids": []}
+    assert [dataset[i]["ids"].tolist() for i in range(-6, 0)] == expected
+    assert dataset[np.int64(1)]["ids"].tolist() == expected[1]
+
+
+def test_documents_of_a_slice_share_one_copy(tmp_path: Path) -> None:
+    path = tmp_path / "a.pbin"
+    with fastpack.PackedWriter(path, 4) as writer:
+        writer.append_many(np.arange(30), [10, 5, 15])
+    one, other = fastpack.PackedMemMapDatasetBase(path, "ids")[1:]["ids"]
+    assert one.base is other.base is not None
+    blocks = fastpack.PackedMemMapDatasetContinuous(path, "ids", 10, True)[:]["ids"]
+    assert [block[0] for block in blocks] == [0, 9, 18]
+    assert blocks[0].base is blocks[1].base
+
+
+def test_the_order_of_errors(tmp_path: Path) -> None:
+    """Too long is said before too short, as Modalities does: an empty file has both faults."""
+    path = packed_file(tmp_path, np.arange(0), 2)
+    with pytest.raises(ValueError, match="larger than the total"):
+        fastpack.PackedMemMapDatasetContinuous(path, "ids", 1, False)
+    path = packed_file(tmp_path, np.arange(1), 2)
+    with pytest.raises(ValueError, match="at least 2"):
+        fastpack.PackedMemMapDatasetContinuous(path, "ids", 1, False)
+
+
+def test_every_golden_file_is_compared_somewhere() -> None:
+    kinds = {path.name.split(".", 1)[1].split(".")[0] for path in (GOLDEN / "expected").iterdir()}
+    assert kinds == {"base", "cont", "mega"}  # base and cont here, mega in test_megatron.py
+    assert sorted(path.name for path in (GOLDEN / "expected").glob("*.base.npz")) == [
+        f"{stem}.base.npz" for stem in STEMS
+    ]
