@@ -65,6 +65,11 @@ class PackedFile:
         return self._file
 
     @property
+    def file(self) -> npt.NDArray[np.uint8]:
+        """The whole file as bytes [n_bytes], read-only."""
+        return self._open_file()
+
+    @property
     def data(self) -> npt.NDArray[Any]:
         """The tokens [n_tokens] as on disk: unsigned, read-only, big-endian in generations 0 to 3."""
         self._open_file()
@@ -181,6 +186,11 @@ class PackedWriter:
     @property
     def n_documents(self) -> int:
         return len(self._lengths)
+
+    def reserve(self, n_tokens: int) -> None:
+        """Have room for `n_tokens`, all of which will be appended, set aside on the disk; OSError where it is full."""
+        if self._output is not None:
+            self._output.reserve(n_tokens * self.token_size_in_bytes)
 
     def append(self, tokens: npt.ArrayLike) -> None:
         """Add one document: integers [n_tokens], its end-of-document token included.
