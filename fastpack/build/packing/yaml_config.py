@@ -20,7 +20,7 @@ Path: TypeAlias = tuple[Hashable, ...]
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader that refuses a key written twice."""
+    """PyYAML's safe loader that refuses a key written twice; 1e5 is a number and 2024-01-01 a text, as in OmegaConf."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         plain = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -30,8 +30,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def load_yaml(path: PathLike) -> dict[str, Any]:
-    """The mapping in the YAML file `path`, interpolations resolved.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(_[0-9]+)*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),  # PyYAML alone wants a point and a sign
+    list("-+0123456789"),
+)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any]:
+    """The mapping in the YAML file `path`, interpolations resolved (those of its own path to `known_as`, if given).
 
     Raises FileNotFoundError, and ValueError (with the file's name) for what is no such mapping, is over 1 MiB, unfolds
     to more than 10,000 values, or refers to what is not there.
@@ -47,7 +58,7 @@ def load_yaml(path: PathLike) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ValueError(f"{os.fspath(path)}: found {type(tree).__name__}, expected a mapping with settings")
     try:
-        return resolve(tree, config_path=os.fspath(path))
+        return resolve(tree, config_path=os.fspath(path if known_as is None else known_as))
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
