@@ -155,6 +155,33 @@ class ReadFile:
             _close(self._fd)
 
 
+def open_stream(path: PathLike) -> io.BufferedReader:
+    """A regular file opened for reading from front to back; JobError for anything else."""
+    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise JobError(f"{os.fspath(path)} is not a regular file")
+    return file
+
+
+def append_durably(path: PathLike, data: Bytes) -> None:
+    """Append all of `data` to a file of our own, which is made if need be, and have it reach the disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in AtomicFile.write
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def remove(path: PathLike) -> None:
+    """Remove a file, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
 def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
 
@@ -175,10 +202,11 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
 class AtomicFile:
     """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
 
+    keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte.
     Raises JobError when another process is writing the same target. Missing parent folders are made.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, *, keep: bool = False) -> None:
         self.path = os.path.realpath(path)  # a symbolic link is written through, as open(path, "wb") would
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise JobError(f"{self.path} exists and is not a regular file")
@@ -189,6 +217,9 @@ class AtomicFile:
         self._file: io.FileIO | None = None
         try:
             self._file = _lock_partial(self.partial_path, self.path)
+            if not keep:
+                self._file.truncate(0)
+            self._position = self._file.seek(0, os.SEEK_END)
         except JobError:
             raise
         except BaseException:  # a signal's exception, maybe between the call and the assignment
@@ -227,6 +258,17 @@ class AtomicFile:
         """Bytes written so far."""
         return self._position
 
+    def truncate(self, n_bytes: int) -> None:
+        """Forget all bytes from `n_bytes` on."""
+        if n_bytes > self._position:
+            raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
+        os.ftruncate(self._fd, n_bytes)
+        self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
+
+    def sync(self) -> None:
+        """Have what is written so far reach the disk."""
+        getattr(os, "fdatasync", os.fsync)(self._fd)  # not on macOS
+
     def fileno(self) -> int:
         return self._fd
 
@@ -243,6 +285,10 @@ class AtomicFile:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
             self._close()
+
+    def suspend(self) -> None:
+        """Stop writing; what is written stays in the partial file, for a writer with `keep`."""
+        self._close()
 
     def _close(self) -> None:
         if self._file is not None:
@@ -270,14 +316,13 @@ class AtomicFile:
 
 
 def _lock_partial(partial_path: str, target: str) -> io.FileIO:
-    """The partial file, empty and locked: a file object, so that it is closed even if an exception loses it."""
+    """The partial file, locked: a file object, so that it is closed even if an exception loses it."""
     while True:
         file = io.FileIO(partial_path, "r+", opener=_create)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between open and lock another writer may have renamed or removed this very file: then start over.
             if _same_file(file, partial_path):
-                file.truncate(0)
                 return file
         except BlockingIOError:
             file.close()

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FastpackError
 from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages, map_bytes, may_write
+from fastpack.formats.compressed import is_compressed
 from fastpack.formats.jsonl import RawIndexWriter, default_index_path
 
 Data: TypeAlias = npt.NDArray[np.uint8]
@@ -78,7 +79,8 @@ def create_raw_index(
     drop_faulty_entries it is warned of (the first 100 one by one) and left out. validate=False takes every line, blank
     ones too. num_threads: threads that validate; the result does not depend on it. progress(bytes done, in all).
 
-    Raises FileNotFoundError without a source, ValueError when the index would replace the source, TargetExists (a
+    Raises FileNotFoundError without a source, ValueError for a compressed one (.gz, .zst) and when the index would
+    replace the source, TargetExists (a
     ValueError) by the policy "error" when the index exists.
     """
     if num_threads < 1:
@@ -113,6 +115,11 @@ def create_raw_data_index(
 def _check_paths(source: str, target: Path) -> None:
     if not os.path.exists(source):
         raise FileNotFoundError(f"Raw data file does not exist: {source}")
+    if is_compressed(source):
+        raise ValueError(
+            f"{source} is compressed, so an index of its lines would lead nowhere: `fastpack pack` reads it as it is; "
+            "for an index, unpack it first"
+        )
     if os.path.realpath(source) == os.path.realpath(target) or (target.exists() and os.path.samefile(source, target)):
         raise ValueError(f"the index would replace the raw data: both are {source}")
 

@@ -52,6 +52,11 @@ def add_policy_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
+    """`--dry-run`: say what would be written, and write nothing."""
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing")
+
+
 def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
     if args.json:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress, say
+from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command, progress, say
+
+if TYPE_CHECKING:
+    from fastpack.build.index import IndexResult
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -14,14 +19,20 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "index",
         run="fastpack.cli.index:run_index",
         aliases=("create_raw_index", "create_memmap_index"),
-        help="write the byte-offset index of a JSONL file",
-        example="fastpack index corpus.jsonl",
+        help="write the byte-offset index of a JSONL file, or of several",
+        example="fastpack index corpus.jsonl        (or: fastpack index shards/ 'more/*.jsonl' --threads 8)",
     )
-    parser.add_argument("src", metavar="SRC", help="the JSONL file")
     parser.add_argument(
-        "--index-path", "--index_path", metavar="PATH", help="where the index goes (default: SRC's stem with .idx)"
+        "src", nargs="+", metavar="SRC", help="a JSONL file, a directory of them, or a pattern in quotes"
+    )
+    parser.add_argument(
+        "--index-path",
+        "--index_path",
+        metavar="PATH",
+        help="where the index goes, of one file (default: SRC's stem with .idx)",
     )
     add_policy_option(parser)
+    add_dry_run_option(parser)
     parser.add_argument(
         "--no-validate", "--no_validate", action="store_true", help="do not check that each line is JSON"
     )
@@ -43,6 +54,15 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_index(args: argparse.Namespace) -> int:
     """Index a JSONL file, or repair its index; return the exit code."""
+    from fastpack.build.sources import is_one_file
+
+    args.src = args.src[0] if len(args.src) == 1 else args.src
+    if not is_one_file(args.src) and (args.index_path is not None or args.repair_legacy):
+        option = "--repair-legacy" if args.repair_legacy else "--index-path"
+        print(f"fastpack: error: {option} takes one source file", file=sys.stderr)
+        return 2
+    if args.dry_run:
+        return _dry_run(args)
     return _repair(args) if args.repair_legacy else _index(args)
 
 
@@ -50,37 +70,71 @@ def _index(args: argparse.Namespace) -> int:
     import warnings
 
     from fastpack.build.index import FaultyLine, create_raw_index
+    from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.sources import is_one_file
     from fastpack.errors import JobError
 
+    options: dict[str, Any] = {
+        "validate": not args.no_validate,
+        "drop_faulty_entries": args.drop_faulty,
+        "file_existence_policy": args.file_existence_policy,
+        "num_threads": args.threads,
+        "progress": progress(args, "index"),
+    }
+    one = is_one_file(args.src)
     with warnings.catch_warnings(record=True) as faulty:
         warnings.simplefilter("always")
         try:
-            result = create_raw_index(
-                args.src,
-                args.index_path,
-                validate=not args.no_validate,
-                drop_faulty_entries=args.drop_faulty,
-                file_existence_policy=args.file_existence_policy,
-                num_threads=args.threads,
-                progress=progress(args, "index"),
-            )
+            if one:
+                results = [create_raw_index(args.src, args.index_path, **options)]
+            else:
+                results = create_raw_indices(args.src, **options)
         except FaultyLine as error:
             raise JobError(_locate(error)) from error
     for warning in faulty:
         say(args, _shorten(str(warning.message)))
-    report = {
+    reports = [_fields(result) for result in results]
+    emit(args, reports[0] if one else {"files": reports}, "\n".join(map(_describe, results)))
+    return 0
+
+
+def _dry_run(args: argparse.Namespace) -> int:
+    """Say what would be written: an index has as many entries as the file has lines, if none is faulty."""
+    import os
+
+    from fastpack.build.sources import find_sources
+    from fastpack.files import may_write
+    from fastpack.formats.jsonl import default_index_path
+
+    files: list[dict[str, Any]] = []
+    for source in find_sources(args.src, compressed=False):
+        target = args.index_path or str(default_index_path(source))
+        keeps = not may_write(target, args.file_existence_policy)
+        files.append({"source": source, "path": target, "source_bytes": os.path.getsize(source), "kept": keeps})
+    lines = [
+        f"{f['path']}: "
+        + ("exists, kept" if f["kept"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")
+        for f in files
+    ]
+    emit(args, {"dry_run": True, "files": files}, "\n".join(lines))
+    return 0
+
+
+def _fields(result: IndexResult) -> dict[str, Any]:
+    return {
         "path": str(result.path),
         "entries": result.entries,
         "dropped": result.dropped,
         "bytes": result.bytes,
         "written": result.written,
     }
+
+
+def _describe(result: IndexResult) -> str:
     if not result.written:
-        emit(args, report, f"{result.path}: exists, kept")
-        return 0
+        return f"{result.path}: exists, kept"
     dropped = f", {result.dropped} faulty ones left out" if result.dropped else ""
-    emit(args, report, f"{result.path}: {result.entries} lines{dropped}, {result.bytes} bytes indexed")
-    return 0
+    return f"{result.path}: {result.entries} lines{dropped}, {result.bytes} bytes indexed"
 
 
 def _repair(args: argparse.Namespace) -> int:

@@ -180,8 +180,12 @@ class PackedWriter:
         self._dtype = np.dtype(f"<u{token_size_in_bytes}")
         self._buffer = np.empty(_BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
-        self._output: AtomicFile | None = AtomicFile(path)
-        self._output.write(bytes(HEADER_BYTES))
+        self._output: AtomicFile | None = self._open(path)
+
+    def _open(self, path: PathLike) -> AtomicFile:
+        output = AtomicFile(path)
+        output.write(bytes(HEADER_BYTES))
+        return output
 
     @property
     def n_documents(self) -> int:

@@ -1,0 +1,72 @@
+"""Which files a user means: paths, directories, patterns."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from fastpack.files import PathLike
+from fastpack.formats.compressed import SUFFIXES
+
+Sources: TypeAlias = PathLike | Sequence[PathLike]
+
+PLAIN_SUFFIXES = (".jsonl", ".ndjson")
+WILDCARDS = frozenset("*?[")
+
+
+class InputNotFound(FileNotFoundError, ValueError):
+    """A file that is to be read is not there (FileNotFoundError; Modalities' check raises a ValueError)."""
+
+
+def find_sources(given: Sources, *, compressed: bool = True) -> list[str]:
+    """The JSON lines files that `given` names, one path or several.
+
+    A directory stands for all .jsonl and .ndjson files below it, compressed ones (.gz, .zst) among them, a pattern
+    (`*`, `?`, `[...]`, `**` for any folders) for what it matches, each sorted by path; hidden files are left out.
+    compressed=False leaves those out of directories and patterns. Raises InputNotFound where there is none, ValueError
+    for a file that is named twice.
+    """
+    paths = [given] if isinstance(given, (str, os.PathLike)) else list(given)
+    if not paths:
+        raise ValueError("no source is given: name a file, a directory or a pattern")
+    found: dict[str, str] = {}  # real path -> path
+    for path in [os.fspath(path) for path in paths]:
+        is_file = os.path.isfile(path)
+        for file in [path] if is_file else _expand(path, compressed):
+            real = os.path.realpath(file)
+            if is_file and real in found:
+                raise ValueError(f"{path} is named twice: its documents would be taken twice")
+            found.setdefault(real, file)
+    return list(found.values())
+
+
+def is_one_file(given: Sources) -> bool:
+    """Whether one path is given, and it is no directory and no pattern."""
+    if not isinstance(given, (str, os.PathLike)):
+        return False
+    path = os.fspath(given)
+    return os.path.isfile(path) or not (os.path.isdir(path) or WILDCARDS.intersection(path))
+
+
+def _expand(path: str, compressed: bool) -> list[str]:
+    endings = tuple(s + c for s in PLAIN_SUFFIXES for c in ("", *(SUFFIXES if compressed else ())))
+    if os.path.isdir(path):
+        files = [file for file in _files_below(path) if file.endswith(endings)]
+        wanted = f"{', '.join(PLAIN_SUFFIXES)}{' (.gz, .zst)' if compressed else ''} files"
+    elif WILDCARDS.intersection(path):
+        files = [file for file in glob.iglob(path, recursive=True) if os.path.isfile(file)]
+        files = files if compressed else [file for file in files if not file.endswith(SUFFIXES)]
+        wanted = "matching files"
+    else:
+        raise InputNotFound(f"{path} is not there (or is not a file)")
+    if not files:
+        raise InputNotFound(f"{path}: no {wanted} there")
+    return sorted(files)
+
+
+def _files_below(folder: str) -> Iterable[str]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(parent, name) for name in names if not name.startswith("."))
