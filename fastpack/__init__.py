@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack import kernels
+    from fastpack.build.chat.prepare import PreparedChat, PreparedPartition, prepare_instruction_tuning_data
     from fastpack.build.index import IndexResult, create_raw_index
     from fastpack.build.packing.pack import PackResult, pack_encoded_data
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.lines import LargeFileLinesReader
     from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
+    from fastpack.datasets.mem_map import MemMapDataset
     from fastpack.datasets.memory_mapped import MemoryMappedDataset
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "PreparedChat": "build.chat.prepare",
+    "PreparedPartition": "build.chat.prepare",
+    "prepare_instruction_tuning_data": "build.chat.prepare",
     "IndexResult": "build.index",
     "create_raw_index": "build.index",
     "create_raw_data_index": "build.index",
@@ -40,6 +45,7 @@ _HOME = {
     "pack_encoded_data": "build.packing.pack",
     "inspect": "checks.inspect",
     "LargeFileLinesReader": "datasets.lines",
+    "MemMapDataset": "datasets.mem_map",
     "MemoryMappedDataset": "datasets.memory_mapped",
     "CombinedDataset": "datasets.mixture",
     "MixtureDataset": "datasets.mixture",
@@ -77,6 +83,7 @@ __all__ = [
     "IndexResult",
     "JobError",
     "LargeFileLinesReader",
+    "MemMapDataset",
     "MemoryMappedDataset",
     "MissingExtra",
     "MixtureDataset",
@@ -88,6 +95,8 @@ __all__ = [
     "PackedMemMapDatasetMegatron",
     "PackedWriter",
     "PhaseSchedule",
+    "PreparedChat",
+    "PreparedPartition",
     "ResumableDistributedSampler",
     "StatefulDataLoader",
     "TatmDataMetadata",
@@ -99,6 +108,7 @@ __all__ = [
     "kernels",
     "load_config",
     "pack_encoded_data",
+    "prepare_instruction_tuning_data",
     "read_raw_index",
     "repair_raw_index",
     "write_raw_index",

@@ -38,14 +38,14 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
 
-def add_policy_option(parser: argparse.ArgumentParser) -> None:
+def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
     """`--file-existence-policy`, in both spellings, and `--force`."""
     parser.add_argument(
         "--file-existence-policy",
         "--file_existence_policy",
         choices=("skip", "error", "override"),
-        default="error",
-        help="what to do when the output exists (default: error)",
+        default=default,
+        help=f"what to do when the output exists (default: {default})",
     )
     parser.add_argument(
         "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"

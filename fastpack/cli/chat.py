@@ -1,0 +1,105 @@
+"""`fastpack chat`: conversations through a chat template, split, indexed and packed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress, say
+
+if TYPE_CHECKING:
+    from fastpack.build.chat.prepare import PreparedChat, PreparedPartition
+
+REASONS_SHOWN = 5
+ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `chat`."""
+    parser = new_command(
+        commands,
+        "chat",
+        run="fastpack.cli.chat:run_chat",
+        aliases=("prepare_instruction_tuning_data",),
+        help="turn conversations into text by a chat template; split, index and pack them (needs the extra chat)",
+        example="fastpack chat instruction_tuning.yaml --dry-run",
+    )
+    parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="a Modalities configuration")
+    parser.add_argument(
+        "--config-file-path", "--config_file_path", metavar="CONFIG.yaml", help="the same, as Modalities takes it"
+    )
+    parser.add_argument(
+        "--dry-run", "--dry_run", action="store_true", help="do all the work up to the files, and write none"
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="auto", help="what tokenises (default: auto, the fastest with equal ids)"
+    )
+    parser.add_argument(
+        "--on-faulty",
+        "--on_faulty",
+        choices=("skip", "error"),
+        default="skip",
+        help="leave out a chat that cannot be packed, such as an empty one, or stop at it (default: skip)",
+    )
+    add_policy_option(parser, default="override")
+    return [parser]
+
+
+def run_chat(args: argparse.Namespace) -> int:
+    """Prepare; return the exit code."""
+    import warnings
+
+    from fastpack.build.chat.prepare import prepare_instruction_tuning_data
+
+    if (args.config is None) == (args.config_file_path is None):
+        print("fastpack: error: name one configuration: fastpack chat CONFIG.yaml", file=sys.stderr)
+        return 2
+    started = time.perf_counter()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        result = prepare_instruction_tuning_data(
+            args.config or args.config_file_path,
+            file_existence_policy=args.file_existence_policy,
+            on_faulty=args.on_faulty,
+            engine=args.engine,
+            dry_run=args.dry_run,
+            progress=progress(args, "chat"),
+        )
+    for text in dict.fromkeys(str(warning.message) for warning in warned):  # each partition's packing gives its own
+        say(args, text)
+    _report(args, result, time.perf_counter() - started)
+    return 0
+
+
+def _report(args: argparse.Namespace, result: PreparedChat, seconds: float) -> None:
+    fields: dict[str, Any] = {
+        "folder": result.folder,
+        "config_path": result.config_path,
+        "partitions": [vars(partition) for partition in result.partitions],
+        "seconds": round(seconds, 3),
+        "dry_run": result.dry_run,
+        "kept_existing": result.kept_existing,
+    }
+    if result.kept_existing:
+        emit(args, fields, f"{result.folder}: exists, kept")
+        return
+    skipped = [(part.jsonl_path, entry) for part in result.partitions for entry in part.skipped]
+    for path, entry in skipped[:REASONS_SHOWN]:
+        say(args, f"left out {path} line {entry['line']}: {entry['reason']}")
+    if len(skipped) > REASONS_SHOWN:
+        say(args, f"left out {len(skipped) - REASONS_SHOWN} more (--json lists all)")
+    lines = [_line(partition, result.dry_run) for partition in result.partitions]
+    done = "nothing written (dry run)" if result.dry_run else f"in {seconds:.1f} s"
+    emit(args, fields, "\n".join([*lines, f"{result.folder}: {done}"]))
+
+
+def _line(partition: PreparedPartition, dry_run: bool) -> str:
+    if not partition.rows:
+        return f"{partition.name}: no rows; {partition.jsonl_path} is empty"
+    if dry_run:
+        files = (partition.jsonl_path, partition.index_path, partition.pbin_path, partition.pbin_config_path)
+        return f"{partition.name}: {partition.rows:,} rows -> {', '.join(map(str, files))}"
+    left_out = f", {len(partition.skipped):,} left out" if partition.skipped else ""
+    return f"{partition.name}: {partition.rows:,} rows, {partition.tokens:,} tokens{left_out} -> {partition.pbin_path}"
