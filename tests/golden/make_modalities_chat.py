@@ -21,22 +21,16 @@ WORDS = [
     "naïve",
     "北京",
     "🙂",
-    "é",
+    "e\u0301",
     "Ünïcödé",
     "\u2028",
-    "\x85",
+    "\u0085",
     "</s>",
     '"quoted"',
     "back\\slash",
     "tab\there",
-    "{{",
-    "braces",
-    "}}",
-    "{%",
-    "raw",
-    "%}",
-    "&<>'",
 ]
+WORDS += ["{{", "braces", "}}", "{%", "raw", "%}", "&<>'"]
 
 PACKING = """\
 settings:
@@ -117,7 +111,8 @@ chat_template_data:
 """
 
 DRAWING = """\
-jinja2_chat_template: "{{ ['a', 'b', 'c', 'd'] | random }}{{ range(1000) | random }} {{ messages | length }}}\\n{{ lipsum(1, false, 3, 9) }}"
+jinja2_chat_template: "{{ ['a', 'b', 'c', 'd'] | random }}{{ range(1000) | random }} {{ messages | length }}}\\n\
+  {{ lipsum(1, false, 3, 9) }}"
 chat_template_data: {}
 """
 
@@ -128,16 +123,17 @@ chat_template_data:
   n: ${settings.split_config.seed}
 """
 
-CASES = {  # case -> (the values of SETTINGS, the rest)
-    "split": (dict(data="nasty", dst="chat.jsonl", key="messages", train=60, val=25, test=15, seed=42), MARKED),
-    "tojson": (dict(data="nasty", dst="chat.jsonl", key="messages", train=34, val=33, test=33, seed=-7), TOJSON),
-    "train_only": (dict(data="nasty", dst="chat.json", key="messages", train=100, val=0, test=0, seed=0), MARKED),
-    "val_and_test": (dict(data="nasty", dst="chat", key="messages", train=0, val=50, test=50, seed=1 << 70), MARKED),
-    "empty_partition": (dict(data="few", dst="chat.jsonl", key="turns", train=98, val=1, test=1, seed=3), MARKED),
-    "drawing": (dict(data="nasty", dst="chat.jsonl", key="messages", train=40, val=30, test=30, seed=5), DRAWING),
-    "referring": (dict(data="few", dst="chat.jsonl", key="turns", train=50.0, val=25, test=25, seed="'12'"), REFERRING),
-    "one_byte": (dict(data="few", dst="c.jsonl", key="turns", train=50, val=30, test=20, seed=9), MARKED),
+CASES: dict[str, tuple[str, str, tuple[float, int, int], object, str]] = {  # data, dst, percentages, seed, the rest
+    "split": ("nasty", "chat.jsonl", (60, 25, 15), 42, MARKED),
+    "tojson": ("nasty", "chat.jsonl", (34, 33, 33), -7, TOJSON),
+    "train_only": ("nasty", "chat.json", (100, 0, 0), 0, MARKED),
+    "val_and_test": ("nasty", "chat", (0, 50, 50), 1 << 70, MARKED),
+    "empty_partition": ("few", "chat.jsonl", (98, 1, 1), 3, MARKED),
+    "drawing": ("nasty", "chat.jsonl", (40, 30, 30), 5, DRAWING),
+    "referring": ("few", "chat.jsonl", (50.0, 25, 25), "'12'", REFERRING),
+    "one_byte": ("few", "c.jsonl", (50, 30, 20), 9, MARKED),
 }
+KEYS = {"nasty": "messages", "few": "turns"}
 
 
 def nasty_rows() -> list[str]:
@@ -183,9 +179,11 @@ def write_inputs() -> None:
     (HERE / "data" / "few.jsonl").write_bytes("".join(row + "\n" for row in few_rows()).encode())
     (HERE / "configs" / "packing.yaml").write_text(PACKING % "tok_bpe2000", encoding="utf-8")
     (HERE / "configs" / "packing_one_byte.yaml").write_text(PACKING % "tok_char250", encoding="utf-8")
-    for case, (values, rest) in CASES.items():
-        packing = "packing_one_byte" if case == "one_byte" else "packing"
-        config = SETTINGS.format(case=case, packing=packing, **values) + rest
+    for case, (data, dst, percentages, seed, rest) in CASES.items():
+        values = {"data": data, "key": KEYS[data], "dst": dst, "seed": seed, "case": case}
+        values |= dict(zip(("train", "val", "test"), percentages, strict=True))
+        values["packing"] = "packing_one_byte" if case == "one_byte" else "packing"
+        config = SETTINGS.format(**values) + rest
         (HERE / "configs" / f"{case}.yaml").write_text(config, encoding="utf-8")
 
 
