@@ -8,15 +8,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress, say
+from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command, progress, say
 
 if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult
+    from fastpack.build.packing.plan import PlannedPack
 
 REASONS_SHOWN = 5
 # What llm_gym's create_packed_data took when it was told nothing.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
+ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOD_TOKEN = "<|endoftext|>"
 
 
@@ -27,10 +29,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "pack",
         run="fastpack.cli.pack:run_pack",
         aliases=("pack_encoded_data", "create_packed_data"),
-        help="tokenise the documents of a JSONL file and pack them into one .pbin",
+        help="tokenise the documents of JSONL files and pack them into one .pbin",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eod-token '<|endoftext|>'",
     )
-    parser.add_argument("source", metavar="CONFIG.yaml|SRC.jsonl", help="a Modalities configuration, or the documents")
+    parser.add_argument(
+        "source",
+        nargs="+",
+        metavar="CONFIG.yaml|SRC",
+        help="a Modalities configuration, or the documents: .jsonl files, also .gz and .zst, directories of them, "
+        "patterns in quotes",
+    )
     parser.add_argument(
         "--tokenizer",
         metavar="T",
@@ -39,7 +47,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("--eod-token", "--eod_token", metavar="E", help="the token that ends each document")
     parser.add_argument(
-        "-o", "--output", "--dst-path", "--dst_path", dest="dst_path", metavar="DST", help="default: SRC's stem + .pbin"
+        "-o",
+        "--output",
+        "--dst-path",
+        "--dst_path",
+        dest="dst_path",
+        metavar="DST",
+        help="the packed file, or the folder for --per-source (default: beside SRC, its stem + .pbin)",
+    )
+    parser.add_argument(
+        "--per-source", "--per_source", action="store_true", help="pack each source into a file of its own"
     )
     parser.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
     parser.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
@@ -53,7 +70,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         default="skip",
         help="leave out a document that cannot be packed, or stop at it (default: skip)",
     )
+    parser.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="what tokenises (default: auto, the fastest installed that gives the very same ids)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
+    )
     add_policy_option(parser)
+    add_dry_run_option(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
     old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
     old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
@@ -64,9 +91,7 @@ def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
     import warnings
 
-    from fastpack.build.packing.pack import pack_encoded_data
-
-    is_config = args.source.lower().endswith((".yaml", ".yml"))
+    is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     if not is_config and (missing := _missing_option(args)):
         print(f"fastpack: error: {missing}", file=sys.stderr)
         return 2
@@ -74,52 +99,122 @@ def run_pack(args: argparse.Namespace) -> int:
         warnings.simplefilter("always", UserWarning)
         config = _from_file(args) if is_config else _from_flags(args)
         started = time.perf_counter()
-        result = pack_encoded_data(
-            config,
-            file_existence_policy=args.file_existence_policy,
-            on_faulty=args.on_faulty,
-            progress=progress(args, "pack"),
-        )
+        if args.dry_run:
+            _plan(args, config)
+        else:
+            results = _pack(args, config)
     for warning in warned:
         say(args, str(warning.message))
-    _report(args, result, time.perf_counter() - started)
+    if not args.dry_run:
+        _report(args, results, time.perf_counter() - started)
     return 0
 
 
-def _report(args: argparse.Namespace, result: PackResult, seconds: float) -> None:
-    fields: dict[str, Any] = {
+def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
+    from fastpack.build.packing.pack import pack_each, pack_encoded_data
+
+    options: dict[str, Any] = {
+        "file_existence_policy": args.file_existence_policy,
+        "on_faulty": args.on_faulty,
+        "engine": args.engine,
+        "resume": args.resume,
+        "progress": progress(args, "pack"),
+    }
+    return pack_each(config, **options) if args.per_source else [pack_encoded_data(config, **options)]
+
+
+def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
+    from fastpack.build.packing.plan import plan_packing
+
+    plans = plan_packing(
+        config,
+        each=args.per_source,
+        file_existence_policy=args.file_existence_policy,
+        engine=args.engine,
+        resume=args.resume,
+    )
+    emit(
+        args,
+        {"dry_run": True, "files": [vars(plan) for plan in plans]},
+        "\n".join(f"{plan.path}: {_describe_plan(plan)}" for plan in plans),
+    )
+
+
+def _describe_plan(plan: PlannedPack) -> str:
+    if plan.kept_existing:
+        return "exists, kept"
+    lines = "" if plan.lines is None else f"{plan.lines:,} lines, "
+    n_tokens = plan.estimated_tokens
+    size = "" if n_tokens is None else f"about {n_tokens:,} tokens, {n_tokens * plan.token_size_in_bytes:,} bytes; "
+    source = plan.sources[0] if len(plan.sources) == 1 else f"{len(plan.sources)} files"
+    return (
+        f"would hold {size}{plan.token_size_in_bytes} byte(s) a token, from {source} ({lines}{plan.source_bytes:,} "
+        f"bytes){f', tokenised by {plan.engine}' if plan.engine else ''}"
+    )
+
+
+def _report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
+    for note in {result.engine_note for result in results if result.engine_note}:
+        say(args, note)
+    for result in results:
+        _say_skipped(args, result, len(results) > 1)
+    reports = [_fields(result) for result in results]
+    whole = reports[0] if not args.per_source else {"files": reports}
+    tokens = sum(result.tokens for result in results)
+    rate = f"in {seconds:.1f} s ({tokens / seconds if seconds else 0:,.0f} tokens/s)"
+    lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
+    if len(results) > 1:
+        lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
+    emit(args, {**whole, "seconds": round(seconds, 3)}, "\n".join(lines))
+
+
+def _fields(result: PackResult) -> dict[str, Any]:
+    return {
         "path": result.path,
         "documents": result.documents,
         "tokens": result.tokens,
         "skipped": result.skipped,
-        "seconds": round(seconds, 3),
         "kept_existing": result.kept_existing,
+        "resumed_documents": result.resumed_documents,
+        "engine": result.engine,
     }
-    if result.kept_existing:
-        emit(args, fields, f"{result.path}: exists, kept")
-        return
+
+
+def _say_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
     for skipped in result.skipped[:REASONS_SHOWN]:
-        say(args, f"left out line {skipped['line']}: {skipped['reason']}")
+        source = f"{skipped['source']}: " if "source" in skipped else f"{result.path}: " if several else ""
+        say(args, f"{source}left out line {skipped['line']}: {skipped['reason']}")
     if len(result.skipped) > REASONS_SHOWN:
         say(args, f"left out {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
+
+
+def _describe(result: PackResult, rate: str) -> str:
+    if result.kept_existing:
+        return f"{result.path}: exists, kept"
     left_out = f", {len(result.skipped):,} left out" if result.skipped else ""
-    rate = result.tokens / seconds if seconds else 0.0
-    emit(
-        args,
-        fields,
-        f"{result.path}: {result.documents:,} documents, {result.tokens:,} tokens{left_out}, "
-        f"in {seconds:.1f} s ({rate:,.0f} tokens/s)",
+    resumed = f", {result.resumed_documents:,} of them packed before" if result.resumed_documents else ""
+    return f"{result.path}: {result.documents:,} documents{resumed}, {result.tokens:,} tokens{left_out}" + (
+        f", {rate}" if rate else ""
     )
 
 
 def _missing_option(args: argparse.Namespace) -> str | None:
     if args.tokenizer is None and args.tokenizer_file is None and args.command != "create_packed_data":
-        return (
-            f"{args.source} is no .yaml file, so --tokenizer is needed (bytes, a tokenizer.json, a directory, a .model)"
-        )
+        kinds = "bytes, a tokenizer.json, a directory, a .model"
+        return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
         return "--eod-token is needed: the token of that tokenizer that ends a document"
+    if not args.per_source and args.dst_path is None and not _is_one(args.source):
+        return "--output is needed for several sources (or --per-source, for a packed file of each)"
+    if args.index_path is not None and not _is_one(args.source):
+        return "--index-path takes one source file"
     return None
+
+
+def _is_one(sources: list[str]) -> bool:
+    from fastpack.build.sources import is_one_file
+
+    return len(sources) == 1 and is_one_file(sources[0])
 
 
 def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
@@ -131,10 +226,10 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
     }
     has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
     if not given and not has_tokenizer:
-        return str(args.source)
+        return str(args.source[0])
     from fastpack.build.packing.yaml_config import load_yaml
 
-    config = load_yaml(args.source)
+    config = load_yaml(args.source[0])
     config["settings"] = {**(config.get("settings") or {}), **given}
     if has_tokenizer:
         config["tokenizer"] = _tokenizer(args)
@@ -142,19 +237,17 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """A configuration of the flags; an index that is not there is made on the way."""
-    from fastpack.files import may_write
-    from fastpack.formats.jsonl import default_index_path
-
-    dst_path = args.dst_path or os.path.splitext(args.source)[0] + ".pbin"
-    index_path = args.index_path or str(default_index_path(args.source))
-    if os.path.isfile(args.source) and not os.path.exists(index_path):
-        may_write(dst_path, args.file_existence_policy)  # raises before the work of an index, not after it
-        _make_index(args, index_path)
+    """A configuration of the flags; the index of one file that is not there is made on the way."""
+    one = _is_one(args.source)
+    if one and not args.dry_run:
+        _make_index_if_needed(args, args.source[0])
+    index_path = args.index_path
+    if one and args.dry_run and index_path is None:
+        one = os.path.exists(_index_path(args, args.source[0]))
     settings = {
-        "src_path": args.source,
-        "dst_path": dst_path,
-        "index_path": args.index_path,
+        "src_path": args.source[0] if one else args.source,
+        "dst_path": args.dst_path or (None if args.per_source else f"{_stem(args.source[0])}.pbin"),
+        "index_path": index_path,
         "jq_pattern": args.jq_pattern or ".text",
         "num_cpus": (os.cpu_count() or 1) if args.num_cpus is None else args.num_cpus,
         "eod_token": OLD_EOD_TOKEN if args.eod_token is None else args.eod_token,
@@ -162,12 +255,34 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     return {"settings": settings, "tokenizer": _tokenizer(args)}
 
 
-def _make_index(args: argparse.Namespace, index_path: str) -> None:
+def _stem(path: str) -> str:
+    return os.path.splitext(path.removesuffix(".gz").removesuffix(".zst"))[0]
+
+
+def _index_path(args: argparse.Namespace, source: str) -> str:
+    from fastpack.formats.jsonl import default_index_path
+
+    return args.index_path or str(default_index_path(source))
+
+
+def _make_index_if_needed(args: argparse.Namespace, source: str) -> None:
+    from fastpack.files import may_write
+
+    index_path = _index_path(args, source)
+    if source.endswith((".gz", ".zst")) or not os.path.isfile(source) or os.path.exists(index_path):
+        return
+    dst_path = args.dst_path or f"{_stem(source)}.pbin"
+    if not args.per_source and not args.resume:
+        may_write(dst_path, args.file_existence_policy)  # raises before the work of an index, not after it
+    _make_index(args, source, index_path)
+
+
+def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
     from fastpack.build.index import create_raw_index
 
     say(args, f"{index_path} is not there: making it")
     create_raw_index(
-        args.source,
+        source,
         index_path,
         drop_faulty_entries=args.on_faulty == "skip",
         progress=progress(args, "index"),

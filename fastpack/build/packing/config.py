@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastpack.build.packing import yaml_config
+from fastpack.build.sources import InputNotFound, find_sources, is_one_file
 from fastpack.files import PathLike
+from fastpack.formats.compressed import is_compressed
 from fastpack.formats.jsonl import default_index_path
 
 # They size the peer's queues. fastpack splits its work by bytes, so it checks them and has no other use for them.
 QUEUE_SETTINGS = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
-
-
-class InputNotFound(FileNotFoundError, ValueError):
-    """A file the configuration names is not there (FileNotFoundError; Modalities' check raises a ValueError)."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +26,22 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True)
-class PackSettings:
-    """Paths are relative to the working directory; `num_cpus` is a number of tokenising processes."""
+class Source:
+    """A JSON lines file to pack, and its index; None: its lines are found by reading it."""
 
-    src_path: str
-    dst_path: str
-    index_path: str
+    path: str
+    index_path: str | None
+
+
+@dataclass(frozen=True)
+class PackSettings:
+    """Paths are relative to the working directory; `num_cpus` is a number of tokenising processes.
+
+    dst_path: of the packed file; where each source is packed into a file of its own, the folder of those, or None.
+    """
+
+    sources: tuple[Source, ...]
+    dst_path: str | None
     jq_pattern: str
     num_cpus: int
     eod_token: str
@@ -45,11 +53,13 @@ class PackConfig:
     tokenizer: TokenizerConfig
 
 
-def load_pack_config(config: PathLike | Mapping[str, Any]) -> PackConfig:
+def load_pack_config(config: PathLike | Mapping[str, Any], *, one_output: bool = True) -> PackConfig:
     """The checked configuration in a YAML file, or in a mapping of the same shape.
 
     Unknown keys at the top and under `settings` are ignored, as Modalities does. A mapping may leave out the three
-    queue sizes, which have no effect here; a file that is to run in both systems may not.
+    queue sizes, which have no effect here; a file that is to run in both systems may not. Beyond Modalities, `src_path`
+    may be a list, a directory or a pattern, or compressed (`build.sources`); of those, only files with an index beside
+    them are read by it. one_output: `dst_path` must be there.
 
     Raises ValueError naming the key for a value that is missing or wrong; InputNotFound (a FileNotFoundError and a
     ValueError) for a source or an index that is not there.
@@ -62,30 +72,52 @@ def load_pack_config(config: PathLike | Mapping[str, Any]) -> PackConfig:
     for name in QUEUE_SETTINGS:
         if is_file or name in settings:
             _positive(settings, name)
+    if one_output and settings.get("dst_path") is None:
+        raise ValueError("settings.dst_path is missing: it names the packed file to write")
     return PackConfig(_settings(settings), _tokenizer(_mapping(tree, "tokenizer")))
 
 
 def _settings(settings: Mapping[str, Any]) -> PackSettings:
-    src_path = _path(settings, "src_path")
-    if not os.path.isfile(src_path):
-        raise InputNotFound(f"settings.src_path: {src_path} is not there (or is not a file)")
-    if settings.get("dst_path") is None:
-        raise ValueError("settings.dst_path is missing: it names the packed file to write")
-    given = settings.get("index_path") is not None
-    index_path = _path(settings, "index_path") if given else str(default_index_path(src_path))
-    if not os.path.isfile(index_path):
-        raise InputNotFound(
-            f"Index file does not exist: {index_path}. Create it with `fastpack index {src_path}"
-            + (f" --index-path {index_path}`" if given else "`")
-        )
     return PackSettings(
-        src_path=src_path,
-        dst_path=_path(settings, "dst_path"),
-        index_path=index_path,
+        sources=_sources(settings),
+        dst_path=None if settings.get("dst_path") is None else _path(settings, "dst_path"),
         jq_pattern=_text(settings, "jq_pattern"),
         num_cpus=_positive(settings, "num_cpus") if "num_cpus" in settings else os.cpu_count() or 1,
         eod_token=_text(settings, "eod_token"),
     )
+
+
+def _sources(settings: Mapping[str, Any]) -> tuple[Source, ...]:
+    given = settings.get("src_path")
+    if isinstance(given, (list, tuple)):
+        given = [_path({"src_path": path}, "src_path") for path in given]
+    else:
+        given = _path(settings, "src_path")
+    try:
+        paths = find_sources(given)
+    except InputNotFound as error:
+        raise InputNotFound(f"settings.src_path: {error}") from None
+    named = settings.get("index_path") is not None
+    if is_one_file(given) and not is_compressed(paths[0]):
+        return (Source(paths[0], _index_of(paths[0], _path(settings, "index_path") if named else None)),)
+    if named:
+        raise ValueError("settings.index_path: only one source that is not compressed can have its index named")
+    return tuple(Source(path, _index_beside(path)) for path in paths)
+
+
+def _index_of(path: str, named: str | None) -> str:
+    index_path = named or str(default_index_path(path))
+    if not os.path.isfile(index_path):
+        raise InputNotFound(
+            f"Index file does not exist: {index_path}. Create it with `fastpack index {path}"
+            + (f" --index-path {index_path}`" if named else "`")
+        )
+    return index_path
+
+
+def _index_beside(path: str) -> str | None:
+    index_path = str(default_index_path(path))
+    return index_path if not is_compressed(path) and os.path.isfile(index_path) else None
 
 
 def _tokenizer(tokenizer: Mapping[str, Any]) -> TokenizerConfig:

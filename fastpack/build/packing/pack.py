@@ -1,4 +1,4 @@
-"""`pack_encoded_data`: a JSONL file and its index, tokenised and packed into one `.pbin`, byte for byte as Modalities.
+"""`pack_encoded_data`: JSONL files, tokenised and packed into one `.pbin`, byte for byte as Modalities.
 
 Where Modalities loses data, this does not: a document that cannot be packed is left out, named, and costs no other.
 Such are: an empty text (Modalities calls it faulty too; only a tokenizer that adds tokens to an empty text makes it a
@@ -8,86 +8,146 @@ lone high surrogate escape, and a token beyond the file's token size.
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypedDict
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal, TypeAlias
 
 from fastpack import files
-from fastpack.build.packing.config import PackConfig, PackSettings, load_pack_config
-from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.config import PackConfig, load_pack_config
+from fastpack.build.packing.encode import EncoderSpec
+from fastpack.build.packing.run import Options, Output, Run, Skipped
+from fastpack.build.packing.sample import sample_texts
+from fastpack.build.packing.targets import Target, one_target, target_each
+from fastpack.build.tokenizing.engines import ENGINES, choose_engine
 from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
+from fastpack.errors import DataWarning
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
-from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
-from fastpack.formats.pbin import PackedWriter
 
-Rows: TypeAlias = npt.NDArray[np.int64]
-
-MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: hand-over costs below 1 %
-MIN_BATCH_BYTES = 256 << 10  # stays in the processor's cache: built-in bytes run 1.2 times as fast as with 2 MiB
-MAX_BATCH_LINES = 16_384
-BATCHES_PER_WORKER = 8
-
-
-class Skipped(TypedDict):
-    """A document that was left out: its line, counted from 0 as the index counts, and why."""
-
-    line: int
-    reason: str
+Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
+OnFaulty: TypeAlias = Literal["skip", "error"]
+Config: TypeAlias = PathLike | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class PackResult:
-    """What was packed. `kept_existing`: the target was there already and the policy was "skip"; nothing was done."""
+    """What was packed.
+
+    skipped: the documents left out; resumed_documents: those that an earlier run had packed; engine: what tokenised,
+    and engine_note: a sentence on why; kept_existing: the target was there and stays, nothing was done.
+    """
 
     path: str
     documents: int
     tokens: int
     skipped: list[Skipped] = field(default_factory=list)
     kept_existing: bool = False
+    resumed_documents: int = 0
+    engine: str = ""
+    engine_note: str | None = None
 
 
 def pack_encoded_data(
-    config: PathLike | Mapping[str, Any],
+    config: Config,
     *,
     file_existence_policy: ExistencePolicy = "error",
-    on_faulty: Literal["skip", "error"] = "skip",
+    on_faulty: OnFaulty = "skip",
+    engine: Engine = "auto",
+    resume: bool = False,
     progress: Progress | None = None,
 ) -> PackResult:
     """Tokenise and pack what a Modalities configuration says (a YAML file, or a mapping of the same shape).
 
-    The bytes written depend on neither `num_cpus` nor batch sizes. The target appears complete or not at all.
-    `progress(done, total)` is called in bytes of lines. With `on_faulty="error"` the first document that cannot be
-    packed ends the run.
+    `settings.src_path` may also be a list, a directory or a pattern, and .gz or .zst files: all go into one packed
+    file, in order. The bytes written depend on neither `num_cpus` nor batch sizes nor `engine`. The target appears
+    complete or not at all.
+
+    on_faulty: "error" ends the run at the first document that cannot be packed. engine: what tokenises; "auto" takes
+    the fastest that is installed and gives the very ids of the slowest on a sample of the documents and on hard texts.
+    resume: go on where a killed or failed run of the same work was at its last checkpoint; a target that is there
+    counts as finished; when this run fails, its own checkpoints stay. progress(done, total): bytes of the sources.
 
     Raises ValueError and FileNotFoundError for the configuration (`load_pack_config`) and the tokenizer; TargetExists
     (a ValueError) when the target is there; ValueError naming file, line, byte offset and reason for a faulty document
-    under "error"; FormatError for an index that does not fit the source; JobError when a worker process dies.
+    under "error"; FormatError for an index that does not fit its source and for damaged compressed files; JobError when
+    a worker process dies, or another run is writing the target.
     """
+    options = _options(file_existence_policy, on_faulty, resume, progress)
+    checked = load_pack_config(config)
+    return _pack(checked, one_target(checked.settings), options, engine)[0]
+
+
+def pack_each(
+    config: Config,
+    *,
+    file_existence_policy: ExistencePolicy = "error",
+    on_faulty: OnFaulty = "skip",
+    engine: Engine = "auto",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[PackResult]:
+    """As `pack_encoded_data`, but each source into a packed file of its own, beside it or in the folder `dst_path`.
+
+    There, folders between the sources' common folder and each source come again. The processes share the work by
+    bytes, not by files. Policy and `resume` hold for each file on its own: those that are finished are not done again.
+    Raises ValueError as well where two sources would have the same packed file, before anything is written.
+    """
+    options = _options(file_existence_policy, on_faulty, resume, progress)
+    checked = load_pack_config(config, one_output=False)
+    return _pack(checked, target_each(checked.settings), options, engine)
+
+
+def _options(policy: ExistencePolicy, on_faulty: OnFaulty, resume: bool, progress: Progress | None) -> Options:
     if on_faulty not in ("skip", "error"):
         raise ValueError(f"unknown rule for faulty documents {on_faulty!r}: choose skip or error")
-    checked = load_pack_config(config)
-    tokenizer, spec = _prepare(checked)
-    settings = checked.settings
-    if not files.may_write(settings.dst_path, file_existence_policy):
-        return PackResult(settings.dst_path, 0, 0, kept_existing=True)
-    run = _Run(settings, _read_index(settings), on_faulty, progress)
-    policy: ExistencePolicy = "override" if file_existence_policy == "override" else "error"
-    with PackedWriter(settings.dst_path, spec.token_size, file_existence_policy=policy) as writer:
-        run.write(writer, spec, tokenizer)
-    return PackResult(settings.dst_path, run.documents, run.tokens, run.skipped)
+    return Options(policy, on_faulty == "error", resume, progress)
 
 
-def _prepare(config: PackConfig) -> tuple[Tokenizer, EncoderSpec]:
-    """The tokenizer and the description from which workers build theirs; what is wrong with either is raised here."""
+def _pack(config: PackConfig, targets: Sequence[Target], options: Options, engine: Engine) -> list[PackResult]:
+    spec, tokenizer, note = prepare(config, engine)
+    missing = [target for target in targets if is_to_write(target, options.policy, options.resume)]
+    packed = {output.target.dst_path: output for output in Run(config, spec, tokenizer, options).pack(missing)}
+    results: list[PackResult] = []
+    for target in targets:
+        output = packed.get(target.dst_path)
+        kept = PackResult(target.dst_path, 0, 0, kept_existing=True)
+        results.append(kept if output is None else _result(output, spec.tokenizer.engine, note))
+    return results
+
+
+def _result(output: Output, engine: str, note: str | None) -> PackResult:
+    if output.writer.stale:
+        warnings.warn(
+            f"{output.target.dst_path}: the unfinished work found was of another configuration or other files; "
+            "it was started anew",
+            DataWarning,
+            stacklevel=4,
+        )
+    return PackResult(
+        output.target.dst_path,
+        output.writer.n_documents,
+        output.writer.n_tokens,
+        output.skipped,
+        resumed_documents=output.resumed_documents,
+        engine=engine,
+        engine_note=note,
+    )
+
+
+def is_to_write(target: Target, policy: ExistencePolicy, resume: bool) -> bool:
+    """Whether the target is to be packed; False: it is there and stays. Raises as `files.may_write`."""
+    return files.may_write(target.dst_path, "skip" if resume and policy == "error" else policy)
+
+
+def prepare(config: PackConfig, engine: Engine) -> tuple[EncoderSpec, Tokenizer, str | None]:
+    """What workers build their encoder from, the tokenizer, and a sentence on the engine; raises what is wrong."""
+    if engine not in ENGINES:
+        raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
     settings = config.settings
-    tokenizer_spec = TokenizerSpec(config.tokenizer.variant_key, config.tokenizer.config)
-    tokenizer = tokenizer_spec.build()
+    compile_pattern(settings.jq_pattern)
+    spec = TokenizerSpec(config.tokenizer.variant_key, config.tokenizer.config)
+    tokenizer = spec.build()
     size = token_size(tokenizer.vocab_size)
     eod = tokenizer.eod_id(settings.eod_token)
     if eod >= 1 << (8 * size):
@@ -95,82 +155,7 @@ def _prepare(config: PackConfig) -> tuple[Tokenizer, EncoderSpec]:
             f"settings.eod_token: {settings.eod_token!r} has the id {eod}, which does not fit into the {size} byte(s) "
             f"a token takes with a vocabulary of {tokenizer.vocab_size}"
         )
-    compile_pattern(settings.jq_pattern)
-    return tokenizer, EncoderSpec(settings.jq_pattern, tokenizer_spec, eod, size)
-
-
-def _read_index(settings: PackSettings) -> Rows:
-    rows = read_raw_index(settings.index_path)
-    data = files.map_bytes(settings.src_path)
-    check_bounds(rows, len(data), settings.index_path)
-    if counts_characters(data, rows):
-        raise ValueError(
-            f"{settings.index_path} measures lines in characters, as Modalities did before v0.4.0, so documents would "
-            f"be cut short: `fastpack index {settings.src_path} --repair-legacy` restores the lengths in bytes"
-        )
-    return rows
-
-
-class _Run:
-    def __init__(self, settings: PackSettings, rows: Rows, on_faulty: str, progress: Progress | None) -> None:
-        self.settings, self.rows = settings, rows
-        self.fail, self.progress = on_faulty == "error", progress
-        self.documents = self.tokens = 0
-        self.skipped: list[Skipped] = []
-        self._ends = np.cumsum(rows[:, 1])
-
-    def write(self, writer: PackedWriter, spec: EncoderSpec, tokenizer: Tokenizer) -> None:
-        """Encode every batch, in workers where there is work for more than one process, and write them in order."""
-        total = int(self._ends[-1]) if len(self.rows) else 0
-        n_workers = min(self.settings.num_cpus, total // tokenizer.worker_bytes)
-        share = total // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
-        batches = list(self._batches(min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share))))
-        work = (Batch(self.settings.src_path, self.rows[first:end]) for first, end in batches)
-        with contextlib.ExitStack() as stack:
-            encoded: Iterable[Encoded]
-            if n_workers > 1:
-                from fastpack.build.packing.workers import WorkerPool
-
-                encoded = stack.enter_context(WorkerPool(spec, n_workers)).encode(work)
-            else:
-                stack.enter_context(_single_threaded())
-                encoded = map(Encoder(spec, tokenizer).encode, work)
-            for (first, end), batch in zip(batches, encoded, strict=True):
-                self._note_faulty(first, batch.faulty)
-                writer.append_bytes(batch.tokens, batch.lengths)
-                self.documents += len(batch.lengths)
-                self.tokens += int(batch.lengths.sum())
-                if self.progress is not None:
-                    self.progress(int(self._ends[end - 1]), total)
-
-    def _batches(self, n_bytes: int) -> Iterator[tuple[int, int]]:
-        """Ranges of lines of about `n_bytes` in all, at least one line each."""
-        first, ends = 0, self._ends
-        while first < len(ends):
-            before = int(ends[first - 1]) if first else 0
-            end = int(np.searchsorted(ends, before + n_bytes, side="right"))
-            end = min(max(end, first + 1), first + MAX_BATCH_LINES)
-            yield first, end
-            first = end
-
-    def _note_faulty(self, first: int, faulty: list[tuple[int, str]]) -> None:
-        for position, reason in faulty:
-            line = first + position
-            if self.fail:
-                raise ValueError(f"{self.settings.src_path}: line {line} at byte {int(self.rows[line, 0])}: {reason}")
-            self.skipped.append({"line": line, "reason": reason})
-
-
-@contextlib.contextmanager
-def _single_threaded() -> Iterator[None]:
-    """Keep the tokenizers library to this thread: `num_cpus: 1` means one."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    chosen, note = choose_engine(spec, engine, lambda: sample_texts(settings))
+    if chosen != spec:
+        spec, tokenizer = chosen, chosen.build()
+    return EncoderSpec(settings.jq_pattern, spec, eod, size), tokenizer, note

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fastpack.build.packing.config import InputNotFound, load_pack_config
+from fastpack.build.packing.config import Source, load_pack_config
 from fastpack.build.packing.yaml_config import load_yaml, resolve
+from fastpack.build.sources import InputNotFound
 
 YAML = """\
 settings:
@@ -54,8 +55,7 @@ def mapping(**settings: Any) -> dict[str, Any]:
 
 def test_a_real_configuration(folder: Path) -> None:
     config = load(folder, YAML)
-    assert config.settings.src_path == "data/docs.jsonl"
-    assert config.settings.index_path == "data/docs.idx"
+    assert config.settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert config.settings.num_cpus == os.cpu_count()
     assert config.settings.eod_token == "<|endoftext|>"
     assert config.tokenizer.variant_key == "pretrained_hf_tokenizer"
@@ -66,12 +66,12 @@ def test_defaults(folder: Path) -> None:
     text = YAML.replace("  num_cpus: ${node_env:num_cpus}\n", "").replace("  index_path: data/docs.idx\n", "")
     settings = load(folder, text).settings
     assert settings.num_cpus == os.cpu_count()
-    assert settings.index_path == "data/docs.idx"
+    assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
 
 
 def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> None:
     settings = load_pack_config(mapping(src_path=Path("data/docs.jsonl"), dst_path=Path("a/b.pbin"))).settings
-    assert settings.src_path == "data/docs.jsonl"
+    assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert settings.dst_path == "a/b.pbin"
 
 

@@ -20,7 +20,9 @@ import pytest
 import yaml
 from hypothesis import example, given, settings
 
+from fastpack.build.packing import lines as lines_module
 from fastpack.build.packing import pack as pack_module
+from fastpack.build.packing import run as run_module
 from fastpack.build.packing.pack import PackResult, pack_encoded_data
 from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
 from fastpack.build.tokenizing.interface import BytesTokenizer
@@ -86,8 +88,8 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several batches, hence worker processes, for small files."""
-    monkeypatch.setattr(pack_module, "MIN_BATCH_BYTES", 4096)
-    monkeypatch.setattr(pack_module, "MAX_BATCH_BYTES", 8192)
+    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 4096)
+    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 8192)
     monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4096)
     monkeypatch.setattr(HFTokenizer, "worker_bytes", 4096)
 
@@ -121,9 +123,9 @@ def test_the_bytes_do_not_depend_on_the_batches(peer: Path, monkeypatch: pytest.
     config["settings"]["num_cpus"] = 1
     expected = Path("golden_pbin/docs_bpe2000.pbin").read_bytes()
     for n_bytes, n_lines in ((1, 16_384), (3000, 2), (1 << 20, 7)):
-        monkeypatch.setattr(pack_module, "MIN_BATCH_BYTES", n_bytes)
-        monkeypatch.setattr(pack_module, "MAX_BATCH_BYTES", n_bytes)
-        monkeypatch.setattr(pack_module, "MAX_BATCH_LINES", n_lines)
+        monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", n_bytes)
+        monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", n_bytes)
+        monkeypatch.setattr(lines_module, "MAX_BATCH_LINES", n_lines)
         assert Path(pack_encoded_data(config, file_existence_policy="override").path).read_bytes() == expected
 
 
@@ -202,8 +204,8 @@ def test_skipping_faulty_documents_equals_packing_the_good_ones_alone(
 ) -> None:
     bad = {part for part, _ in FAULTY.values()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pack_module, "MIN_BATCH_BYTES", batch)
-        patch.setattr(pack_module, "MAX_BATCH_BYTES", batch)
+        patch.setattr(run_module, "MIN_BATCH_BYTES", batch)
+        patch.setattr(run_module, "MAX_BATCH_BYTES", batch)
         mixed, _ = pack_lines(tmp_path, lines)
         mixed_bytes = Path(mixed.path).read_bytes()
     good, found = pack_lines(tmp_path, [part for part in lines if part not in bad])
@@ -307,10 +309,10 @@ def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path
 
 SCRIPT = """
 import sys
-from fastpack.build.packing import pack
+from fastpack.build.packing import pack, run
 from fastpack.build.tokenizing import interface as tokenize
 tokenize.BytesTokenizer.worker_bytes = 20_000
-pack.MIN_BATCH_BYTES = pack.MAX_BATCH_BYTES = 20_000
+run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000
 source = sys.argv[1]
 pack.pack_encoded_data({
     "settings": {"src_path": source, "dst_path": source + ".pbin", "jq_pattern": ".text", "num_cpus": 2,

@@ -1,0 +1,187 @@
+"""A pack run: batches of all sources go through the encoders, and their tokens, in order, into the packed files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NotRequired, TypedDict
+
+from fastpack.build.packing.config import PackConfig
+from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.lines import Piece, read_pieces
+from fastpack.build.packing.targets import Target, identity
+from fastpack.build.tokenizing.interface import Tokenizer
+from fastpack.files import ExistencePolicy, Progress
+from fastpack.formats.compressed import is_compressed
+from fastpack.formats.pbin_journal import CheckpointedWriter
+
+MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: hand-over costs below 1 %
+MIN_BATCH_BYTES = 256 << 10  # stays in the processor's cache: built-in bytes run 1.2 times as fast as with 2 MiB
+BATCHES_PER_WORKER = 8
+UNPACKED = 4  # text is taken to be so many times its compressed size
+CHECKPOINT_SECONDS = 5.0  # what a kill costs at most; a checkpoint takes about 10 ms of a disk
+CHECKPOINT_BYTES = 256 << 20
+
+
+class Skipped(TypedDict):
+    """A document that was left out: its line, counted from 0 as the index counts, why, and, of several, its source."""
+
+    line: int
+    reason: str
+    source: NotRequired[str]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run: `fail`: the first faulty document ends it; `resume`: go on from the last checkpoints."""
+
+    policy: ExistencePolicy
+    fail: bool
+    resume: bool
+    progress: Progress | None
+
+
+@dataclass
+class Output:
+    """A packed file that is being written."""
+
+    target: Target
+    writer: CheckpointedWriter
+    skipped: list[Skipped] = field(default_factory=list)
+    resumed_documents: int = 0
+    waiting: int = 0  # pieces that are being encoded
+    all_read: bool = False
+    _noted_skipped: int = 0
+    _noted_tokens: int = 0
+    _noted_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.skipped += [skipped for note in self.writer.notes for skipped in note["skipped"]]
+        self.resumed_documents = self.writer.n_documents
+        self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
+
+    def start(self) -> tuple[int, int]:
+        """Source and line to go on with."""
+        note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "lines": 0}
+        return note["source"], note["lines"]
+
+    def checkpoint_if_due(self, source: int, lines: int) -> None:
+        """Note that all up to `lines` lines of `source` is written, where that is long or much since the last time."""
+        n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.writer.token_size_in_bytes
+        if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
+            return
+        self.writer.checkpoint({"source": source, "lines": lines, "skipped": self.skipped[self._noted_skipped :]})
+        self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
+        self._noted_at = time.monotonic()
+
+
+class Run:
+    """Packs targets one after another, with one set of encoders for all."""
+
+    def __init__(self, config: PackConfig, spec: EncoderSpec, tokenizer: Tokenizer, options: Options) -> None:
+        self._config, self._spec, self._tokenizer, self._options = config, spec, tokenizer, options
+        self._open: list[Output] = []
+        self._pieces: deque[tuple[Output, int, Piece]] = deque()
+        self._outputs: list[Output] = []
+        self._total = 0  # bytes of the sources
+
+    def pack(self, targets: Sequence[Target]) -> list[Output]:
+        """Write all `targets`; what each came to, in order."""
+        sizes = [(os.path.getsize(s.path), is_compressed(s.path)) for t in targets for s in t.sources]
+        self._total = sum(size for size, _ in sizes)
+        n_text = sum(size * UNPACKED if compressed else size for size, compressed in sizes)
+        n_workers = min(self._config.settings.num_cpus, n_text // self._tokenizer.worker_bytes)
+        share = n_text // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
+        work = self._work(targets, min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share)))
+        with contextlib.ExitStack() as stack:
+            stack.push(self._stop)
+            for encoded in self._encoders(stack, n_workers, work):
+                self._write(*self._pieces.popleft(), encoded)
+        return self._outputs
+
+    def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:
+        if n_workers > 1:
+            from fastpack.build.packing.workers import WorkerPool
+
+            return stack.enter_context(WorkerPool(self._spec, n_workers)).encode(work)
+        stack.enter_context(_single_threaded())
+        return map(Encoder(self._spec, self._tokenizer).encode, work)
+
+    def _work(self, targets: Sequence[Target], n_bytes: int) -> Iterator[Batch]:
+        """The batches of all targets; what each belongs to is queued for `_write`."""
+        before = 0
+        for target in targets:
+            output = self._start(target)
+            first_source, first_line = output.start()
+            for number, source in enumerate(target.sources):
+                if number >= first_source:
+                    for piece in read_pieces(source, first_line if number == first_source else 0, n_bytes):
+                        output.waiting += 1
+                        self._pieces.append((output, number, piece._replace(done=before + piece.done)))
+                        yield piece.batch
+                before += os.path.getsize(source.path)
+            output.all_read = True
+            self._finish_if_done(output)
+
+    def _start(self, target: Target) -> Output:
+        writer = CheckpointedWriter(
+            target.dst_path,
+            self._spec.token_size,
+            identity(self._config, target, self._spec.eod, self._spec.token_size),
+            file_existence_policy=self._options.policy,
+            resume=self._options.resume,
+        )
+        output = Output(target, writer)
+        self._outputs.append(output)
+        self._open.append(output)
+        return output
+
+    def _write(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
+        self._note_faulty(output, piece, encoded.faulty)
+        output.writer.append_bytes(encoded.tokens, encoded.lengths)
+        output.waiting -= 1
+        output.checkpoint_if_due(source, piece.first_line + len(piece.batch.rows))
+        if self._options.progress is not None:
+            self._options.progress(piece.done, self._total)
+        self._finish_if_done(output)
+
+    def _note_faulty(self, output: Output, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
+        for position, reason in faulty:
+            line, path = piece.first_line + position, piece.batch.path
+            if self._options.fail:
+                raise ValueError(f"{path}: line {line} at byte {piece.offset(position)}: {reason}")
+            skipped: Skipped = {"line": line, "reason": reason}
+            if len(output.target.sources) > 1:
+                skipped["source"] = path
+            output.skipped.append(skipped)
+
+    def _finish_if_done(self, output: Output) -> None:
+        if output.all_read and not output.waiting:
+            output.writer.close()
+            self._open.remove(output)
+
+    def _stop(self, *_: object) -> None:
+        for output in self._open:
+            if self._options.resume:
+                output.writer.suspend()
+            else:
+                output.writer.abort()
+
+
+@contextlib.contextmanager
+def _single_threaded() -> Iterator[None]:
+    """Keep the tokenizers library to this thread: `num_cpus: 1` means one."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
