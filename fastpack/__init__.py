@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from fastpack import kernels
     from fastpack.build.chat.prepare import PreparedChat, PreparedPartition, prepare_instruction_tuning_data
     from fastpack.build.index import IndexResult, create_raw_index
-    from fastpack.build.packing.pack import PackResult, pack_encoded_data
+    from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
+    from fastpack.build.packing.plan import PlannedPack, plan_packing
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.lines import LargeFileLinesReader
     from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
@@ -41,7 +43,11 @@ _HOME = {
     "IndexResult": "build.index",
     "create_raw_index": "build.index",
     "create_raw_data_index": "build.index",
+    "create_raw_indices": "build.index_many",
     "PackResult": "build.packing.pack",
+    "pack_each": "build.packing.pack",
+    "PlannedPack": "build.packing.plan",
+    "plan_packing": "build.packing.plan",
     "pack_encoded_data": "build.packing.pack",
     "inspect": "checks.inspect",
     "LargeFileLinesReader": "datasets.lines",
@@ -103,6 +109,7 @@ __all__ = [
     "TatmMemmapDataset",
     "TrainingPhase",
     "create_raw_index",
+    "create_raw_indices",
     "get_dataset",
     "inspect",
     "kernels",
