@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastpack import kernels
     from fastpack.build.chat.prepare import PreparedChat, PreparedPartition, prepare_instruction_tuning_data
+    from fastpack.build.editing.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk
+    from fastpack.build.editing.filter import KeepRules, create_filtered_tokenized_dataset, filter_packed_data
+    from fastpack.build.editing.merge import merge_packed_data
+    from fastpack.build.editing.results import EditResult
+    from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
     from fastpack.build.index import IndexResult, create_raw_index
     from fastpack.build.index_many import create_raw_indices
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
@@ -37,6 +42,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "create_shuffled_dataset_chunk": "build.editing.chunk",
+    "create_shuffled_jsonl_chunk": "build.editing.chunk",
+    "create_shuffled_jsonl_dataset_chunk": "build.editing.chunk",
+    "KeepRules": "build.editing.filter",
+    "create_filtered_tokenized_dataset": "build.editing.filter",
+    "filter_packed_data": "build.editing.filter",
+    "merge_packed_data": "build.editing.merge",
+    "merge_packed_data_files": "build.editing.merge",
+    "EditResult": "build.editing.results",
+    "shuffle_jsonl_data": "build.editing.shuffle",
+    "shuffle_tokenized_data": "build.editing.shuffle",
     "PreparedChat": "build.chat.prepare",
     "PreparedPartition": "build.chat.prepare",
     "prepare_instruction_tuning_data": "build.chat.prepare",
@@ -84,10 +100,12 @@ __all__ = [
     "CombinedDataset",
     "DataWarning",
     "DistributedSampler",
+    "EditResult",
     "FastpackError",
     "FormatError",
     "IndexResult",
     "JobError",
+    "KeepRules",
     "LargeFileLinesReader",
     "MemMapDataset",
     "MemoryMappedDataset",
@@ -101,6 +119,7 @@ __all__ = [
     "PackedMemMapDatasetMegatron",
     "PackedWriter",
     "PhaseSchedule",
+    "PlannedPack",
     "PreparedChat",
     "PreparedPartition",
     "ResumableDistributedSampler",
@@ -114,7 +133,9 @@ __all__ = [
     "inspect",
     "kernels",
     "load_config",
+    "pack_each",
     "pack_encoded_data",
+    "plan_packing",
     "prepare_instruction_tuning_data",
     "read_raw_index",
     "repair_raw_index",
