@@ -1,0 +1,71 @@
+"""The documents of a packed file, or the lines of a JSONL file, in random order: Modalities' for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastpack.build.editing.lines import complete_lines, line_spans
+from fastpack.build.editing.orders import Seed, stdlib_order
+from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
+from fastpack.build.editing.spans import Collection, packed_spans
+from fastpack.build.editing.writing import write_documents, write_lines
+from fastpack.files import ExistencePolicy, PathLike, Progress
+from fastpack.formats.pbin import PackedFile
+
+
+def shuffle_tokenized_data(
+    input_data_path: PathLike,
+    output_data_path: PathLike,
+    batch_size: int = 100,
+    file_existence_policy: ExistencePolicy = "error",
+    seed: Seed = None,
+    *,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> EditResult:
+    """Write the documents of a packed file (of any generation) in the order of `random.Random(seed).shuffle`.
+
+    The bytes are Modalities' for the same seed; without a seed each run has its own order. batch_size is checked and
+    has no effect on anything. Memory: 28 bytes a document and up to 256 MiB. dry_run writes nothing.
+    progress(bytes written, in all).
+
+    Raises FileNotFoundError and FormatError for the input, ValueError for an output that is the input, TargetExists (a
+    ValueError) by the policy "error".
+    """
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+    target = Path(output_data_path)
+    if is_kept([input_data_path], target, file_existence_policy):
+        return EditResult(target, written=False, kept_existing=True)
+    with PackedFile(input_data_path) as file:
+        documents, size = Collection([packed_spans(file)]), file.token_size_in_bytes
+    order = stdlib_order(documents.n_documents, seed)
+    return write_documents(documents, order, target, size, file_existence_policy, progress, dry_run)
+
+
+def shuffle_jsonl_data(
+    input_data_path: PathLike,
+    output_data_path: PathLike,
+    file_existence_policy: ExistencePolicy = "error",
+    seed: Seed = None,
+    *,
+    compat: Compat = None,
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> EditResult:
+    """Write the lines of a JSONL file in the order of `random.Random(seed).shuffle`; lines are not looked into.
+
+    The bytes are Modalities' for the same seed, but for one case: where the last line of the input has no newline and
+    is not the last of the output, it gets one, with a DataWarning; Modalities joins it to the line that follows, as
+    compat="modalities-0.5" does. Memory: 20 bytes a line and up to 256 MiB. dry_run writes nothing.
+    progress(bytes written, in all). Raises as `shuffle_tokenized_data` does.
+    """
+    check_compat(compat)
+    target = Path(output_data_path)
+    if is_kept([input_data_path], target, file_existence_policy):
+        return EditResult(target, written=False, kept_existing=True)
+    sources = [line_spans(input_data_path)]
+    order = stdlib_order(len(sources[0].rows), seed)
+    if compat is None and len(order):
+        sources = complete_lines(sources, [input_data_path], int(order[-1]))
+    return write_lines(Collection(sources), order, target, progress, dry_run)
