@@ -119,10 +119,11 @@ class _Job:
 
     def write_rows(self) -> None:
         """Write the JSON lines of all partitions; on any error none of them."""
+        chats = self._chats(2)
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context(AtomicFile(self.names.of(name).jsonl)) for name in self.rows}
             waiting = {name: bytearray() for name in files}
-            for name, line in self._chats(2):
+            for name, line in chats:
                 self.rows[name] += 1
                 waiting[name] += line
                 if len(waiting[name]) >= _BUFFER:

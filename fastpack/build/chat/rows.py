@@ -43,11 +43,16 @@ def chat_rows(config: ChatConfig, progress: Progress | None) -> Iterator[tuple[s
 
     The partition of each row is drawn as Modalities draws it, from a stream of its own. `progress(done, in all)` is
     called in bytes of the source. Raises FaultyRow for the first row that is no object, lacks its messages, has an
-    unknown role, or on which the template fails; ValueError for a template that cannot be compiled.
+    unknown role, or on which the template fails; ValueError, at once, for a template that cannot be compiled.
     """
     stream = random.Random(config.seed)
     render = compile_template(config.template, config.template_data, stream)
-    convert = _converter(config, render)
+    return _converted(config, stream, _converter(config, render), progress)
+
+
+def _converted(
+    config: ChatConfig, stream: random.Random, convert: Callable[[bytes], bytes], progress: Progress | None
+) -> Iterator[tuple[str, bytes]]:
     for line, (offset, data) in enumerate(_lines(config.src_path, progress)):
         partition = stream.choices(PARTITIONS, weights=config.weights)[0]
         try:

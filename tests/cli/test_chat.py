@@ -1,0 +1,128 @@
+"""The command `chat` and its older name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fastpack.cli import main
+
+GOOD = '{"turns": [{"from": "human", "value": "hi"}]}\n'
+
+
+@pytest.fixture(autouse=True)
+def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    shutil.copytree(golden / "modalities" / "chat", tmp_path / "chat", ignore=shutil.ignore_patterns("out"))
+    shutil.copytree(golden / "modalities" / "tokenizers", tmp_path / "tokenizers")
+    monkeypatch.chdir(tmp_path / "chat")
+    return golden / "modalities" / "chat" / "out"
+
+
+def same(case: str, peer: Path) -> bool:
+    ours, theirs = ({p.name: p.read_bytes() for p in (root / case).glob("*/*")} for root in (Path("out"), peer))
+    return ours == theirs and bool(ours)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["chat", "configs/one_byte.yaml"],
+        ["prepare_instruction_tuning_data", "--config_file_path", "configs/one_byte.yaml"],
+        ["data", "prepare_instruction_tuning_data", "--config-file-path", "configs/one_byte.yaml"],
+    ],
+)
+def test_every_spelling(words: list[str], peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    assert same("one_byte", peer)
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["train", "val", "test"]
+    assert lines[0].endswith(".pbin")
+    assert lines[3].startswith("out/one_byte/few_")
+    assert err == ""
+    assert main([*words, "--quiet"]) == 0  # Modalities replaces what is there, and so does this
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "configs/empty_partition.yaml", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["seconds"] >= 0
+    assert (report["dry_run"], report["kept_existing"]) == (False, False)
+    assert report["config_path"].startswith(report["folder"] + "/instruction_chat_template_config.")
+    train, val, test = report["partitions"]
+    assert train["rows"] + test["rows"] == 12
+    assert train["documents"] == train["rows"]
+    assert train["tokens"] > 0
+    assert (val["rows"], val["pbin_path"], val["skipped"]) == (0, None, [])
+
+
+def test_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", "configs/empty_partition.yaml", "--dry-run"]) == 0
+    out, _ = capsys.readouterr()
+    assert "rows -> out/empty_partition/few_" in out
+    assert "val: no rows; out/empty_partition/few_" in out
+    assert out.endswith("nothing written (dry run)\n")
+    assert not Path("out").exists()
+    assert main(["chat", "configs/empty_partition.yaml", "--dry_run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] is True
+
+
+def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["chat", "configs/one_byte.yaml"]
+    assert main([*words, "-q"]) == 0
+    assert main([*words, "--file_existence_policy", "error"]) == 1
+    assert "File already exists" in capsys.readouterr().err
+    assert main([*words, "--file-existence-policy", "skip"]) == 0
+    assert capsys.readouterr().out.endswith(": exists, kept\n")
+    assert main([*words, "--force", "-q"]) == 0
+
+
+def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    config = Path("configs/referring.yaml").read_text().replace("${settings.messages_key} ${chat_template_data.n}.", "")
+    Path("c.yaml").write_text(config.replace("{% endfor %} ", "{% endfor %}"))
+    Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)
+    assert main(["chat", "c.yaml"]) == 0
+    out, err = capsys.readouterr()
+    assert err.count("left out out/referring/few_") == 5
+    assert "left out 25 more (--json lists all)" in err
+    assert " left out -> out/referring/few_" in out
+    assert main(["chat", "c.yaml", "--on_faulty", "error"]) == 1
+    assert "empty text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "name one configuration"),
+        (["a.yaml", "--config_file_path", "b.yaml"], 2, "name one configuration"),
+        (["absent.yaml"], 1, "absent.yaml: No such file"),
+        (["configs/packing.yaml"], 1, "split_config: found nothing"),
+    ],
+)
+def test_failures(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["chat", *words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_faulty_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data/few.jsonl").write_text(GOOD + '{"turns": [{"from": "robot"}]}\n')
+    assert main(["chat", "configs/one_byte.yaml"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith('fastpack: error: data/few.jsonl: line 1 at byte 46: turn 0: from is "robot", not in the ')
+    assert err.count("\n") == 1
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["prepare_instruction_tuning_data", "--help"])
+    out = capsys.readouterr().out
+    assert "example: fastpack chat instruction_tuning.yaml" in out
+    assert "(default: override)" in out
