@@ -62,6 +62,10 @@ class LargeFileLinesReader:
         line = self._file.line(i) if self.use_sample_length_from_index else self._file.span(i)
         return line if self.encoding is None else line.decode(self.encoding)
 
+    def offset(self, i: int) -> int:
+        """Where line i, 0 <= i < len(self), begins, in bytes from the start of the raw file."""
+        return int(self._file.index[i, 0])
+
     def close(self) -> None:
         """Let the mapping go; the next item opens it again."""
         self._file.close()
