@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,16 @@ ERROR = api.FileExistencePolicy.ERROR
 
 DOCS, CRLF, ONE = "pbin/docs_bpe2000.pbin", "pbin/docs_crlf_bpe2000.pbin", "pbin/one_bpe2000.pbin"
 CHARS, TINY, WIDE = "pbin/docs_char250.pbin", "editing/tiny.pbin", "editing/wide.pbin"
+OLD = "legacy/v0.2.0/docs_escaped_bpe2000.v0.2.0.pbin"  # its index counts from the file's start
 J_DOCS, J_CRLF, J_ONE = "jsonl/docs.jsonl", "jsonl/docs_crlf.jsonl", "jsonl/one.jsonl"
 J_OPEN, J_BLANK = "editing/open.jsonl", "jsonl/edge_empty_end.jsonl"
 
 FILTERS = {  # of (number, tokens)
-    "even": lambda i, tokens: i % 2 == 0,
-    "longer_than_20": lambda i, tokens: len(tokens) > 20,
-    "has_267": lambda i, tokens: 267 in tokens or 7_000_000 in tokens,
-    "none": lambda i, tokens: False,
-    "all": lambda i, tokens: True,
+    "even": lambda i, _tokens: i % 2 == 0,
+    "longer_than_20": lambda _i, tokens: len(tokens) > 20,
+    "has_267": lambda _i, tokens: 267 in tokens or 7_000_000 in tokens,
+    "none": lambda _i, _tokens: False,
+    "all": lambda _i, _tokens: True,
 }
 
 
@@ -44,16 +46,17 @@ def inputs() -> None:
     (OUT / "open.jsonl").write_bytes(b"".join(b'{"text": "%d"}\n' % i for i in range(7)) + b'{"text": "open"}')
 
 
-def calls() -> list:
-    found = []
-    for sources in ([DOCS, CRLF], [DOCS, CRLF, ONE], [ONE, DOCS, DOCS], [CHARS], [TINY, CRLF, TINY], [WIDE, WIDE]):
-        found.append(("merge_packed_data_files", {"src_paths": sources}))
+def calls() -> Iterator[tuple[str, dict]]:
+    """Each call: the function and its arguments."""
+    merged = [[DOCS, CRLF], [DOCS, CRLF, ONE], [ONE, DOCS, DOCS], [CHARS], [TINY, CRLF, TINY], [WIDE, WIDE]]
+    for sources in (*merged, [OLD, OLD, DOCS]):
+        yield "merge_packed_data_files", {"src_paths": sources}
     for source in (DOCS, CHARS, ONE, WIDE):
         for seed in (0, 7, -3, 2**40 + 1):
-            found.append(("shuffle_tokenized_data", {"input_data_path": source, "batch_size": 3, "seed": seed}))
+            yield "shuffle_tokenized_data", {"input_data_path": source, "batch_size": 3, "seed": seed}
     for source in (J_DOCS, J_CRLF, J_ONE, J_OPEN, J_BLANK):
         for seed in (0, 5, 99):
-            found.append(("shuffle_jsonl_data", {"input_data_path": source, "seed": seed}))
+            yield "shuffle_jsonl_data", {"input_data_path": source, "seed": seed}
     for name, lists in (
         ("create_shuffled_dataset_chunk", ([DOCS], [DOCS, CRLF, ONE], [WIDE])),
         ("create_shuffled_jsonl_dataset_chunk", ([J_DOCS], [J_ONE, J_OPEN, J_CRLF])),
@@ -61,14 +64,13 @@ def calls() -> list:
         for files in lists:
             for chunk_id, num_chunks, global_seed in ((0, 1, 1), (0, 3, 1), (2, 3, 1), (1, 4, 2**33), (3, 4, 0)):
                 arguments = {"file_path_list": files, "chunk_id": chunk_id, "num_chunks": num_chunks}
-                found.append((name, arguments | {"global_seed": global_seed}))
-        found.append((name, {"file_path_list": lists[0], "chunk_id": 3, "num_chunks": 3, "global_seed": 1}))
-        found.append((name, {"file_path_list": lists[-1], "chunk_id": 900, "num_chunks": 901, "global_seed": 1}))
+                yield name, arguments | {"global_seed": global_seed}
+        yield name, {"file_path_list": lists[0], "chunk_id": 3, "num_chunks": 3, "global_seed": 1}
+        yield name, {"file_path_list": lists[-1], "chunk_id": 900, "num_chunks": 901, "global_seed": 1}
     for source in (DOCS, WIDE):
         for rule in FILTERS:
-            found.append(("create_filtered_tokenized_dataset", {"input_data_path": source, "rule": rule}))
-            found.append(("filter_dataset", {"src_path": source, "rule": rule}))
-    return found
+            yield "create_filtered_tokenized_dataset", {"input_data_path": source, "rule": rule}
+            yield "filter_dataset", {"src_path": source, "rule": rule}
 
 
 def run(name: str, arguments: dict, target: Path) -> None:

@@ -19,11 +19,11 @@ from fastpack.errors import DataWarning
 EDITING = Path(__file__).parents[2] / "golden/modalities/editing"
 CASES: list[dict[str, Any]] = json.loads((EDITING / "cases.json").read_text())
 FILTERS: dict[str, Callable[[int, np.ndarray], bool]] = {
-    "even": lambda i, tokens: i % 2 == 0,
-    "longer_than_20": lambda i, tokens: len(tokens) > 20,
-    "has_267": lambda i, tokens: bool((tokens == 267).any() or (tokens == 7_000_000).any()),
-    "none": lambda i, tokens: False,
-    "all": lambda i, tokens: True,
+    "even": lambda i, _tokens: i % 2 == 0,
+    "longer_than_20": lambda _i, tokens: len(tokens) > 20,
+    "has_267": lambda _i, tokens: bool((tokens == 267).any() or (tokens == 7_000_000).any()),
+    "none": lambda _i, _tokens: False,
+    "all": lambda _i, _tokens: True,
 }
 
 

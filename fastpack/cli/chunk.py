@@ -1,0 +1,81 @@
+"""`fastpack chunk`: one of n shuffled chunks of a dataset of many files."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, new_command
+from fastpack.cli.edits import add_compat_option, add_edit_options, kind_of, option, run_edit, usage_error
+
+KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk": "jsonl"}
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `chunk`."""
+    parser = new_command(
+        commands,
+        "chunk",
+        run="fastpack.cli.chunk:run_chunk",
+        aliases=tuple(KINDS),
+        help="write one of n shuffled chunks of many .pbin or .jsonl files",
+        example="fastpack chunk part0.pbin part1.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
+    )
+    parser.add_argument("sources", metavar="SRC", nargs="*", help="files that each give their share")
+    option(
+        parser,
+        "input-file-list-path",
+        metavar="LIST",
+        help="instead of SRC: a text file that names one file a line, by a path below ROOT whose suffix is replaced by "
+        ".pbin or .jsonl",
+    )
+    option(parser, "input-data-root-path", metavar="ROOT", help="the folder of the files that LIST names")
+    parser.add_argument(
+        "-o",
+        "--output",
+        "--output-chunk-file-path",
+        "--output_chunk_file_path",
+        dest="output",
+        metavar="DST",
+        required=True,
+        help="where the chunk goes",
+    )
+    option(parser, "chunk-id", type=int, metavar="I", required=True, help="which chunk, from 0")
+    option(parser, "num-chunks", type=int, metavar="N", required=True, help="of how many")
+    parser.add_argument(
+        "--global-seed",
+        "--global_seed",
+        "--seed",
+        dest="global_seed",
+        type=int,
+        metavar="N",
+        help="the same seed gives Modalities' order, one of its own for each chunk (default: another every time)",
+    )
+    add_compat_option(
+        parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
+    )
+    add_edit_options(parser)
+    return [parser]
+
+
+def run_chunk(args: argparse.Namespace) -> int:
+    """Write a chunk; return the exit code."""
+    by_list = args.input_file_list_path is not None
+    if by_list == bool(args.sources) or by_list != (args.input_data_root_path is not None):
+        return usage_error("name the files: SRC..., or --input-file-list-path and --input-data-root-path")
+    if not 0 <= args.chunk_id < args.num_chunks:
+        return usage_error(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
+    from fastpack.build.editing.chunk import (
+        create_shuffled_dataset_chunk,
+        create_shuffled_jsonl_chunk,
+        read_file_list,
+    )
+
+    kind = KINDS.get(args.command) or kind_of(args.output if by_list else args.sources[0])
+    sources = args.sources
+    if by_list:
+        sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
+    given = (sources, args.output, args.chunk_id, args.num_chunks)
+    if kind == "jsonl":
+        options = {"global_seed": args.global_seed, "compat": args.compat}
+        return run_edit(args, "chunk", create_shuffled_jsonl_chunk, *given, **options)
+    return run_edit(args, "chunk", create_shuffled_dataset_chunk, *given, global_seed=args.global_seed)

@@ -1,0 +1,76 @@
+"""`fastpack filter`: the documents of a packed file that a rule keeps."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from fastpack.cli.common import Commands, new_command
+from fastpack.cli.edits import add_edit_options, option, run_edit, usage_error
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `filter`."""
+    parser = new_command(
+        commands,
+        "filter",
+        run="fastpack.cli.filter:run_filter",
+        aliases=("filter_packed_data",),
+        help="keep the documents of a .pbin that meet every rule",
+        example="fastpack filter corpus.pbin long.pbin --min-length 100 --lacks-token 7",
+    )
+    parser.add_argument("source", metavar="SRC", help="a .pbin")
+    parser.add_argument("target", metavar="DST", help="the .pbin of the documents kept; none kept makes an empty one")
+    rules = parser.add_argument_group("rules")
+    tokens = "tokens, the end-of-document token counted"
+    option(rules, "min-length", type=int, metavar="N", help=f"keep documents of at least N {tokens}")
+    option(rules, "max-length", type=int, metavar="N", help=f"keep documents of at most N {tokens}")
+    repeat = {"type": int, "action": "append", "default": [], "metavar": "ID"}
+    option(rules, "contains-token", help="keep documents that hold this token (may be repeated: all of them)", **repeat)
+    option(rules, "lacks-token", help="keep documents without this token (may be repeated: none of them)", **repeat)
+    rules.add_argument(
+        "--expression",
+        metavar="PYTHON",
+        help="keep documents for which this is true, such as 'len(tokens) > 5': `tokens` is an array of integers, `i` "
+        "the document's number from 0, `np` NumPy. It may do all that Python can: needs --trust-code",
+    )
+    option(rules, "trust-code", action="store_true", help="run the --expression: you know where it comes from")
+    add_edit_options(parser)
+    return [parser]
+
+
+def run_filter(args: argparse.Namespace) -> int:
+    """Filter; return the exit code."""
+    asked = (args.min_length, args.max_length, args.expression)
+    if not any(rule is not None for rule in asked) and not args.contains_token and not args.lacks_token:
+        return usage_error("no rule to filter by: give one, such as --min-length 100")
+    if args.expression is not None and not args.trust_code:
+        return usage_error("--expression runs code, which may do all that you may: add --trust-code if you trust it")
+    from fastpack.build.editing.filter import KeepRules, filter_packed_data
+
+    keep: Callable[[int, Any], Any] = KeepRules(
+        args.min_length, args.max_length, tuple(args.contains_token), tuple(args.lacks_token)
+    )
+    if args.expression is not None:
+        try:
+            code = compile(args.expression.strip(), "--expression", "eval")
+        except (SyntaxError, ValueError) as error:
+            return usage_error(f"--expression is no Python expression: {error}")
+        keep = _and_expression(keep, code)
+    return run_edit(args, "filter", filter_packed_data, args.source, args.target, keep)
+
+
+def _and_expression(rules: Callable[[int, Any], Any], code: Any) -> Callable[[int, Any], bool]:
+    """What keeps the documents that meet the rules, and for which the compiled expression is true."""
+    import numpy as np
+
+    from fastpack.errors import JobError
+
+    def keep(i: int, tokens: Any) -> bool:
+        try:
+            return bool(rules(i, tokens) and eval(code, {"np": np, "tokens": tokens, "i": i}))
+        except Exception as error:
+            raise JobError(f"--expression, document {i}: {type(error).__name__}: {error}") from error
+
+    return keep

@@ -1,0 +1,43 @@
+"""`fastpack merge`: packed files one behind the other in one file."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, new_command
+from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `merge`."""
+    parser = new_command(
+        commands,
+        "merge",
+        run="fastpack.cli.merge:run_merge",
+        aliases=("merge_packed_data",),
+        help="merge packed files of any generations into one",
+        example="fastpack merge part0.pbin more_parts/ all.pbin",
+    )
+    parser.add_argument(
+        "sources", metavar="SRC", nargs="+", help="a .pbin, or a directory: all .pbin files below it, sorted by path"
+    )
+    parser.add_argument("target", metavar="TARGET", help="the merged .pbin")
+    option(
+        parser,
+        "token-size",
+        type=int,
+        choices=(1, 2, 4),
+        help="bytes a token of the result takes: sources with narrower tokens are widened (default: as the sources, "
+        "which must then agree)",
+    )
+    add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
+    add_edit_options(parser)
+    return [parser]
+
+
+def run_merge(args: argparse.Namespace) -> int:
+    """Merge; return the exit code."""
+    from fastpack.build.editing.merge import merge_packed_data
+
+    options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
+    return run_edit(args, "merge", merge_packed_data, args.sources, args.target, **options)

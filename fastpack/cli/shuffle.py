@@ -1,0 +1,52 @@
+"""`fastpack shuffle`: the documents of a packed file, or the lines of a JSONL file, in random order."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, new_command
+from fastpack.cli.edits import add_compat_option, add_edit_options, kind_of, option, run_edit, usage_error
+
+KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `shuffle`."""
+    parser = new_command(
+        commands,
+        "shuffle",
+        run="fastpack.cli.shuffle:run_shuffle",
+        aliases=tuple(KINDS),
+        help="shuffle the documents of a .pbin, or the lines of a .jsonl",
+        example="fastpack shuffle corpus.pbin shuffled.pbin --seed 42",
+    )
+    parser.add_argument("source", metavar="SRC", nargs="?", help="a .pbin or a .jsonl")
+    parser.add_argument("target", metavar="DST", nargs="?", help="the shuffled file")
+    option(parser, "input-data-path", metavar="SRC", help="the same as SRC")
+    option(parser, "output-data-path", metavar="DST", help="the same as DST")
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="the same seed gives Modalities' order (default: another every time)"
+    )
+    option(parser, "batch-size", type=int, default=100, metavar="N", help="taken, without effect on anything")
+    add_compat_option(
+        parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
+    )
+    add_edit_options(parser)
+    return [parser]
+
+
+def run_shuffle(args: argparse.Namespace) -> int:
+    """Shuffle; return the exit code."""
+    given = [path for path in (args.source, args.target) if path is not None]
+    source = args.input_data_path or (given.pop(0) if given else None)
+    target = args.output_data_path or (given.pop(0) if given else None)
+    if source is None or target is None or given:
+        return usage_error("name one source and one target: SRC DST, or --input-data-path and --output-data-path")
+    if args.batch_size < 1:
+        return usage_error(f"--batch-size must be at least 1, not {args.batch_size}")
+    from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
+
+    kind = KINDS.get(args.command) or kind_of(source)
+    if kind == "jsonl":
+        return run_edit(args, "shuffle", shuffle_jsonl_data, source, target, seed=args.seed, compat=args.compat)
+    return run_edit(args, "shuffle", shuffle_tokenized_data, source, target, batch_size=args.batch_size, seed=args.seed)
