@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastpack.build.tokenizing.hf_classes import SPECIAL_TOKENS
 from fastpack.build.tokenizing.hf_loading import LoadedTokenizer, load_directory, load_file
-from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokens, check_options, flatten
+from fastpack.build.tokenizing.interface import Lengths, Tokens, check_options, flatten, refusals
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -42,9 +42,9 @@ class HFTokenizer:
 
     def __init__(self, path: str, options: HFOptions, class_name: str | None = None) -> None:
         loaded = load_directory(path) if os.path.isdir(path) else load_file(path, class_name)
-        self._backend, self._tokens = loaded.backend, loaded.tokens
+        self.backend, self._tokens = loaded.backend, loaded.tokens
         if options.special_tokens:
-            _name_special_tokens(self._backend, self._tokens, options.special_tokens)
+            _name_special_tokens(self.backend, self._tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
 
     @classmethod
@@ -70,13 +70,13 @@ class HFTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._backend.get_vocab_size(with_added_tokens=False))
+        return int(self.backend.get_vocab_size(with_added_tokens=False))
 
     def eod_id(self, eod_token: str) -> int:
         """As `Tokenizer.eod_id`; an unknown token is the unk token, as in transformers, and that is warned of."""
         unk = self._tokens.get("unk_token")
-        unk_id = None if unk is None else self._backend.token_to_id(str(unk))
-        token_id = self._backend.token_to_id(eod_token)
+        unk_id = None if unk is None else self.backend.token_to_id(str(unk))
+        token_id = self.backend.token_to_id(eod_token)
         if token_id is None:
             token_id = unk_id
         if token_id is None:
@@ -92,10 +92,8 @@ class HFTokenizer:
         documents: list[list[int]] = []
         remaining = iter(texts)
         while part := list(islice(remaining, TEXTS_PER_CALL)):
-            try:
-                documents.extend(encoding.ids for encoding in self._backend.encode_batch_fast(part))
-            except Exception as error:  # the library raises bare Exception
-                raise FaultyText(f"the tokenizer refuses the text: {error}") from None
+            with refusals():
+                documents.extend(encoding.ids for encoding in self.backend.encode_batch_fast(part))
         return flatten(documents, eod)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -47,20 +48,54 @@ class FaultyText(ValueError):
     """One of the texts cannot be tokenised; the message says why."""
 
 
+class EngineDeclines(ValueError):
+    """An engine cannot run a tokenizer so that its ids stay the same; the message says why in one phrase."""
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what a library raises over a text, a Rust panic included, into FaultyText."""
+    try:
+        yield
+    except Exception as error:  # the libraries raise bare Exception
+        raise FaultyText(f"the tokenizer refuses the text: {error}") from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of no module that could be imported, and no Exception
+            raise
+        raise FaultyText(f"the tokenizer fails on the text: {error}") from None
+
+
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """What a worker needs to build the same tokenizer again."""
+    """What a worker needs to build the same tokenizer again.
+
+    engine: the library that runs it, as `engines.choose_engine` has proved; when not given, the variant's own.
+    """
 
     variant_key: str
     config: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.engine:
+            object.__setattr__(self, "engine", OWN_ENGINES.get(self.variant_key, ""))
 
     def build(self) -> Tokenizer:
-        """The tokenizer. Raises ValueError for an unknown variant or option, MissingExtra, FileNotFoundError."""
+        """The tokenizer, on its engine.
+
+        Raises ValueError for an unknown variant or option, and for an engine that cannot run it (EngineDeclines);
+        MissingExtra, FileNotFoundError.
+        """
         if self.variant_key not in _VARIANTS:
             raise ValueError(
                 f"tokenizer.variant_key: unknown tokenizer {self.variant_key!r} (known: {', '.join(_VARIANTS)})"
             )
-        return _VARIANTS[self.variant_key](self.config)
+        tokenizer = _VARIANTS[self.variant_key](self.config)
+        if self.engine == OWN_ENGINES.get(self.variant_key, ""):
+            return tokenizer
+        from fastpack.build.tokenizing.engines import run_on_engine
+
+        return run_on_engine(tokenizer, self.engine)
 
 
 def token_size(vocab_size: int) -> int:
@@ -151,4 +186,10 @@ _VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
     "pretrained_sp_tokenizer": _sp,
     "builtin_bytes": _bytes,
     "llm_gym_tokenizer": _llm_gym,
+}
+
+OWN_ENGINES = {
+    "pretrained_hf_tokenizer": "tokenizers",
+    "pretrained_sp_tokenizer": "sentencepiece",
+    "llm_gym_tokenizer": "tokenizers",
 }

@@ -1,0 +1,98 @@
+"""What a faster engine leaves to do: the ids that a tokenizer puts round every text, and the end of the document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.build.tokenizing.interface import EngineDeclines, Lengths, Tokens
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The ids before and after every text, and the type that holds every id of the tokenizer."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    dtype: npt.DTypeLike
+
+    def put_round(self, ids: Tokens, lengths: Lengths, eod: int | None) -> tuple[Tokens, Lengths]:
+        """Texts' ids back to back, uint[sum of lengths], and their number, int64[n], as `Tokenizer.encode_many` gives.
+
+        `eod` follows each framed text that is not empty and does not end with it already.
+        """
+        framed = lengths + (len(self.before) + len(self.after))
+        if eod is not None:
+            framed += self._lacks(ids, lengths, eod)
+        if len(ids) == (n_ids := int(framed.sum())):
+            return ids.astype(self.dtype), framed
+        ends = np.cumsum(framed)
+        starts = ends - framed + len(self.before)
+        out = np.empty(n_ids, self.dtype)
+        from_text = np.ones(n_ids, bool)
+
+        def put(token: int, places: npt.NDArray[np.int64]) -> None:
+            out[places], from_text[places] = token, False
+
+        if eod is not None:
+            put(eod, ends[framed > lengths + (len(self.before) + len(self.after))] - 1)
+        for i, token in enumerate(self.before):
+            put(token, starts - len(self.before) + i)
+        for i, token in enumerate(self.after):
+            put(token, starts + lengths + i)
+        out[from_text] = ids
+        return out, framed
+
+    def _lacks(self, ids: Tokens, lengths: Lengths, eod: int) -> npt.NDArray[np.bool_]:
+        """Of each text, whether `eod` has to follow it."""
+        if self.after:
+            return np.full(len(lengths), self.after[-1] != eod)
+        lacks = np.full(len(lengths), bool(self.before) and self.before[-1] != eod)
+        filled = lengths > 0
+        lacks[filled] = ids[np.cumsum(lengths)[filled] - 1] != eod
+        return lacks
+
+
+def frame_of(backend: Backend) -> Frame:
+    """What `backend` puts round a text; EngineDeclines where that cannot be told."""
+    alone = backend.encode("a", add_special_tokens=False).ids
+    framed = backend.encode("a").ids
+    places = [i for i in range(len(framed) - len(alone) + 1) if framed[i : i + len(alone)] == alone]
+    if len(places) != 1:
+        raise EngineDeclines("its post-processor does more than put tokens before and after a text")
+    before, after = framed[: places[0]], framed[places[0] + len(alone) :]
+    last = max(backend.get_vocab(with_added_tokens=True).values())
+    return Frame(tuple(before), tuple(after), np.uint16 if last < 1 << 16 else np.uint32)
+
+
+def decline_options(backend: Backend, description: dict[str, Any]) -> None:
+    """EngineDeclines for what no faster engine does: truncation, padding, and chance."""
+    if backend.truncation is not None or backend.padding is not None:
+        raise EngineDeclines("it truncates or pads")
+    if backend.encode_special_tokens:
+        raise EngineDeclines("it splits special tokens")
+    if description["model"].get("dropout"):
+        raise EngineDeclines("its merges are left to chance (dropout)")
+
+
+def put_back(
+    encoded: tuple[Tokens, Lengths], places: Sequence[int], others: tuple[Tokens, Lengths]
+) -> tuple[Tokens, Lengths]:
+    """Texts' ids with those of the texts at `places` (ascending) replaced by `others`."""
+    tokens, lengths = encoded
+    ends, other_ends = np.cumsum(lengths), np.cumsum(others[1])
+    parts: list[Tokens] = []
+    start = 0
+    for i, end, n in zip(places, other_ends.tolist(), others[1].tolist(), strict=True):
+        parts += [tokens[start : ends[i] - lengths[i]], others[0][end - n : end].astype(tokens.dtype)]
+        start = ends[i]
+    joined = lengths.copy()
+    joined[list(places)] = others[1]
+    return np.concatenate([*parts, tokens[start:]]), joined
