@@ -167,8 +167,8 @@ class BatchDataset(Dataset):
         self.fill(indices, out)
         return out
 
-    def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """The samples as a list of dicts, made by one `batch`: what torch's DataLoader asks a dataset for.
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The samples as `Rows`, a list of dicts made by one `batch`: what torch's DataLoader asks a dataset for.
 
         Its default collate stacks them once more. To have the batch as it is, uncopied, give the DataLoader
         `collate_fn=lambda rows: rows.batch`: the dict of [B, L] arrays behind the rows.

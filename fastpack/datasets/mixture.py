@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -72,10 +72,11 @@ class _Concatenation(BatchDataset):
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         self.datasets = list(datasets)
-        self.cumulative_sizes: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
-        self._cumulative = np.array(self.cumulative_sizes, np.int64)
-        self._total = self.cumulative_sizes[-1]
+        self._bounds: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
+        self._cumulative = np.array(self._bounds, np.int64)
+        self._total = self._bounds[-1]
         self._with_samples: list[BatchDataset] | None = None
+        self._alike: bool | None = None
         self._parts = [dataset if isinstance(dataset, BatchDataset) else None for dataset in self.datasets]
 
     def _route(self, index: npt.NDArray[np.int64], which: npt.NDArray[np.int64]) -> Iterator[Part]:
@@ -117,7 +118,7 @@ class _Concatenation(BatchDataset):
     def _filled(self) -> list[BatchDataset]:
         """The datasets that have samples; ValueError when none has."""
         if self._with_samples is None:
-            sizes = enumerate(zip(self.cumulative_sizes, self.cumulative_sizes[1:], strict=False))
+            sizes = enumerate(pairwise(self._bounds))
             self._with_samples = [self._part(number) for number, (start, end) in sizes if start < end]
         if not self._with_samples:
             raise ValueError("none of the datasets has a sample")
@@ -159,6 +160,28 @@ class _Concatenation(BatchDataset):
             self._default_outputs()
         self._row_length()
         return self._filled()[0].new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """As `BatchDataset.__getitems__` where the datasets' rows are alike; else one sample after the other."""
+        if self._alike is None:
+            self._alike = self._are_alike()
+        return super().__getitems__(indices) if self._alike else [self[index] for index in indices]
+
+    def _are_alike(self) -> bool:
+        """Whether one batch holds the samples of all: fastpack's rows, of the same names, length and dtypes."""
+        forms = []
+        for number, (start, end) in enumerate(pairwise(self._bounds)):
+            part = self._parts[number]
+            if start == end:
+                continue
+            if (
+                part is None
+                or isinstance(part, _Samples)
+                or (isinstance(part, _Concatenation) and not part._are_alike())
+            ):
+                return False
+            forms.append({name: (array.shape, array.dtype) for name, array in part.new_outputs(1).items()})
+        return bool(forms) and all(form == forms[0] for form in forms)
 
     def will_need(self, indices: Indices) -> None:
         """Pass on to each dataset what is needed of it soon."""
@@ -210,13 +233,13 @@ class MixtureDataset(_Concatenation):
         if len(datasets) == 0:
             raise ValueError("At least one dataset is required")
         super().__init__(datasets)
-        self.dataset_names = list(names)
+        self.cumulative_sizes, self.dataset_names = self._bounds, list(names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
-        number = bisect_right(self.cumulative_sizes, index) - 1
-        sample: dict[str, Any] = self.datasets[number][index - self.cumulative_sizes[number]]
+        number = bisect_right(self._bounds, index) - 1
+        sample: dict[str, Any] = self.datasets[number][index - self._bounds[number]]
         sample["dataset_idx"] = number
         return sample
 
@@ -263,15 +286,20 @@ class CombinedDataset(_Concatenation):
     """Datasets one behind the other as one, as Modalities combines them; `[-1]` is the last sample of the last dataset.
 
     (Modalities' own takes -1 as the last sample of the first dataset; fastpack does not.) A sample is the dataset's
-    own. `batch` and `fill` need the same outputs and row length of all. Raises IndexError.
+    own. `batch` and `fill` need the same outputs and row length of all. `.cumulative_sizes`: where each dataset ends,
+    int64 [n_datasets]. Raises IndexError.
     """
+
+    def __init__(self, datasets: Sequence[Any]) -> None:
+        super().__init__(datasets)
+        self.cumulative_sizes = self._cumulative[1:]
 
     def __getitem__(self, index: int) -> Any:
         position = index + self._total if index < 0 else index
         if not 0 <= position < self._total:
             raise IndexError(f"Index {index} out of range for {self._total} samples")
-        number = bisect_right(self.cumulative_sizes, position) - 1
-        return self.datasets[number][int(position - self.cumulative_sizes[number])]
+        number = bisect_right(self._bounds, position) - 1
+        return self.datasets[number][int(position - self._bounds[number])]
 
     def _wrapped(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.where(index < 0, index + self._total, index)

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack import MemoryMappedDataset, PackedMemMapDatasetContinuous, PackedWriter
+from fastpack import (
+    MemoryMappedDataset,
+    PackedMemMapDatasetBase,
+    PackedMemMapDatasetContinuous,
+    PackedWriter,
+    StatefulDataLoader,
+)
 from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
 from fastpack.formats.shards import scan_shards
 
@@ -161,3 +167,38 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="not a dict"):
         CombinedDataset([[1, 2]]).batch([0])
     assert CombinedDataset([[1, 2], [3]])[-1] == 3
+
+
+def test_samples_that_make_no_batch_are_given_one_by_one(tmp_path: Path) -> None:
+    """To a loader with a collate_fn of its own: documents of any length, lists, tokens of other sizes."""
+    for k, token_size in enumerate((1, 2)):
+        with PackedWriter(tmp_path / f"{k}.pbin", token_size) as writer:
+            writer.append_many(np.arange(20) + 100 * k, [3, 7, 10])
+    paths = [tmp_path / "0.pbin", tmp_path / "1.pbin"]
+    documents = CombinedDataset([PackedMemMapDatasetBase(path, "ids") for path in paths])
+    blocks = CombinedDataset([PackedMemMapDatasetContinuous(path, "ids", 5, False) for path in paths])
+    for combined, lengths in ((documents, [10, 3]), (blocks, [5, 5])):
+        samples = combined.__getitems__([-1, 0])
+        assert [(len(sample["ids"]), sample["ids"].dtype.name) for sample in samples] == [
+            (lengths[0], "int32"),
+            (lengths[1], "uint8"),
+        ]
+        loader = StatefulDataLoader(combined, 2, collate_fn=lambda rows: [row["ids"].tolist() for row in rows])
+        assert [one for batch in loader for one in batch] == [one["ids"].tolist() for one in combined]
+    assert CombinedDataset([[1, 2], CombinedDataset([[3]])]).__getitems__([2, -2]) == [3, 2]
+    nested = CombinedDataset([CombinedDataset([blocks.datasets[0]]), CombinedDataset([]), blocks.datasets[0]])
+    assert nested.__getitems__([4, -1]).batch["ids"].tolist() == [[0, 1, 2, 3, 4], [15, 16, 17, 18, 19]]
+
+
+@given(sizes=st.lists(st.integers(0, 4), max_size=6))
+def test_combined_in_plain_python(sizes: list[int]) -> None:
+    parts = [[(number, k) for k in range(size)] for number, size in enumerate(sizes)]
+    combined, expected = CombinedDataset(parts), [sample for part in parts for sample in part]
+    assert len(combined) == len(expected)
+    assert type(len(combined)) is int
+    assert combined.cumulative_sizes.tolist() == np.cumsum(sizes, dtype=np.int64).tolist()
+    for index in range(-len(expected), len(expected)):
+        assert combined[index] == combined[np.int64(index)] == expected[index]
+    for index in (len(expected), -len(expected) - 1):
+        with pytest.raises(IndexError):
+            combined[index]
