@@ -19,6 +19,7 @@ from fastpack.build.packing.config import load_pack_config
 from fastpack.build.packing.pack import Engine, OnFaulty, pack_encoded_data
 from fastpack.build.packing.run import Skipped
 from fastpack.build.packing.yaml_config import load_yaml
+from fastpack.build.sources import InputNotFound
 from fastpack.build.tokenizing.interface import TokenizerSpec
 from fastpack.files import POLICIES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
 from fastpack.formats.json_fields import compile_pattern
@@ -211,8 +212,9 @@ def _check_packing(config: ChatConfig) -> None:
             checked.settings.eod_token
         )
         compile_pattern(checked.settings.jq_pattern)
-    except ValueError as error:
-        raise ValueError(f"{config.pbin_config_path}: {error}") from error
+    except (ValueError, FileNotFoundError) as error:
+        kind = InputNotFound if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(f"{config.pbin_config_path}: {error}") from error
 
 
 def _planned(name: str, rows: int, paths: PartitionNames) -> PreparedPartition:
