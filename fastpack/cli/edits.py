@@ -65,8 +65,8 @@ def _report(args: argparse.Namespace, result: EditResult) -> None:
     contents += "" if result.tokens is None else f", {result.tokens} tokens"
     sources = f" from {result.sources} files" if result.sources > 1 else ""
     left_out = f", {result.left_out} documents left out" if result.left_out else ""
-    would = " would be written" if args.dry_run else ""
-    emit(args, fields, f"{result.path}: {contents}, {result.bytes} bytes{sources}{left_out}{would}")
+    would = "would write " if args.dry_run else ""
+    emit(args, fields, f"{would}{result.path}: {contents}, {result.bytes} bytes{sources}{left_out}")
 
 
 def kind_of(path: str) -> str:

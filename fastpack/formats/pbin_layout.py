@@ -92,9 +92,7 @@ def find_layout(file: npt.NDArray[np.uint8], path: PathLike) -> Layout:
     header = file[:HEADER_BYTES].tobytes()
     if len(header) == HEADER_BYTES and int.from_bytes(header[8:], "little") in TOKEN_SIZES:
         return read_layout(file, path, 5)
-    if len(header) == HEADER_BYTES and int.from_bytes(header[8:], "big") in TOKEN_SIZES:
-        return read_layout(file, path, 3)
-    for generation in (2, 1):
+    for generation in (2, 1):  # before 3: the tokens 1, 2 and 4 look like its token size, and its tokens like no index
         try:
             layout = read_layout(file, path, generation)
             rows = pickled_index.decode(file[layout.index_offset :], path, layout.index_offset)
@@ -102,6 +100,8 @@ def find_layout(file: npt.NDArray[np.uint8], path: PathLike) -> Layout:
             continue
         if len(rows) == 0 or counts_from(rows, layout, INDEX_BASES[generation]) is not None:
             return layout
+    if len(header) == HEADER_BYTES and int.from_bytes(header[8:], "big") in TOKEN_SIZES:
+        return read_layout(file, path, 3)
     return read_layout(file, path, 5)  # says what is wrong with it as a file of today
 
 

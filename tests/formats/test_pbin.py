@@ -121,6 +121,16 @@ def test_every_generation(
         assert packed.index[:, 0].tolist() == (np.cumsum([0, *map(len, documents)])[:-1] * token_size).tolist()
 
 
+@pytest.mark.parametrize("token", [1, 2, 4])
+@pytest.mark.parametrize("generation", [1, 2, 3])
+def test_a_token_that_looks_like_a_token_size(backend: str, tmp_path: Path, generation: int, token: int) -> None:
+    """Generations 1 and 2 have tokens where generation 3 has its token size (1 is where many texts begin)."""
+    path = write(tmp_path, build([[token, token, 9], [token]], generation))
+    with PackedFile(path) as packed:
+        assert packed.generation == generation
+        assert packed[0].tolist() == [token, token, 9]
+
+
 @pytest.mark.parametrize("generation", [1, 2, 3, 5])
 def test_empty_files(backend: str, tmp_path: Path, generation: int) -> None:
     path = write(tmp_path, build([], generation))
