@@ -129,7 +129,7 @@ def test_what_is_refused(tmp_path: Path, write_packed: WritePacked) -> None:
     with pytest.raises(ValueError, match="must be different"):
         fastpack.merge_packed_data([good], tmp_path / "link", file_existence_policy="override")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="no .pbin file in .*empty: nothing to merge"):
+    with pytest.raises(ValueError, match=r"no \.pbin file in .*empty: nothing to merge"):
         fastpack.merge_packed_data([tmp_path / "empty"], target)
     with pytest.raises(ValueError, match="nothing to merge"):
         fastpack.merge_packed_data([], target)
