@@ -131,7 +131,7 @@ static int fp_has_avx2(void) {
 #endif
 }
 
-/* Bytes of `data` consumed: n, or up to and with the newline whose row filled `rows`. */
+/* Bytes of `data` consumed: n, or, once `rows` is full, at least up to its last newline, never beyond another one. */
 static int64_t fp_index_lines(const uint8_t *data, int64_t n, fp_lines *lines, int simd) {
 #if FASTPACK_X86
     if (simd) return fp_lines_avx2(data, n, lines);

@@ -114,3 +114,42 @@ def test_repair_legacy(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert json.loads(capsys.readouterr().out) == {"path": str(index), "changed": 0}
     assert main(["index", str(tmp_path / "none.jsonl"), "--repair-legacy"]) == 1
     assert "No such file" in capsys.readouterr().err
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    for name in ("a.jsonl", "sub/b.jsonl"):
+        (tmp_path / "shards" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "shards" / name).write_bytes(b"{}\n[]\n")
+    (tmp_path / "shards" / "c.jsonl.gz").write_bytes(b"")
+    return tmp_path / "shards"
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_several_files(threads: str, shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(shards), "--threads", threads]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [f"{shards / name}: 2 lines, 6 bytes indexed" for name in ("a.idx", "sub/b.idx")]
+    assert err == ""
+    assert main(["index", str(shards / "*.jsonl"), "--json", "--force"]) == 0
+    assert [file["entries"] for file in json.loads(capsys.readouterr().out)["files"]] == [2]
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--dry_run"])
+def test_a_dry_run_writes_nothing(option: str, shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(shards), option]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{shards / 'a.idx'}: would index 6 bytes of {shards / 'a.jsonl'}"
+    assert len(lines) == 2
+    assert not list(shards.rglob("*.idx"))
+
+
+@pytest.mark.parametrize("option", [["--index-path", "x.idx"], ["--repair-legacy"]])
+def test_what_takes_one_file(option: list[str], shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(shards), *option]) == 2
+    assert capsys.readouterr().err == f"fastpack: error: {option[0]} takes one source file\n"
+
+
+def test_compressed_files_are_refused(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["index", str(shards / "c.jsonl.gz")]) == 1
+    assert "is compressed" in capsys.readouterr().err

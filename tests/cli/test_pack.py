@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +65,8 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
         "tokens": 9239,
         "skipped": [],
         "kept_existing": False,
+        "resumed_documents": 0,
+        "engine": "tokenizers",
     }
     assert "docs.idx is not there: making it" in err
     assert Path("docs.pbin").read_bytes() == golden_bytes()
@@ -192,3 +197,72 @@ def test_a_termination_removes_what_was_begun(peer: Path) -> None:
     assert process.returncode == 143
     assert sorted(p.name for p in peer.glob("*big*")) == ["big.idx", "big.jsonl"]
     assert not partial.exists()
+
+
+def several(peer: Path) -> list[str]:
+    """The documents of docs.jsonl in two files, one of them compressed."""
+    lines = Path("docs.jsonl").read_bytes().splitlines(keepends=True)
+    Path("parts").mkdir()
+    Path("parts/a.jsonl").write_bytes(b"".join(lines[:25]))
+    Path("parts/b.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[25:])))
+    return ["--tokenizer", TOKENIZER, "--eod-token", EOD, "--json"]
+
+
+@pytest.mark.parametrize("sources", [["parts"], ["parts/*"], ["parts/a.jsonl", "parts/b.jsonl.gz"]])
+@pytest.mark.parametrize("engine", ["auto", "tokenizers"])
+def test_several_sources_into_one(
+    sources: list[str], engine: str, peer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [*several(peer), "--engine", engine]
+    assert main(["pack", *sources, *options, "-o", "all.pbin"]) == 0
+    assert json.loads(capsys.readouterr().out)["documents"] == 60
+    assert Path("all.pbin").read_bytes() == golden_bytes()
+    assert sorted(os.listdir("parts")) == ["a.jsonl", "b.jsonl.gz"]  # no index is made on the way
+
+
+@pytest.mark.parametrize("option", ["--per-source", "--per_source"])
+def test_several_sources_into_one_each(option: str, peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = several(peer)
+    assert main(["pack", "parts", *options, option, "-o", "packed"]) == 0
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [(file["path"], file["documents"]) for file in files] == [("packed/a.pbin", 25), ("packed/b.pbin", 35)]
+    assert main(["pack", "parts", *options[:-1], option, "-o", "packed", "--resume"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == ["packed/a.pbin: exists, kept", "packed/b.pbin: exists, kept"]
+
+
+def test_several_sources_need_a_target(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = several(peer)
+    assert main(["pack", "parts", *options]) == 2
+    assert "--output is needed for several sources" in capsys.readouterr().err
+    assert main(["pack", "parts", *options, "-o", "x.pbin", "--index-path", "docs.idx"]) == 2
+    assert "--index-path takes one source" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--dry_run"])
+def test_a_dry_run_writes_nothing_and_says_what_would_be(
+    option: str, peer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(os.listdir())
+    options = ["--tokenizer", TOKENIZER, "--eod-token", EOD]
+    assert main(["pack", "docs.jsonl", *options, option]) == 0
+    out, err = capsys.readouterr()
+    assert re.fullmatch(
+        r"docs\.pbin: would hold about 9,\d\d\d tokens, 1[89],\d\d\d bytes; 2 byte\(s\) a token, from docs\.jsonl "
+        r"\(60 lines, [\d,]+ bytes\), tokenised by tokenizers\n",
+        out,
+    )
+    assert err == ""
+    assert main(["pack", "docs.jsonl", *options, option, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["dry_run"] is True
+    assert report["files"][0]["lines"] == 60
+    assert sorted(os.listdir()) == before
+    Path("docs.pbin").write_bytes(b"")
+    assert main(["pack", "docs.jsonl", *options, option]) == 1
+    assert "File already exists" in capsys.readouterr().err
+
+
+def test_an_engine_that_does_not_fit_is_named(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "docs.jsonl", "--tokenizer", "bytes", "--engine", "gigatoken"]) == 1
+    assert "the engine gigatoken does not fit" in capsys.readouterr().err
+    assert not Path("docs.pbin").exists()

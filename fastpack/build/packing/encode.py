@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack import files
 from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokenizer, TokenizerSpec, Tokens
+from fastpack.formats.json_blocks import compile_block_pattern
 from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 
 
@@ -50,23 +51,14 @@ class Encoder:
     def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
         self._path, self._source = "", np.empty(0, np.uint8)
         self._text_of = compile_pattern(spec.jq_pattern)
+        self._texts_of = compile_block_pattern(spec.jq_pattern)
         self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
         self._eod = spec.eod
         self._dtype = np.dtype(f"<u{spec.token_size}")
 
     def encode(self, batch: Batch) -> Encoded:
         """One batch; a faulty document costs no other."""
-        faulty: list[tuple[int, str]] = []
-        texts: list[str] = []
-        positions: list[int] = []
-        lines, text_of = self._lines_of(batch), self._text_of
-        for position, (start, n_bytes) in enumerate(batch.rows.tolist()):
-            try:
-                texts.append(text_of(lines[start : start + n_bytes]))
-            except FaultyDocument as error:
-                faulty.append((position, str(error)))
-            else:
-                positions.append(position)
+        texts, positions, faulty = self._read(self._lines_of(batch), batch.rows)
         if len(batch.rows) and batch.data is None:
             files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
         tokens, lengths = self._tokenize(texts, positions, faulty)
@@ -78,6 +70,26 @@ class Encoder:
         tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
         return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty)
+
+    def _read(
+        self, lines: memoryview, rows: npt.NDArray[np.int64]
+    ) -> tuple[list[str], list[int], list[tuple[int, str]]]:
+        """The texts of the lines that have one, their positions, and what is wrong with the others."""
+        if self._texts_of is not None and (block := self._texts_of(lines, rows)) is not None:
+            return block, list(range(len(rows))), []
+        texts: list[str] = []
+        positions: list[int] = []
+        faulty: list[tuple[int, str]] = []
+        text_of = self._text_of
+        # Two lists of ints and no pairs: a list of pairs costs 0.6 us a line, most of it for the garbage collector.
+        for position, (start, end) in enumerate(zip(rows[:, 0].tolist(), rows.sum(axis=1).tolist(), strict=True)):
+            try:
+                texts.append(text_of(lines[start:end]))
+            except FaultyDocument as error:
+                faulty.append((position, str(error)))
+            else:
+                positions.append(position)
+        return texts, positions, faulty
 
     def _lines_of(self, batch: Batch) -> memoryview:
         if batch.data is not None:

@@ -87,14 +87,15 @@ def _unpacked(path: str, skip: int, n_bytes: int) -> Iterator[Piece]:
     line = base = 0
     for block, done in read_lines(path, n_bytes):
         data = np.frombuffer(block, np.uint8)
-        start = 0
+        start = line_start = 0
         while start < len(data):
-            first = start
-            rows, start, _ = _rows(data[start:], start, start, len(data))
+            first = line_start
+            rows, start, line_start = _rows(data[start:], start, line_start, len(data))
             line += len(rows)
             kept = min(len(rows), line - skip)
             if kept > 0:
-                piece = block if start - first == len(block) else block[first:start]
+                end = int(rows[-1].sum())
+                piece = block if first == 0 and end >= len(block) - 1 else block[first:end]
                 yield Piece(Batch(path, rows[-kept:] - np.array([first, 0]), piece), line - kept, done, base + first)
         base += len(block)
 
