@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
     from fastpack.formats.tatm import TatmDataMetadata
+    from fastpack.loading.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
     from fastpack.loading.config import load_config
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.mixture_sampler import MixtureSampler
@@ -87,6 +88,9 @@ _HOME = {
     "PackedFile": "formats.pbin",
     "PackedWriter": "formats.pbin",
     "TatmDataMetadata": "formats.tatm",
+    "DatasetBatch": "loading.collators",
+    "GPT2LLMCollateFn": "loading.collators",
+    "LossMaskingCollateFnWrapper": "loading.collators",
     "MixtureSampler": "loading.mixture_sampler",
     "PhaseSchedule": "loading.phases",
     "TrainingPhase": "loading.phases",
@@ -99,14 +103,17 @@ _HOME = {
 __all__ = [
     "CombinedDataset",
     "DataWarning",
+    "DatasetBatch",
     "DistributedSampler",
     "EditResult",
     "FastpackError",
     "FormatError",
+    "GPT2LLMCollateFn",
     "IndexResult",
     "JobError",
     "KeepRules",
     "LargeFileLinesReader",
+    "LossMaskingCollateFnWrapper",
     "MemMapDataset",
     "MemoryMappedDataset",
     "MissingExtra",

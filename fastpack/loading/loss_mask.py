@@ -1,0 +1,90 @@
+"""Targets that count towards the loss only within marked spans."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import DataWarning
+
+Targets = npt.NDArray[Any]
+
+
+def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets:
+    """`targets` [..., length] with `ignore` in place of every token outside a span, and of both markers.
+
+    A span lies between a token `begin` and the next `end` of its row. One that the row does not end counts to the end
+    of the row; an `end` before any `begin` ends a span that counts from the start of the row. The dtype stays, unless
+    `ignore` does not fit into it: then it is int64.
+
+    Raises ValueError, with row and position, for a `begin` within a span and an `end` outside of one. Warns when there
+    is no marker at all, so that nothing counts.
+    """
+    length = max(1, targets.shape[-1])
+    begins = (targets == begin).reshape(-1)
+    places = np.flatnonzero(begins | (targets == end).reshape(-1))
+    if not places.size:
+        _warn(f"neither the token {begin}, which begins a span, nor {end}, which ends one, is")
+    opens, rows = begins[places], places // length
+    turns = np.flatnonzero(rows[1:] != rows[:-1]) + 1
+    same = opens[1:] == opens[:-1]
+    same[turns - 1] = False
+    if same.any():
+        raise _misplaced(int(same.argmax()), places, opens, length, (begin, end))
+    if not places.size:
+        return np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
+    firsts, lasts = np.append(0, turns), np.append(turns - 1, len(places) - 1)
+    firsts, lasts = firsts[~opens[firsts]], lasts[opens[lasts]]
+    starts = np.sort(np.concatenate([places[opens] + 1, rows[firsts] * length]))
+    stops = np.sort(np.concatenate([places[~opens], (rows[lasts] + 1) * length]))
+    bounds = np.stack([starts, stops], axis=1).reshape(-1)
+    runs = np.diff(bounds, prepend=0, append=targets.size)
+    counts = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(targets.shape)
+    return np.where(counts, targets, _wide_enough(targets.dtype, ignore).type(ignore))
+
+
+def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> Targets:
+    """As Modalities 0.5.0: a batch without any `begin`, or any `end`, is ignored whole, with a warning.
+
+    Raises ValueError where an `end` comes before a `begin`, also where the row begins within a span.
+    """
+    begins, ends = targets == begin, targets == end
+    for marker, found in ((begin, begins), (end, ends)):
+        if not found.any():
+            _warn(f"the token {marker}, which {'begins' if marker == begin else 'ends'} a span, is not")
+            return np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
+    steps = -ends.astype(np.int64)
+    steps[..., 1:] += begins[..., :-1]
+    depth = np.cumsum(steps, axis=-1)
+    if depth.min() < 0 or depth.max() > 1:
+        raise ValueError(
+            "end mask token indicator is before begin mask token indicator in the target: compat='modalities-0.5' "
+            "takes no block that begins within a span"
+        )
+    return np.where(depth == 1, targets, _wide_enough(targets.dtype, ignore).type(ignore))
+
+
+def _wide_enough(dtype: np.dtype[Any], value: int) -> np.dtype[Any]:
+    limits = np.iinfo(dtype)
+    return dtype if limits.min <= value <= limits.max else np.dtype(np.int64)
+
+
+def _warn(what: str) -> None:
+    text = (
+        f"{what} in the targets: the batch does not count towards the loss. Is a blank part of the token in the text, "
+        "or the block too short for an answer?"
+    )
+    warnings.warn(text, DataWarning, stacklevel=5)
+
+
+def _misplaced(before: int, places: Targets, opens: Targets, length: int, markers: tuple[int, int]) -> ValueError:
+    row, position = divmod(int(places[before + 1]), length)
+    earlier = int(places[before]) % length
+    if opens[before]:
+        what = f"the token {markers[0]} begins a span within the one that position {earlier} begins"
+    else:
+        what = f"the token {markers[1]} ends a span that position {earlier} has ended"
+    return ValueError(f"targets: row {row}, position {position}: {what}; spans cannot be nested")
