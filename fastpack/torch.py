@@ -10,11 +10,13 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fastpack.datasets.base import Indices
+from fastpack.datasets.megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
 from fastpack.datasets.memory_mapped import MemoryMappedDataset as _MemoryMappedDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
@@ -22,6 +24,9 @@ from fastpack.datasets.packed import PackedMemMapDatasetBase as _PackedMemMapDat
 from fastpack.datasets.packed import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
 from fastpack.errors import MissingExtra
 from fastpack.loading.buffers import BufferPool, Memory
+from fastpack.loading.collators import DatasetBatch as _DatasetBatch
+from fastpack.loading.collators import GPT2LLMCollateFn as _GPT2LLMCollateFn
+from fastpack.loading.collators import LossMaskingCollateFnWrapper as _LossMaskingCollateFnWrapper
 from fastpack.loading.fetch import Fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
 
@@ -35,10 +40,14 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "CombinedDataset",
+    "DatasetBatch",
+    "GPT2LLMCollateFn",
+    "LossMaskingCollateFnWrapper",
     "MemoryMappedDataset",
     "MixtureDataset",
     "PackedMemMapDatasetBase",
     "PackedMemMapDatasetContinuous",
+    "PackedMemMapDatasetMegatron",
     "StatefulDataLoader",
     "from_arrays",
     "sample_by_sample",
@@ -105,6 +114,10 @@ class PackedMemMapDatasetContinuous(_Tensors, _PackedMemMapDatasetContinuous):
     """fastpack.PackedMemMapDatasetContinuous with tensors out."""
 
 
+class PackedMemMapDatasetMegatron(_Tensors, _PackedMemMapDatasetMegatron):
+    """fastpack.PackedMemMapDatasetMegatron with tensors out."""
+
+
 class PackedMemMapDatasetBase(_Tensors, _PackedMemMapDatasetBase):
     """fastpack.PackedMemMapDatasetBase with tensors out."""
 
@@ -115,6 +128,54 @@ class MixtureDataset(_Tensors, _MixtureDataset):
 
 class CombinedDataset(_Tensors, _CombinedDataset):
     """fastpack.CombinedDataset with tensors out; its datasets may give arrays or tensors."""
+
+
+@dataclass
+class DatasetBatch(_DatasetBatch):
+    """fastpack.DatasetBatch of tensors, with what a training loop asks of Modalities' own."""
+
+    @property
+    def device(self) -> Any:
+        """Where the samples are."""
+        return next(iter(self.samples.values())).device
+
+    def to(self, device: Any) -> None:
+        """Move samples and targets to `device`, in place."""
+        self.samples = {name: tensor.to(device) for name, tensor in self.samples.items()}
+        self.targets = {name: tensor.to(device) for name, tensor in self.targets.items()}
+
+    def detach(self) -> None:
+        """Take samples and targets out of the graph, in place."""
+        self.samples = {name: tensor.detach() for name, tensor in self.samples.items()}
+        self.targets = {name: tensor.detach() for name, tensor in self.targets.items()}
+
+    def pin_memory(self) -> DatasetBatch:
+        """A copy in page-locked memory: what a DataLoader with pin_memory=True calls."""
+        samples = {name: tensor.pin_memory() for name, tensor in self.samples.items()}
+        targets = {name: tensor.pin_memory() for name, tensor in self.targets.items()}
+        return type(self)(samples, targets, self.batch_dim)
+
+
+class GPT2LLMCollateFn(_GPT2LLMCollateFn):
+    """fastpack.GPT2LLMCollateFn with tensors out; it takes tensors too."""
+
+    def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
+        return _batch_of_tensors(super().__call__(batch))
+
+
+class LossMaskingCollateFnWrapper(_LossMaskingCollateFnWrapper):
+    """fastpack.LossMaskingCollateFnWrapper with tensors out; the collator inside may give arrays or tensors."""
+
+    def __call__(self, batch: Any) -> Any:
+        collated = super().__call__(batch)
+        if type(collated) is _DatasetBatch:
+            return _batch_of_tensors(collated)
+        collated.targets.update((name, from_arrays(collated.targets[name])) for name in self.target_keys_to_mask)
+        return collated
+
+
+def _batch_of_tensors(batch: _DatasetBatch) -> DatasetBatch:
+    return DatasetBatch(from_arrays(batch.samples), from_arrays(batch.targets), batch.batch_dim)
 
 
 class StatefulDataLoader(_StatefulDataLoader):
@@ -192,7 +253,7 @@ def pinned_memory(n_bytes: int) -> Memory:
 
 def _pinned(batch: Any) -> Any:
     """The batch with every tensor in its dicts, lists and tuples copied to pinned memory."""
-    if isinstance(batch, torch.Tensor):
+    if isinstance(batch, (torch.Tensor, DatasetBatch)):
         return batch.pin_memory()
     if isinstance(batch, Mapping):
         return {name: _pinned(one) for name, one in batch.items()}

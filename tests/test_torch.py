@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import itertools
 import subprocess
 import sys
 import warnings
@@ -78,6 +79,73 @@ def test_packed_files() -> None:
     same(documents[3], expected[3])
     for one, other in zip(documents.batch([1, 2])["tokens"], expected.batch([1, 2])["tokens"], strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_blocks_that_begin_with_documents() -> None:
+    for options in ({}, {"compat": "modalities-0.5"}):
+        ours = fastpack.torch.PackedMemMapDatasetMegatron(PACKED, "tokens", 65, **options)
+        theirs = fastpack.PackedMemMapDatasetMegatron(PACKED, "tokens", 65, **options)
+        same(ours[-1], theirs[-1])
+        same(ours.batch([0, 5]), theirs.batch([0, 5]))
+
+
+class Markers:
+    """Of two tokens that occur in the packed file."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin, self.end = begin, end
+
+    def get_token_id(self, token: str) -> int:
+        return self.begin if token == "<b>" else self.end
+
+
+def masking(where: Any, inner: Any, markers: Markers) -> Any:
+    tokens = {"b_include_to_loss_token": "<b>", "e_include_to_loss_token": "<e>"}
+    return where.LossMaskingCollateFnWrapper(inner, ["labels"], -100, tokens, markers)
+
+
+def test_collators_under_every_loader(tmp_path: Path) -> None:
+    """Whole batches, tensors or arrays, and samples one by one, under torch's DataLoader and our own."""
+    tokens = np.random.default_rng(2).integers(7, 200, 2000)
+    tokens[::20], tokens[7::20] = 5, 6
+    with fastpack.PackedWriter(tmp_path / "a.pbin", 2) as writer:
+        writer.append_many(tokens, [len(tokens)])
+    markers, arguments = Markers(5, 6), (tmp_path / "a.pbin", "ids", 33, True)
+    dataset = fastpack.PackedMemMapDatasetContinuous(*arguments)
+    reference = masking(fastpack, fastpack.GPT2LLMCollateFn("ids", "labels"), markers)
+    expected = [reference(dataset.__getitems__(range(i, i + 4))) for i in range(0, len(dataset) - 3, 4)]
+    inners = [where.GPT2LLMCollateFn("ids", "labels") for where in (fastpack, fastpack.torch)]
+    collators = [masking(fastpack.torch, inner, markers) for inner in inners]
+    datasets = [dataset, fastpack.torch.PackedMemMapDatasetContinuous(*arguments), fastpack.torch._OneByOne(dataset)]
+    makers = (fastpack.torch.StatefulDataLoader, torch.utils.data.DataLoader)
+    for collate, source, make in itertools.product(collators, datasets, makers):
+        options = {"drop_last": True} if make is torch.utils.data.DataLoader else {}
+        for batch, other in zip(make(source, 4, collate_fn=collate, **options), expected, strict=True):
+            assert type(batch) is fastpack.torch.DatasetBatch
+            assert len(batch) == 4
+            same(batch.samples, other.samples)
+            same(batch.targets, other.targets)
+
+
+def test_what_a_training_loop_asks_of_a_batch() -> None:
+    collate = fastpack.torch.GPT2LLMCollateFn("ids", "labels")
+    batch = collate([{"ids": torch.arange(5, dtype=torch.int32)}, {"ids": torch.arange(5, 10, dtype=torch.int32)}])
+    assert batch.samples["ids"].tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
+    assert batch.targets["labels"].dtype == torch.int32
+    assert batch.device == torch.device("cpu")
+    batch.detach()
+    batch.to(torch.device("meta"))
+    assert batch.device == batch.targets["labels"].device == torch.device("meta")
+    assert len(batch) == 2
+
+    class Theirs:  # a batch of another make, as Modalities' own collator gives it
+        def __init__(self) -> None:
+            self.samples, self.targets = {"ids": torch.ones(1, 4)}, {"labels": torch.tensor([[5, 1, 6, 2]])}
+
+    masked = masking(fastpack.torch, lambda _samples: Theirs(), Markers(5, 6))([])
+    assert type(masked) is Theirs
+    assert masked.targets["labels"].tolist() == [[-100, 1, -100, -100]]
+    assert isinstance(masked.targets["labels"], torch.Tensor)
 
 
 @pytest.mark.parametrize("kind", ["MixtureDataset", "CombinedDataset"])

@@ -34,16 +34,23 @@ def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets
     same[turns - 1] = False
     if same.any():
         raise _misplaced(int(same.argmax()), places, opens, length, (begin, end))
-    if not places.size:
-        return np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
-    firsts, lasts = np.append(0, turns), np.append(turns - 1, len(places) - 1)
-    firsts, lasts = firsts[~opens[firsts]], lasts[opens[lasts]]
-    starts = np.sort(np.concatenate([places[opens] + 1, rows[firsts] * length]))
-    stops = np.sort(np.concatenate([places[~opens], (rows[lasts] + 1) * length]))
-    bounds = np.stack([starts, stops], axis=1).reshape(-1)
-    runs = np.diff(bounds, prepend=0, append=targets.size)
-    counts = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(targets.shape)
-    return np.where(counts, targets, _wide_enough(targets.dtype, ignore).type(ignore))
+    masked = np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
+    if places.size:
+        firsts, lasts = np.append(0, turns), np.append(turns - 1, len(places) - 1)
+        firsts, lasts = firsts[~opens[firsts]], lasts[opens[lasts]]
+        starts = np.concatenate([places[opens] + 1, rows[firsts] * length])
+        stops = np.concatenate([places[~opens], (rows[lasts] + 1) * length])
+        counts = _between(np.sort(starts), np.sort(stops), targets.size).reshape(targets.shape)
+        np.copyto(masked, targets, where=counts)  # in half the time of np.where
+    return masked
+
+
+def _between(starts: Targets, stops: Targets, size: int) -> npt.NDArray[np.bool_]:
+    """bool [size], true from each start to its stop, exclusive; spans ascend and do not overlap."""
+    bounds = np.empty(2 * len(starts), np.int64)
+    bounds[::2], bounds[1::2] = starts, stops
+    runs = np.diff(bounds, prepend=0, append=size)
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs)
 
 
 def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> Targets:
