@@ -12,6 +12,7 @@ from typing import Any
 from fastpack.build.packing.yaml_config import load_yaml
 from fastpack.build.sources import InputNotFound
 from fastpack.files import PathLike, map_bytes
+from fastpack.formats.compressed import SUFFIXES
 
 PARTITIONS = ("train", "val", "test")
 HASH_DIGITS = 7
@@ -108,7 +109,7 @@ def _weights(splitting: Mapping[str, Any]) -> tuple[int, int, int]:
 
 def _target(settings: Mapping[str, Any]) -> Path:
     path = Path(_text(settings, "dst_path", "settings."))
-    if not path.name or path.suffix in (".idx", ".pbin"):
+    if not path.name or path.suffix in (".idx", ".pbin", *SUFFIXES):
         raise ValueError(f"settings.dst_path: found {os.fspath(path)!r}, expected the name of a JSON lines file")
     return path
 

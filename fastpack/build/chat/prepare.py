@@ -16,7 +16,7 @@ from fastpack.build.chat.names import OutputNames, PartitionNames
 from fastpack.build.chat.rows import chat_rows
 from fastpack.build.index import create_raw_index
 from fastpack.build.packing.config import load_pack_config
-from fastpack.build.packing.pack import Engine, OnFaulty, pack_encoded_data
+from fastpack.build.packing.pack import Engine, OnFaulty, pack_each
 from fastpack.build.packing.run import Skipped
 from fastpack.build.packing.yaml_config import load_yaml
 from fastpack.build.sources import InputNotFound
@@ -137,15 +137,27 @@ class _Job:
 
     def finish(self, on_faulty: OnFaulty, engine: Engine) -> PreparedChat:
         """Index and pack the partitions that have rows; the configuration's copy comes last."""
-        sizes = {name: self.names.of(name).jsonl.stat().st_size for name in self.rows}
-        written, done = sum(sizes.values()), 0
-        prepared = []
+        prepared = {name: _planned(name, rows, self.names.of(name)) for name, rows in self.rows.items()}
         for name, rows in self.rows.items():
-            progress = self._packing_progress(done, written)
-            prepared.append(_pack(self.config, self.names.of(name), name, rows, on_faulty, engine, progress))
-            done += sizes[name]
+            if rows:
+                _write_index(self.config, self.names.of(name))
+            else:
+                _remove_stale(self.names.of(name))
+        filled = [name for name, rows in self.rows.items() if rows]
+        packed = pack_each(
+            _common_config(self.config, [self.names.of(name) for name in filled]),
+            file_existence_policy="override",
+            on_faulty=on_faulty,
+            engine=engine,
+            progress=self._packing_progress(),
+        )
+        for name, result in zip(filled, packed, strict=True):
+            assert result.path == prepared[name].pbin_path
+            prepared[name] = replace(
+                prepared[name], documents=result.documents, tokens=result.tokens, skipped=result.skipped
+            )
         _write(self.names.config, self.config.content)
-        return PreparedChat(str(self.names.folder), str(self.names.config), prepared)
+        return PreparedChat(str(self.names.folder), str(self.names.config), list(prepared.values()))
 
     def _chats(self, n_phases: int) -> Iterator[tuple[str, bytes]]:
         progress = self.progress
@@ -156,39 +168,37 @@ class _Job:
         if not any(self.rows.values()):
             raise ValueError(f"{self.config.src_path} has no rows: there is nothing to prepare")
 
-    def _packing_progress(self, before: int, written: int) -> Progress | None:
-        """Packing counts as many bytes as the source has; those of a partition come behind `before` of `written`."""
+    def _packing_progress(self) -> Progress | None:
+        """Packing counts as many bytes as the source has, behind those of the source."""
         report, n_source = self.progress, self.n_source
         if report is None:
             return None
-
-        def progress(done: int, _: int) -> None:
-            report(n_source + n_source * (before + done) // max(written, 1), 2 * n_source)
-
-        return progress
+        return lambda done, total: report(n_source + n_source * done // max(total, 1), 2 * n_source)
 
 
-def _pack(
-    config: ChatConfig,
-    paths: PartitionNames,
-    name: str,
-    rows: int,
-    on_faulty: OnFaulty,
-    engine: Engine,
-    progress: Progress | None,
-) -> PreparedPartition:
-    if not rows:
-        for stale in (paths.idx, paths.pbin, paths.pbin_config):  # of an earlier run that had rows here
-            stale.unlink(missing_ok=True)
-        return _planned(name, rows, paths)
+def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
+    """The index of a partition, and the configuration that packs it."""
     create_raw_index(paths.jsonl, paths.idx, validate=False, file_existence_policy="override")
-    tree = _pbin_config(config, paths)
-    _write(paths.pbin_config, yaml.dump(tree, allow_unicode=True).encode())
-    packed = pack_encoded_data(
-        tree, file_existence_policy="override", on_faulty=on_faulty, engine=engine, progress=progress
-    )
-    planned = _planned(name, rows, paths)
-    return replace(planned, documents=packed.documents, tokens=packed.tokens, skipped=packed.skipped)
+    _write(paths.pbin_config, yaml.dump(_pbin_config(config, paths), allow_unicode=True).encode())
+
+
+def _remove_stale(paths: PartitionNames) -> None:
+    """Remove what an earlier run wrote that had rows for this partition."""
+    for path in (paths.idx, paths.pbin, paths.pbin_config):
+        path.unlink(missing_ok=True)
+
+
+def _common_config(config: ChatConfig, partitions: list[PartitionNames]) -> dict[str, Any]:
+    """One configuration that packs each partition beside its rows, so that the tokenizer is built once for all."""
+    trees = [_pbin_config(config, paths) for paths in partitions]
+    settings, different = trees[0]["settings"], set()
+    for tree in trees:
+        checked = load_pack_config(tree)
+        different.add(repr((checked.tokenizer, replace(checked.settings, sources=(), dst_path=None))))
+    if len(different) > 1:
+        raise ValueError(f"{config.pbin_config_path}: modalities_env: makes it another configuration in each partition")
+    settings |= {"src_path": [str(paths.jsonl) for paths in partitions], "index_path": None, "dst_path": None}
+    return {"settings": settings, "tokenizer": trees[0]["tokenizer"]}
 
 
 def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
@@ -204,8 +214,8 @@ def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
 
 def _check_packing(config: ChatConfig) -> None:
     """Raise what packing would raise, before the work that comes first."""
-    source = config.src_path  # stands for the files to come, which the check wants to find
-    tree = _pbin_config(config, PartitionNames(source, source, source, config.pbin_config_path))
+    there = config.pbin_config_path  # stands for the files to come, which the check wants to find
+    tree = _pbin_config(config, PartitionNames(there, there, there, there))
     try:
         checked = load_pack_config(tree)
         TokenizerSpec(checked.tokenizer.variant_key, checked.tokenizer.config).build().eod_id(

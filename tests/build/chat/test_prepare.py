@@ -99,6 +99,7 @@ def write_config(tree: Any = CHAT, source: str = GOOD * 20) -> str:
         ("settings.dst_path", "", "settings.dst_path: found '.'"),
         ("settings.dst_path", "out/c.idx", "expected the name of a JSON lines file"),
         ("settings.dst_path", "out/c.pbin", "expected the name of a JSON lines file"),
+        ("settings.dst_path", "out/c.jsonl.gz", "expected the name of a JSON lines file"),
         ("settings.messages_key", 3, "settings.messages_key: found 3, expected a text"),
         ("settings.pbin_creation_config_file_path", None, "pbin_creation_config_file_path: found nothing"),
         ("settings.pbin_creation_config_file_path", "absent.yaml", "absent.yaml is not there"),
@@ -142,6 +143,18 @@ def test_packing_is_checked_before_the_work(path: str, value: Any, message: str,
     with pytest.raises(ValueError, match=f"configs/packing.yaml: .*{message}"):
         prepare_instruction_tuning_data(write_config(source="not even JSON"))
     assert not Path("out").exists()
+
+
+def test_a_packing_that_differs_from_partition_to_partition_is_refused(peer: Path) -> None:
+    packing = (
+        Path("configs/packing.yaml")
+        .read_text()
+        .replace("jq_pattern: .chat", 'jq_pattern: ".chat # ${modalities_env:config_file_path}"')
+    )
+    Path("configs/packing.yaml").write_text(packing)
+    with pytest.raises(ValueError, match="another configuration in each partition"):
+        prepare_instruction_tuning_data(write_config())
+    assert not list(Path("out").glob("*/*.pbin"))
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -1,0 +1,193 @@
+"""Run Modalities 0.5.0 and fastpack on the same files and print what each takes, and whether their bytes are equal.
+
+    python asv_benchmarks/peers/modalities.py                       makes an environment for the peer on its first run
+    python asv_benchmarks/peers/modalities.py --peer-python PATH    a Python that has modalities==0.5.0
+    python asv_benchmarks/peers/modalities.py --write               puts the table into README.md
+    python asv_benchmarks/peers/modalities.py --only pack --mib 64  some rows, more text
+
+Each side runs in an interpreter of its own that has imported everything and warmed up on small inputs; rounds take
+turns, and the best round of each side counts. CPU time is that of a process and its children, on one worker each.
+Exit code 1 when a row does not keep what it promises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from peers.inputs import MIB, make_inputs, make_tokenizers  # noqa: E402
+from peers.processes import PeerFailure, Side, make_peer  # noqa: E402
+from peers.table import Row, rendered, write_between  # noqa: E402
+from peers.work import INDEX_RIGHT, Work, all_work  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "modalities-0.5.0"
+SECONDS_PER_ROUND = 0.2  # of calls of what takes less
+TINY = 50_000
+
+Best = dict[str, Any]
+
+
+class Comparison:
+    """Both sides and their folders: `folder`/modalities, /fastpack, and what both read."""
+
+    def __init__(self, folder: Path, peer_python: str, rounds: int, timeout: float) -> None:
+        self.folder, self.rounds = folder, rounds
+        self.sides = {}
+        for name, python in (("modalities", peer_python), ("fastpack", sys.executable)):
+            (folder / name / "out").mkdir(parents=True)
+            self.sides[name] = Side(name, python, folder / name, timeout, folder / f"{name}.log")
+        self._peers: dict[tuple[Any, ...], Best] = {}
+
+    def make_inputs(self, mib: float) -> None:
+        make_tokenizers(self.folder / "tokenizers")
+        make_inputs(self.folder / "inputs", int(mib * MIB), int(mib * MIB), "../tokenizers")
+        make_inputs(self.folder / "tiny", TINY, TINY, "../tokenizers")
+
+    def start(self) -> None:
+        for side in self.sides.values():
+            side.start()
+
+    def stop(self) -> None:
+        for side in self.sides.values():
+            side.stop()
+
+    def row(self, work: Work) -> Row:
+        """Measure one row; a failure of a side becomes its note."""
+        source = work.source if " " in work.source else f"{work.source}, {self._size(work.source)}"
+        try:
+            peer, ours = self._measured(work)
+        except PeerFailure as failure:
+            return Row(work.title, source, bar=work.bar, note=str(failure))
+        title = f"{work.title} ({ours['note']})" if work.title.endswith("engine auto") and ours["note"] else work.title
+        times = (peer["cpu"], peer["wall"], ours["cpu"], ours["wall"])
+        return Row(title, source, *times, work.bar, self._equal(work, peer, ours), work.equal)
+
+    def _measured(self, work: Work) -> tuple[Best, Best]:
+        """The best round of each side; the peer is measured once for all rows that share its part."""
+        best: dict[str, Best] = {}
+        known = self._peers.get(work.shared)
+        names = ["fastpack"] if known else ["modalities", "fastpack"]
+        for name in names:
+            self.sides[name].ask(work.request("tiny", 0.0))
+        for _ in range(self.rounds):
+            for name in names:
+                answer = self.sides[name].ask(work.request("inputs", SECONDS_PER_ROUND))
+                best[name] = min(best.get(name, answer), answer, key=lambda found: found["cpu"])
+        if known is None:
+            self._peers[work.shared] = known = best["modalities"]
+        return known, best["fastpack"]
+
+    def _equal(self, work: Work, peer: Best, ours: Best) -> str:
+        if not work.out:
+            return "yes" if peer["digest"] == ours["digest"] else "no"
+        theirs, written = (self.folder / name / work.out for name in ("modalities", "fastpack"))
+        if same_files(theirs, written):
+            return "yes"
+        right = work.operation == "merge" and self._is_right_merge(written, theirs, work)
+        return INDEX_RIGHT if right else "no"
+
+    def _is_right_merge(self, ours: Path, theirs: Path, work: Work) -> bool:
+        """Whether our merged documents are those of the sources in order, and the peer's tokens are the same."""
+        import numpy as np
+
+        from fastpack import PackedFile
+
+        sources = work.request("inputs", 0)["sources"]
+        documents = [d for path in sources for d in documents_of(self.folder / "fastpack" / path)]
+        merged = documents_of(ours)
+        equal = len(documents) == len(merged) and all(map(np.array_equal, documents, merged))
+        with PackedFile(ours) as left, PackedFile(theirs) as right:
+            return equal and np.array_equal(left.data, right.data)
+
+    def _size(self, source: str) -> str:
+        return f"{(self.folder / 'inputs' / source).stat().st_size / MIB:.1f} MiB"
+
+
+def documents_of(path: Path) -> list[Any]:
+    from fastpack import PackedFile
+
+    with PackedFile(path) as file:
+        return [file[i].copy() for i in range(len(file))]
+
+
+def same_files(left: Path, right: Path) -> bool:
+    """Whether two files, or all files below two folders, have the same names and bytes."""
+    if left.is_dir() and right.is_dir():
+        names = [{path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (left, right)]
+        return names[0] == names[1] and all(filecmp.cmp(left / name, right / name, shallow=False) for name in names[0])
+    return left.is_file() and right.is_file() and filecmp.cmp(left, right, shallow=False)
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def footer(sides: dict[str, Side], rounds: int) -> str:
+    imports = ", ".join(f"{name} {side.ready['cpu']:.1f} s" for name, side in sides.items())
+    peer_python = sides["modalities"].ready["python"]
+    return (
+        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds a call, the best of "
+        f"{rounds} rounds, the sides taking turns; one worker each; without imports, whose CPU time is: {imports}."
+    )
+
+
+def run(args: argparse.Namespace) -> list[Row]:
+    """Measure what was asked for; prints each row as it comes, then the table."""
+    wanted = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
+    python = args.peer_python or str(make_peer(args.venv))
+    folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
+    comparison = Comparison(folder, python, args.rounds, args.timeout)
+    try:
+        comparison.start()
+        comparison.make_inputs(args.mib)
+        rows = []
+        for work in wanted:
+            rows.append(comparison.row(work))
+            print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
+        text = rendered(rows, footer(comparison.sides, args.rounds))
+    finally:
+        comparison.stop()
+        if not args.keep:
+            shutil.rmtree(folder)
+    print(json.dumps([row.as_json() for row in rows]) if args.json else text)
+    if args.write:
+        write_between(ROOT / "README.md", text)
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: make one)")
+    parser.add_argument("--venv", type=Path, default=CACHE, metavar="DIR", help=f"where it is made (default: {CACHE})")
+    parser.add_argument("--mib", type=float, default=24.0, help="size of the text, and of the packed files, in MiB")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input hold this text")
+    parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
+    args = parser.parse_args(argv)
+    rows = run(args)
+    failed = [row for row in rows if row.failure]
+    for row in failed:
+        print(f"NOT KEPT: {row.title} [{row.input}]: {row.failure}", file=sys.stderr)
+    return int(bool(failed) or not rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""From measurements to the Markdown table of the README."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+START, END = "<!-- peers:modalities -->", "<!-- /peers:modalities -->"
+HEADER = ("operation", "input", "Modalities CPU / wall", "fastpack CPU / wall", "CPU ratio", "at least", "bytes equal")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: seconds a call, the best of the rounds; `note` instead of them where a side could not be measured."""
+
+    title: str
+    input: str
+    peer_cpu: float = 0.0
+    peer_wall: float = 0.0
+    our_cpu: float = 0.0
+    our_wall: float = 0.0
+    bar: float | None = None
+    equal: str = ""
+    equal_expected: str = "yes"
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """How many times our CPU time the peer takes."""
+        return self.peer_cpu / self.our_cpu if self.our_cpu else 0.0
+
+    @property
+    def failure(self) -> str | None:
+        """What the row promises and does not keep."""
+        if not self.our_cpu:
+            return f"not measured: {self.note}"
+        if self.equal != self.equal_expected:
+            return f"bytes equal: {self.equal}, expected {self.equal_expected}"
+        if self.bar is not None and self.ratio < self.bar:
+            return f"{shown(self.ratio)}x, expected at least {self.bar:g}x"
+        return None
+
+    def cells(self) -> list[str]:
+        bar = "-" if self.bar is None else f"{self.bar:g}x"
+        if not self.our_cpu:
+            return [self.title, self.input, "-", "-", "-", bar, self.note]
+        times = [f"{shown(cpu)} / {shown(wall)} s" for cpu, wall in self._seconds()]
+        return [self.title, self.input, *times, f"**{shown(self.ratio)}x**", bar, self.equal]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio, "failure": self.failure}
+
+    def _seconds(self) -> tuple[tuple[float, float], ...]:
+        return (self.peer_cpu, self.peer_wall), (self.our_cpu, self.our_wall)
+
+
+def shown(value: float) -> str:
+    """Three significant digits, thousands with a comma, no exponent."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    text = f"{value:.3g}"
+    return f"{value:.7f}".rstrip("0") if "e" in text else text
+
+
+def rendered(rows: list[Row], footer: str) -> str:
+    """The Markdown table and the sentence below it."""
+    cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+    return "\n".join([*lines, "", footer])
+
+
+def write_between(path: Path, text: str) -> None:
+    """Replace what stands between the two markers in `path`; ValueError where they are not there."""
+    content = path.read_text(encoding="utf-8")
+    if content.count(START) != 1 or content.count(END) != 1 or content.index(START) > content.index(END):
+        raise ValueError(f"{path}: expected {START} and, behind it, {END}, each once")
+    head, rest = content.split(START)
+    path.write_text(f"{head}{START}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")

@@ -1,0 +1,99 @@
+"""What is compared: one `Work` a row of the table, with the ratio it is to reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from peers.inputs import N_PARTS, VOCABULARIES, pack_settings, tokenizer
+
+INDEX_RIGHT = "no: the right index"
+
+
+@dataclass(frozen=True)
+class Work:
+    """One operation on one input.
+
+    out: file or folder that both sides write, relative to their own folders; empty for what returns arrays. options:
+    keyword arguments of fastpack alone. bar: how many times the peer's CPU time at least, None where nothing is
+    promised. equal: what the column of equal bytes has to say.
+    """
+
+    title: str
+    operation: str
+    source: str
+    out: str = ""
+    bar: float | None = None
+    equal: str = "yes"
+    options: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """What the peer's side depends on: rows that have it in common share its measurement."""
+        return self.operation, self.source, self.out, json.dumps(self.arguments)
+
+    def request(self, inputs: str, seconds: float) -> dict[str, Any]:
+        """For a runner; `@` in the arguments stands for the folder of the inputs."""
+        request = {
+            "operation": self.operation,
+            "source": f"@/{self.source}",
+            "out": self.out,
+            "options": self.options,
+            "seconds": seconds,
+            **self.arguments,
+        }
+        filled: dict[str, Any] = json.loads(json.dumps(request).replace("@/", f"../{inputs}/"))
+        return filled
+
+
+def all_work() -> list[Work]:
+    """Every row, in the order of the table."""
+    return [*_index(), *_pack(), *_edits(), *_chat(), *_reads()]
+
+
+def _index() -> Iterator[Work]:
+    for source in ("text.jsonl", "short.jsonl"):
+        out = f"out/{source}.idx"
+        yield Work("create_raw_index, JSON checked", "index", source, out, 5, options={"validate": True})
+        yield Work("create_raw_index, unchecked", "index", source, out, 20, options={"validate": False})
+
+
+def _pack() -> Iterator[Work]:
+    for size, entries in VOCABULARIES.items():
+        config = {
+            "settings": {**pack_settings("@/text.jsonl", f"out/{size}.pbin"), "index_path": "@/text.idx"},
+            "tokenizer": tokenizer("../tokenizers", size),
+        }
+        arguments = {"config": json.dumps(config)}
+        for engine, bar in (("tokenizers", 1.5), ("auto", 20.0)):
+            title = f"pack_encoded_data, {entries:,} entries, engine {engine}"
+            options = {"engine": engine}
+            yield Work(title, "pack", "text.jsonl", f"out/{size}.pbin", bar, options=options, arguments=arguments)
+
+
+def _edits() -> Iterator[Work]:
+    packed, lines = ({"sources": [f"@/part{i}.{kind}" for i in range(N_PARTS)]} for kind in ("pbin", "jsonl"))
+    yield Work("shuffle_tokenized_data", "shuffle_tokenized", "tokens.pbin", "out/shuffled.pbin")
+    yield Work("shuffle_jsonl_data", "shuffle_jsonl", "text.jsonl", "out/shuffled.jsonl")
+    yield Work("create_shuffled_dataset_chunk", "chunk_tokenized", "4 .pbin", "out/chunk.pbin", 10, arguments=packed)
+    yield Work("create_shuffled_jsonl_chunk", "chunk_jsonl", "4 .jsonl", "out/chunk.jsonl", 10, arguments=lines)
+    yield Work("create_filtered_tokenized_dataset", "filter", "tokens.pbin", "out/filtered.pbin", 10)
+    old = {"compat": "modalities-0.5"}
+    yield Work("merge_packed_data, compat", "merge", "4 .pbin", "out/merged.pbin", options=old, arguments=packed)
+    yield Work("merge_packed_data", "merge", "4 .pbin", "out/merged.pbin", equal=INDEX_RIGHT, arguments=packed)
+
+
+def _chat() -> Iterator[Work]:
+    arguments = {"config_path": "@/chat.yaml"}
+    for engine in ("tokenizers", "auto"):
+        title, options = f"prepare_instruction_tuning_data, engine {engine}", {"engine": engine}
+        yield Work(title, "prepare_chat", "chat.jsonl", "out/chat", options=options, arguments=arguments)
+
+
+def _reads() -> Iterator[Work]:
+    yield Work("PackedMemMapDatasetContinuous()", "construct", "tokens.pbin")
+    yield Work("its samples one by one", "read", "tokens.pbin")
+    yield Work("its samples in batches of 32", "read_batches", "tokens.pbin")
