@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
     from fastpack.checks.inspect import inspect
+    from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
+    from fastpack.datasets.factory import DatasetFactory, dataset_from_config
     from fastpack.datasets.lines import LargeFileLinesReader
     from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
     from fastpack.datasets.mem_map import MemMapDataset
@@ -67,6 +69,10 @@ _HOME = {
     "plan_packing": "build.packing.plan",
     "pack_encoded_data": "build.packing.pack",
     "inspect": "checks.inspect",
+    "DummyDataset": "datasets.dummy",
+    "DummySampleConfig": "datasets.dummy",
+    "DatasetFactory": "datasets.factory",
+    "dataset_from_config": "datasets.factory",
     "LargeFileLinesReader": "datasets.lines",
     "MemMapDataset": "datasets.mem_map",
     "MemoryMappedDataset": "datasets.memory_mapped",
@@ -104,7 +110,10 @@ __all__ = [
     "CombinedDataset",
     "DataWarning",
     "DatasetBatch",
+    "DatasetFactory",
     "DistributedSampler",
+    "DummyDataset",
+    "DummySampleConfig",
     "EditResult",
     "FastpackError",
     "FormatError",
@@ -139,6 +148,7 @@ __all__ = [
     "create_raw_indices",
     "create_shuffled_dataset_chunk",
     "create_shuffled_jsonl_chunk",
+    "dataset_from_config",
     "filter_packed_data",
     "get_dataset",
     "inspect",

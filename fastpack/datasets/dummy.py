@@ -1,0 +1,66 @@
+"""`DummyDataset`: random samples of given shapes, to try a training loop without data."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.datasets.base import Dataset
+
+
+@dataclass(frozen=True)
+class DummySampleConfig:
+    """One array of a sample: its key, its shape, and "float" (normally distributed float64) or "int" (int64 below 512).
+
+    Raises ValueError for another type or a shape that is none.
+    """
+
+    sample_key: str
+    sample_shape: Sequence[int]
+    sample_type: str
+
+    def __post_init__(self) -> None:
+        if self.sample_type not in ("float", "int"):
+            raise ValueError(f"sample_type of {self.sample_key!r} is {self.sample_type!r}: choose float or int")
+        if not all(isinstance(size, int) and size >= 0 for size in self.sample_shape):
+            raise ValueError(f"sample_shape of {self.sample_key!r} is {self.sample_shape!r}: a list of sizes is needed")
+
+
+class DummyDataset(Dataset):
+    """`num_samples` random samples {key: array}, one array for each DummySampleConfig (or mapping of its fields).
+
+    Modalities draws another sample at every access, whatever the index; here sample i is always the same for a `seed`,
+    and IndexError is raised beyond the last.
+    """
+
+    def __init__(self, num_samples: int, sample_definition: Sequence[Any], *, seed: int = 0) -> None:
+        self._total = self.num_samples = num_samples
+        self.sample_definition = tuple(_definition(one) for one in sample_definition)
+        self.seed = seed
+
+    def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[Any]]:
+        number = operator.index(index)
+        position = number + self._total if number < 0 else number
+        if not 0 <= position < self._total:
+            raise IndexError(f"Index {number} out of range for {self._total} samples")
+        rng = np.random.default_rng((self.seed, position))
+        return {one.sample_key: _draw(one, rng) for one in self.sample_definition}
+
+
+def _draw(definition: DummySampleConfig, rng: np.random.Generator) -> npt.NDArray[Any]:
+    shape = tuple(definition.sample_shape)
+    return rng.standard_normal(shape) if definition.sample_type == "float" else rng.integers(0, 512, shape)
+
+
+def _definition(given: Any) -> DummySampleConfig:
+    names = ("sample_key", "sample_shape", "sample_type")
+    if not isinstance(given, Mapping):
+        given = {name: getattr(given, name) for name in names}
+    if set(given) != set(names):
+        raise ValueError(f"a sample_definition has {', '.join(names)}, not {', '.join(map(str, given)) or 'nothing'}")
+    return DummySampleConfig(**given)

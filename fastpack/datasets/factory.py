@@ -1,0 +1,174 @@
+"""Datasets by the names a Modalities configuration gives them: `DatasetFactory` and `dataset_from_config`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from fastpack.datasets.dummy import DummyDataset
+from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
+from fastpack.datasets.mem_map import MemMapDataset
+from fastpack.datasets.mixture import CombinedDataset
+from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+from fastpack.files import PathLike
+from fastpack.formats.jsonl import read_raw_index
+
+
+class DatasetFactory:
+    """Modalities' functions that make datasets, with its argument names; errors are those of the datasets."""
+
+    @staticmethod
+    def get_dummy_dataset(num_samples: int, sample_definition: Sequence[Any]) -> DummyDataset:
+        """Random samples."""
+        return DummyDataset(num_samples, sample_definition)
+
+    @staticmethod
+    def get_mem_map_dataset(
+        raw_data_path: PathLike,
+        tokenizer: Any,
+        sample_key: str,
+        index_path: PathLike | None = None,
+        jq_pattern: str = ".text",
+    ) -> MemMapDataset:
+        """Documents of a raw file, tokenised on the fly."""
+        return MemMapDataset(raw_data_path, tokenizer, sample_key, index_path, jq_pattern)
+
+    @staticmethod
+    def get_raw_index(raw_index_path: PathLike) -> list[tuple[int, int]]:
+        """(Byte offset, byte length) of each line of a raw file, from its index; nothing is unpickled."""
+        return [(offset, length) for offset, length in read_raw_index(raw_index_path).tolist()]
+
+    @staticmethod
+    def get_packed_mem_map_dataset_continuous(
+        raw_data_path: PathLike,
+        sequence_length: int,
+        sample_key: str,
+        reuse_last_target: bool = True,
+        *,
+        eos_token_id: int | None = None,
+    ) -> PackedMemMapDatasetContinuous:
+        """Blocks of sequence_length + 1 tokens where the last target is used again, else of sequence_length."""
+        block_size = sequence_length + 1 if reuse_last_target else sequence_length
+        return PackedMemMapDatasetContinuous(
+            raw_data_path, sample_key, block_size, reuse_last_target, eos_token_id=eos_token_id
+        )
+
+    @staticmethod
+    def get_packed_mem_map_dataset_megatron(
+        raw_data_path: PathLike,
+        sequence_length: int,
+        sample_key: str,
+        *,
+        compat: Literal["modalities-0.5"] | None = None,
+        eos_token_id: int | None = None,
+    ) -> PackedMemMapDatasetMegatron:
+        """Blocks of sequence_length + 1 tokens that begin with documents."""
+        return PackedMemMapDatasetMegatron(
+            raw_data_path, sample_key, sequence_length + 1, compat=compat, eos_token_id=eos_token_id
+        )
+
+    @staticmethod
+    def get_combined_dataset(datasets: Sequence[Any]) -> CombinedDataset:
+        """Datasets one behind the other."""
+        return CombinedDataset(datasets)
+
+
+def dataset_from_config(component: Mapping[str, Any], *, tokenizer: Any = None) -> Any:
+    """The dataset of a component of a Modalities configuration: {component_key: dataset, variant_key, config: {...}}.
+
+    variant_key: packed_mem_map_dataset_continuous, packed_mem_map_dataset_megatron, mem_map_dataset, combined or
+    dummy_dataset; config: as Modalities takes it, interpolations resolved. The datasets of a combined one are
+    components or datasets. `tokenizer`, or an object in the configuration, is what a mem_map_dataset tokenises with.
+    packed_mem_map_dataset_megatron takes block_size, or sequence_length (one less); Modalities 0.5.0 cannot build it.
+    Beyond Modalities, packed datasets take eos_token_id and the last-named compat.
+
+    Raises ValueError naming the key for one that is unknown, missing or of a wrong kind; FileNotFoundError.
+    """
+    if not isinstance(component, Mapping):
+        raise ValueError(f"found {component!r}, expected a mapping with component_key, variant_key and config")
+    for key in component:
+        if key not in ("component_key", "variant_key", "config"):
+            raise ValueError(f"{key}: unknown in a dataset's component (it has component_key, variant_key, config)")
+    if component.get("component_key") != "dataset":
+        raise ValueError(f"component_key: found {component.get('component_key')!r}, expected 'dataset'")
+    variant, config = component.get("variant_key"), component.get("config")
+    if variant not in _VARIANTS:
+        raise ValueError(f"variant_key: unknown dataset {variant!r} (known: {', '.join(_VARIANTS)})")
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config: found {config!r}, expected a mapping")
+    build, required, optional = _VARIANTS[variant]
+    options = dict(config)
+    if variant == "mem_map_dataset":
+        options["tokenizer"] = _tokenizer(options.get("tokenizer"), tokenizer)
+    if variant == "combined" and isinstance(config.get("datasets"), (list, tuple)):
+        options["datasets"] = [
+            dataset_from_config(one, tokenizer=tokenizer) if isinstance(one, Mapping) else one
+            for one in config["datasets"]
+        ]
+    _check(options, variant, required, optional)
+    return build(**options)
+
+
+def _megatron(block_size: int | None = None, sequence_length: int | None = None, **options: Any) -> Any:
+    if (block_size is None) == (sequence_length is None):
+        raise ValueError("config: a packed_mem_map_dataset_megatron takes either block_size or sequence_length")
+    length = block_size - 1 if sequence_length is None and block_size is not None else sequence_length
+    return DatasetFactory.get_packed_mem_map_dataset_megatron(sequence_length=length, **options)  # type: ignore[arg-type]
+
+
+def _tokenizer(configured: Any, given: Any) -> Any:
+    if given is not None:
+        return given
+    if configured is None or isinstance(configured, Mapping):
+        raise ValueError("config.tokenizer: give tokenizer=, an object with tokenize(text): none is built from here")
+    return configured
+
+
+Variant = tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]  # builder, options it needs, options it takes
+_VARIANTS: dict[str, Variant] = {
+    "packed_mem_map_dataset_continuous": (
+        DatasetFactory.get_packed_mem_map_dataset_continuous,
+        ("raw_data_path", "sequence_length", "sample_key"),
+        ("reuse_last_target", "eos_token_id"),
+    ),
+    "packed_mem_map_dataset_megatron": (
+        _megatron,
+        ("raw_data_path", "sample_key"),
+        ("block_size", "sequence_length", "eos_token_id", "compat"),
+    ),
+    "mem_map_dataset": (
+        DatasetFactory.get_mem_map_dataset,
+        ("raw_data_path", "tokenizer", "sample_key"),
+        ("index_path", "jq_pattern"),
+    ),
+    "combined": (DatasetFactory.get_combined_dataset, ("datasets",), ()),
+    "dummy_dataset": (DatasetFactory.get_dummy_dataset, ("num_samples", "sample_definition"), ()),
+}
+_KINDS: dict[str, tuple[type[Any] | tuple[type[Any], ...], str]] = {
+    "raw_data_path": ((str, Path), "a path"),
+    "index_path": ((str, Path, type(None)), "a path"),
+    "sample_key": (str, "a name"),
+    "jq_pattern": (str, "a jq pattern"),
+    "sequence_length": (int, "a whole number above 1"),
+    "block_size": (int, "a whole number above 1"),
+    "num_samples": (int, "a whole number"),
+    "reuse_last_target": (bool, "true or false"),
+    "eos_token_id": ((int, type(None)), "a token id"),
+    "datasets": ((list, tuple), "a list of datasets"),
+    "sample_definition": ((list, tuple), "a list of sample definitions"),
+}
+
+
+def _check(options: Mapping[str, Any], variant: str, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+    for key, value in options.items():
+        if key not in required + optional:
+            known = ", ".join(required + optional)
+            raise ValueError(f"config.{key}: {variant} has no such option (it has: {known})")
+        kind, name = _KINDS.get(key, (object, ""))
+        wrong = not isinstance(value, kind) or (isinstance(value, bool) and key != "reuse_last_target")
+        if wrong or (key in ("sequence_length", "block_size") and value < 2):
+            raise ValueError(f"config.{key}: found {value!r}, expected {name}")
+    for key in required:
+        if key not in options:
+            raise ValueError(f"config.{key} is missing: {variant} needs it")
