@@ -50,6 +50,22 @@ class Frame:
         out[from_text] = ids
         return out, framed
 
+    def join(self, texts: Sequence[Tokens], eod: int | None) -> tuple[Tokens, Lengths]:
+        """As `put_round`, of the ids of each text alone: one copy of them, 0.5 us a text."""
+        before, after, end = (np.array(ids, self.dtype) for ids in (self.before, self.after, [eod or 0]))
+        parts: list[Tokens] = []
+        lengths: list[int] = []
+        for ids in texts:
+            n_ids = len(before) + len(ids) + len(after)
+            parts += (before, ids, after) if len(before) + len(after) else (ids,)
+            if eod is not None and n_ids and (after if len(after) else ids if len(ids) else before)[-1] != eod:
+                parts.append(end)
+                n_ids += 1
+            lengths.append(n_ids)
+        if not parts:
+            return np.empty(0, self.dtype), np.empty(0, np.int64)
+        return np.concatenate(parts, dtype=self.dtype, casting="unsafe"), np.array(lengths)
+
     def _lacks(self, ids: Tokens, lengths: Lengths, eod: int) -> npt.NDArray[np.bool_]:
         """Of each text, whether `eod` has to follow it."""
         if self.after:

@@ -33,6 +33,8 @@ class UnsettledCharacters:
 
     def find(self, texts: Sequence[str]) -> list[int]:
         """Positions of the texts that hold one. ASCII costs nothing, most other text 1 ns a character."""
+        if "".join(texts).isascii():  # a twentieth of the time of asking each
+            return []
         return [i for i, text in enumerate(texts) if not text.isascii() and self._holds_one(text)]
 
     def _holds_one(self, text: str) -> bool:
