@@ -1,4 +1,4 @@
-"""Opening very many shards, drawing batches from them, and what the further outputs of a batch cost."""
+"""Opening very many shards, drawing batches from them, what further outputs cost; blocks of packed files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fastpack import kernels
 from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_A_SHARD
 from .common import CORPUS_SEED, ratio, row, token_stream
 
-MANY = 10_000
+MANY, MILLION = 10_000, 1_000_000
+TOKENS_A_BATCH = ROWS * LENGTH
 ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seqlen")
 
 
@@ -141,3 +142,91 @@ class Mixture:
             self.one.fill(self.rows(), self.plain)
 
         return ratio(ours, theirs, rounds=300)
+
+
+class Blocks:
+    """Blocks of a packed file of 32 million tokens: making the dataset, and shuffled batches of 65,536 tokens.
+
+    Against Modalities' way in plain NumPy: an index row a block, and a copy, widened to int32, a sample, then a stack.
+    """
+
+    params = [129, 513, 2049]
+    param_names = ["block_size"]
+    timeout = 300
+
+    def setup(self, block_size: int) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        self.path, n_tokens = Path(self.folder.name, "a.pbin"), 4 * TOKENS_A_SHARD
+        with fastpack.PackedWriter(self.path, 2) as writer:
+            writer.append_many(token_stream(n_tokens, "uint16", EOS, rng), [n_tokens])
+        kernels.use("numba")
+        kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64", "int32"))
+        self.block_size, self.position = block_size, 0
+        self.dataset = self.ours()
+        self.data, self.index = self.theirs()
+        self.rows = TOKENS_A_BATCH // (block_size - 1)
+        self.order = rng.permutation(len(self.dataset))
+        self.out = self.dataset.new_outputs(self.rows)
+
+    def teardown(self, _block_size: int) -> None:
+        self.folder.cleanup()
+
+    def ours(self) -> fastpack.PackedMemMapDatasetContinuous:
+        return fastpack.PackedMemMapDatasetContinuous(self.path, "ids", self.block_size, True)
+
+    def theirs(self) -> tuple[np.ndarray, np.ndarray]:
+        with self.path.open("rb") as file:
+            n_bytes, size = int.from_bytes(file.read(8), "little"), int.from_bytes(file.read(4), "little")
+        data = np.memmap(self.path, mode="r", offset=12, shape=(n_bytes,))
+        numbers = np.arange((n_bytes // size - self.block_size) // (self.block_size - 1) + 1)
+        starts = (numbers * self.block_size - numbers) * size
+        return data, np.stack((starts, np.full(len(numbers), self.block_size * size)), axis=1)
+
+    def numbers(self) -> np.ndarray:
+        self.position = (self.position + self.rows) % (len(self.order) - self.rows)
+        return self.order[self.position : self.position + self.rows]
+
+    def batch(self) -> None:
+        self.dataset.fill(self.numbers(), self.out)
+
+    def numpy_batch(self) -> None:
+        samples = [
+            np.frombuffer(self.data, "<u2", self.block_size, start).astype(np.int32)
+            for start, _ in self.index[self.numbers()].tolist()
+        ]
+        np.stack(samples)
+
+    @row("PackedMemMapDatasetContinuous: making it, 32 million tokens", "x opening and NumPy's index of the blocks", 1)
+    def track_construction(self, _block_size: int) -> float:
+        return ratio(self.ours, self.theirs, rounds=50)
+
+    @row("PackedMemMapDatasetContinuous: batch of blocks", "x NumPy frombuffer + astype + stack", 4)
+    def track_batch_to_numpy(self, _block_size: int) -> float:
+        return ratio(self.batch, self.numpy_batch, rounds=300)
+
+
+class Documents:
+    """Blocks that begin with documents: the walk over the index of a packed file of a million documents."""
+
+    timeout = 300
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        rng = np.random.default_rng(CORPUS_SEED)
+        self.path = Path(self.folder.name, "a.pbin")
+        lengths = np.maximum(2, rng.lognormal(2.5, 1.0, MILLION)).astype(np.int64)  # short, so that the file is small
+        with fastpack.PackedWriter(self.path, 2) as writer:
+            writer.append_many(np.zeros(lengths.sum(), np.uint16), lengths)
+        kernels.use("cython")
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    @row("PackedMemMapDatasetMegatron: making it, a million documents", "x reading the index alone", 0.5)
+    def track_walk(self) -> float:
+        def index() -> None:
+            with fastpack.PackedFile(self.path) as file:
+                file.index  # noqa: B018
+
+        return ratio(lambda: fastpack.PackedMemMapDatasetMegatron(self.path, "ids", LENGTH + 1), index)
