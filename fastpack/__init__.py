@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastpack.build.index_many import create_raw_indices
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
+    from fastpack.build.tokenizing.wrappers import PreTrainedHFTokenizer, PreTrainedSPTokenizer
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
     from fastpack.datasets.factory import DatasetFactory, dataset_from_config
@@ -67,6 +68,8 @@ _HOME = {
     "pack_each": "build.packing.pack",
     "PlannedPack": "build.packing.plan",
     "plan_packing": "build.packing.plan",
+    "PreTrainedHFTokenizer": "build.tokenizing.wrappers",
+    "PreTrainedSPTokenizer": "build.tokenizing.wrappers",
     "pack_encoded_data": "build.packing.pack",
     "inspect": "checks.inspect",
     "DummyDataset": "datasets.dummy",
@@ -136,6 +139,8 @@ __all__ = [
     "PackedWriter",
     "PhaseSchedule",
     "PlannedPack",
+    "PreTrainedHFTokenizer",
+    "PreTrainedSPTokenizer",
     "PreparedChat",
     "PreparedPartition",
     "ResumableDistributedSampler",

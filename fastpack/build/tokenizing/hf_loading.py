@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadedTokenizer:
-    """tokens: special token attribute -> token; sides and the length limit as the class and its options say."""
+    """tokens: special token attribute -> token; sides and the length limit as the class and its options say; cleans_up:
+    blanks before punctuation are taken out of decoded text.
+    """
 
     backend: Backend
     tokens: dict[str, Any]
@@ -25,6 +27,7 @@ class LoadedTokenizer:
     truncation_side: str = "right"
     model_max_length: float = 1e30
     pad_type_id: int = 0
+    cleans_up: bool = False
 
 
 def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
@@ -79,6 +82,7 @@ def _load(file: str, habits: TokenizerClass, config: dict[str, Any]) -> LoadedTo
         truncation_side=_side(config.get("truncation_side", truncation.get("direction", "right"))),
         model_max_length=1e30 if limit is None else limit,
         pad_type_id=padding.get("pad_type_id", 0),
+        cleans_up=bool(config.get("clean_up_tokenization_spaces")),
     )
 
 

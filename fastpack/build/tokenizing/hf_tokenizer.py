@@ -42,9 +42,9 @@ class HFTokenizer:
 
     def __init__(self, path: str, options: HFOptions, class_name: str | None = None) -> None:
         loaded = load_directory(path) if os.path.isdir(path) else load_file(path, class_name)
-        self.backend, self._tokens = loaded.backend, loaded.tokens
+        self.backend, self.tokens, self.cleans_up = loaded.backend, loaded.tokens, loaded.cleans_up
         if options.special_tokens:
-            _name_special_tokens(self.backend, self._tokens, options.special_tokens)
+            _name_special_tokens(self.backend, self.tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
 
     @classmethod
@@ -74,7 +74,7 @@ class HFTokenizer:
 
     def eod_id(self, eod_token: str) -> int:
         """As `Tokenizer.eod_id`; an unknown token is the unk token, as in transformers, and that is warned of."""
-        unk = self._tokens.get("unk_token")
+        unk = self.tokens.get("unk_token")
         unk_id = None if unk is None else self.backend.token_to_id(str(unk))
         token_id = self.backend.token_to_id(eod_token)
         if token_id is None:

@@ -22,9 +22,9 @@ class SPTokenizer:
             raise MissingExtra("sentencepiece", "sentencepiece", "a SentencePiece model") from None
         if not os.path.isfile(model_file):
             raise FileNotFoundError(f"tokenizer.config.tokenizer_model_file: {model_file} is not there")
-        self._processor = SentencePieceProcessor()
+        self.processor = SentencePieceProcessor()
         try:
-            self._processor.Load(model_file)
+            self.processor.Load(model_file)
         except RuntimeError as error:
             raise ValueError(f"{model_file}: not a SentencePiece model ({error})") from None
 
@@ -35,17 +35,17 @@ class SPTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        return int(self._processor.vocab_size())
+        return int(self.processor.vocab_size())
 
     def eod_id(self, eod_token: str) -> int:
-        piece = self._processor.PieceToId(eod_token)
-        if not isinstance(piece, int) or piece == self._processor.unk_id():
+        piece = self.processor.PieceToId(eod_token)
+        if not isinstance(piece, int) or piece == self.processor.unk_id():
             raise ValueError(f"Token cannot be represented by a single token id! ({eod_token!r})")
         return piece
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         try:
-            documents = self._processor.Encode(list(texts), num_threads=1)
+            documents = self.processor.Encode(list(texts), num_threads=1)
         except (RuntimeError, UnicodeError) as error:
             raise FaultyText(str(error)) from None
         return flatten(documents, eod)
