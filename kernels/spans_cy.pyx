@@ -14,7 +14,8 @@ cdef extern from *:
     void FP_PREFETCH(const void *address, int write) noexcept nogil
 
 cdef enum:
-    # Spans between the prefetch of a span's first lines and its copy.
+    # Spans between the prefetch of a span's first lines and its copy: 1.6 kB documents from all over a gigabyte take
+    # 254 ns each, 291 without it; of 400 bytes 99 and 121.
     AHEAD = 8
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import gc
 import multiprocessing
@@ -15,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastpack import files
 from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.files import AtomicFile, TargetExists, map_bytes, may_write
 
@@ -96,6 +99,36 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"0123456789")
     assert (tmp_path / "a.bin").read_bytes() == b"0123456789"
+
+
+def test_room_is_set_aside_without_changing_the_file(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"12")
+        file.reserve(1 << 20)
+        file.reserve(0)
+        assert os.fstat(file.fileno()).st_size == 2
+        file.write(b"34")
+    assert (tmp_path / "a.bin").read_bytes() == b"1234"
+
+
+@pytest.mark.parametrize(("number", "fails"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EOPNOTSUPP, False)])
+def test_a_disk_without_room_fails_before_the_work(
+    number: int, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: int) -> int:
+        ctypes.set_errno(number)
+        return -1
+
+    monkeypatch.setattr(files, "_fallocate", refuse)
+    file = AtomicFile(tmp_path / "a.bin")
+    if fails:
+        with pytest.raises(OSError, match=os.strerror(number)), file:
+            file.reserve(10)
+    else:
+        with file:
+            file.reserve(10)
+    assert (tmp_path / "a.bin").exists() is not fails
+    assert not [name for name in names(tmp_path) if name.endswith(".partial")]
 
 
 def test_patch_stays_inside_what_was_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.build.editing.results import EditResult, is_kept, packed_size
-from fastpack.build.editing.spans import Data, Integers, Spans, packed_spans, rows_in
+from fastpack.build.editing.spans import FAULT, Data, Integers, Spans, packed_spans, rows_in
 from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile, PackedWriter
 
@@ -23,7 +23,7 @@ Keep: TypeAlias = Callable[[int, Tokens], object]
 # (number of the first document, lengths in tokens, the documents' tokens back to back) -> which to keep
 _Decide: TypeAlias = Callable[[int, Integers, Callable[[], Tokens]], Mask]
 
-_GROUP = 4 << 20  # bytes of documents judged and copied at once
+_GROUP = 8 << 20  # bytes of documents judged and copied at once: file systems take large pieces at less cost a byte
 _MOST_ROWS = 1 << 17  # of them
 
 
@@ -79,13 +79,14 @@ def filter_packed_data(
 
     i: the document's number; tokens: its tokens, end-of-document token included, as uint8, int32 or int64 where they
     take 1, 2 or 4 bytes on disk. Where nothing is kept, a valid empty file is written. Memory: 16 bytes a document
-    (24 with every one kept), and a few MiB. dry_run writes nothing. progress(bytes judged, in all).
+    (24 with every one kept), and 50 MiB. dry_run writes nothing. progress(bytes judged, in all).
 
     Raises FileNotFoundError and FormatError for the source, ValueError for a target that is the source, TargetExists (a
     ValueError) by the policy "error", and what `keep` raises.
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
-    return _filter(Path(src), Path(dst), decide, file_existence_policy, progress, dry_run)
+    lengths_tell = isinstance(keep, KeepRules) and not keep.contains and not keep.lacks
+    return _filter(Path(src), Path(dst), decide, file_existence_policy, progress, dry_run, lengths_tell=lengths_tell)
 
 
 def create_filtered_tokenized_dataset(
@@ -132,14 +133,20 @@ def _filter(
     policy: ExistencePolicy,
     progress: Progress | None,
     dry_run: bool,
+    *,
     allow_empty: bool = True,
+    lengths_tell: bool = False,
 ) -> EditResult:
+    """lengths_tell: `decide` asks for no tokens, so that it can be asked beforehand how much there will be to write."""
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
     with PackedFile(source) as file:
         spans, size = packed_spans(file), file.token_size_in_bytes
     sink = _Measure(size) if dry_run else PackedWriter(target, size, file_existence_policy=policy)
     with sink:
+        if lengths_tell:
+            lengths = spans.rows[:, 1] // size
+            sink.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
         for data, lengths in _kept(spans, size, decide, progress):
             sink.append_bytes(data, lengths)
         if not allow_empty and sink.n_documents == 0:
@@ -154,6 +161,9 @@ class _Measure:
 
     def __init__(self, token_size: int) -> None:
         self._token_size, self._lengths = token_size, [np.empty(0, np.int64)]
+
+    def reserve(self, _n_tokens: int) -> None:
+        pass
 
     def append_bytes(self, _data: Data, lengths: Integers) -> None:
         self._lengths.append(lengths)
@@ -180,8 +190,9 @@ class _Measure:
 def _kept(spans: Spans, size: int, decide: _Decide, progress: Progress | None) -> Iterator[tuple[Data, Integers]]:
     """The documents to keep, back to back, and their lengths in tokens, a group at a time."""
     dtype, total, done = np.dtype(f"<u{size}"), int(spans.rows[:, 1].sum()), 0
+    scratch = _Scratch(), _Scratch()
     for first, rows in _groups(spans.rows):
-        reader = _Reader(spans, rows)
+        reader = _Reader(spans, rows, *scratch)
         kept = decide(first, rows[:, 1] // size, partial(_tokens, reader, dtype))
         if kept.any():
             yield reader.chosen(kept), rows[kept, 1] // size
@@ -195,8 +206,12 @@ def _tokens(reader: _Reader, dtype: np.dtype[Any]) -> Tokens:
     return reader.all().view(dtype)
 
 
+def _no_tokens() -> Tokens:
+    raise AssertionError("a rule about lengths asked for tokens")
+
+
 def _groups(rows: Integers) -> Iterator[tuple[int, Integers]]:
-    """The number of the first document and the rows of groups of up to 4 MiB, one document at least."""
+    """The number of the first document and the rows of groups of up to 8 MiB, one document at least."""
     step = min(_MOST_ROWS, rows_in(_GROUP, int(rows[:, 1].sum()), len(rows)))
     first = 0
     while first < len(rows):
@@ -206,11 +221,28 @@ def _groups(rows: Integers) -> Iterator[tuple[int, Integers]]:
         first += count
 
 
+class _Scratch:
+    """Memory that is taken again and again: fresh pages would cost as much as what is copied into them."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def gather(self, data: Data, starts: Integers, lengths: Integers) -> Data:
+        """The spans of `data` back to back; valid until the next call."""
+        ends = np.cumsum(lengths)
+        n_bytes = int(ends[-1])
+        if n_bytes > len(self._memory):
+            self._memory = np.empty(n_bytes, np.uint8)
+        kernels.copy_spans(data, starts, ends - lengths, np.ascontiguousarray(lengths), self._memory)
+        return self._memory[:n_bytes]
+
+
 class _Reader:
     """The bytes of documents at `rows`, read when they are asked for, and once."""
 
-    def __init__(self, spans: Spans, rows: Integers) -> None:
+    def __init__(self, spans: Spans, rows: Integers, read: _Scratch, chosen: _Scratch) -> None:
         self._spans, self._rows = spans, rows
+        self._for_all, self._for_chosen = read, chosen
         self._all: Data | None = None
 
     def all(self) -> Data:
@@ -226,7 +258,7 @@ class _Reader:
         if self._all is None:
             return self._read(self._rows[kept])
         lengths = self._rows[:, 1]
-        return _gather(self._all, (np.cumsum(lengths) - lengths)[kept], lengths[kept])
+        return self._for_chosen.gather(self._all, (np.cumsum(lengths) - lengths)[kept], lengths[kept])
 
     def _read(self, rows: Integers) -> Data:
         starts, lengths, swap = rows[:, 0] + self._spans.base, rows[:, 1], self._spans.swap
@@ -234,16 +266,11 @@ class _Reader:
         if (starts[1:] == ends[:-1]).all():
             flat = self._spans.data[int(starts[0]) : int(ends[-1])]
         else:
-            flat = _gather(self._spans.data, starts, lengths)
+            flat = self._for_all.gather(self._spans.data, starts, lengths)
         return flat if swap == 1 else flat.view(f">u{swap}").astype(f"<u{swap}").view(np.uint8)
 
     def give_back(self) -> None:
+        """Let go of the pages of the file that were read, and of those that came with them."""
         starts = self._rows[:, 0] + self._spans.base
-        drop_pages(self._spans.data, int(starts.min()), int((starts + self._rows[:, 1]).max()))
-
-
-def _gather(data: Data, starts: Integers, lengths: Integers) -> Data:
-    ends = np.cumsum(lengths)
-    out = np.empty(int(ends[-1]), np.uint8)
-    kernels.copy_spans(data, starts, ends - lengths, np.ascontiguousarray(lengths), out)
-    return out
+        end = int((starts + self._rows[:, 1]).max())
+        drop_pages(self._spans.data, max(0, int(starts.min()) - FAULT), end)

@@ -27,7 +27,7 @@ Write: TypeAlias = Callable[[Data, Integers], object]  # (documents back to back
 LEAST_WINDOW, MOST_WINDOW = 64 << 20, 256 << 20
 _MOST_ROWS = 1 << 19  # of a window, 0.1 kB each: short documents have windows of fewer bytes
 _PIECE = 32 << 20  # bytes of a file whose pages are given back together
-_FAULT = 1 << 16  # bytes mapped in with one that is touched
+FAULT = 1 << 16  # bytes mapped in with one that is touched
 _READ_AROUND = 1 << 17  # bytes read from the disk with one that is touched, unless it is told otherwise
 
 
@@ -149,4 +149,4 @@ def _copy_pieces(data: Data, starts: Integers, targets: Integers, lengths: Integ
         piece = slice(first, end)
         kernels.copy_spans(data, starts[piece], targets[piece], lengths[piece], out)
         last = int((starts[piece] + lengths[piece]).max())
-        drop_pages(data, max(0, int(starts[first]) - _FAULT), min(len(data), last + _FAULT))
+        drop_pages(data, max(0, int(starts[first]) - FAULT), min(len(data), last + FAULT))
