@@ -21,7 +21,8 @@ def index_lines(
     data: uint8 [n], a window of the file, whose first byte has position `base` in it; line_start: position where the
     line that is open there began (at most `base`: a line may reach over many windows); out: int64 [m, 2].
     Returns (rows written, bytes of `data` consumed, position where the next line starts). Consumed is n, or, once `out`
-    is full, at least up to the newline of its last row and never beyond another newline. What follows the last newline is no line yet: that is the caller's business.
+    is full, at least up to the newline of its last row and never beyond another newline. What follows the last newline
+    is no line yet: that is the caller's business.
     """
     newlines = base + np.flatnonzero(data == NEWLINE)
     n_rows = min(len(newlines), len(out))

@@ -32,6 +32,18 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="tokenise the documents of JSONL files and pack them into one .pbin",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eod-token '<|endoftext|>'",
     )
+    _add_inputs(parser)
+    _add_ways(parser)
+    add_policy_option(parser)
+    add_dry_run_option(parser)
+    old = parser.add_argument_group("options of the old llm_gym create_packed_data")
+    old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
+    old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
+    return [parser]
+
+
+def _add_inputs(parser: argparse.ArgumentParser) -> None:
+    """What is packed, and into what."""
     parser.add_argument(
         "source",
         nargs="+",
@@ -60,6 +72,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
     parser.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
+
+
+def _add_ways(parser: argparse.ArgumentParser) -> None:
+    """How the work is done."""
     parser.add_argument(
         "--num-cpus", "--num_cpus", type=int, metavar="N", help="tokenising processes (default: all CPUs)"
     )
@@ -79,12 +95,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
     )
-    add_policy_option(parser)
-    add_dry_run_option(parser)
-    old = parser.add_argument_group("options of the old llm_gym create_packed_data")
-    old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
-    old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
-    return [parser]
 
 
 def run_pack(args: argparse.Namespace) -> int:
