@@ -31,7 +31,7 @@ def create_shuffled_dataset_chunk(
 
     Each file gives its share of documents, in the order of the list; then they are shuffled by NumPy's default
     generator, seeded from `global_seed` and `chunk_id`: Modalities' bytes for the same seed, another order every time
-    without one. Memory: 28 bytes a document of the chunk, 16 a document of the largest file, and up to 256 MiB.
+    without one. Memory: 28 bytes a document of the chunk, 16 a document of the largest file, and up to 0.5 GiB.
     dry_run writes nothing. progress(bytes written, in all).
 
     Raises FileNotFoundError and FormatError for a file; ValueError for no such chunk, a chunk without documents, files
@@ -70,7 +70,7 @@ def create_shuffled_jsonl_chunk(
 
     The last line of a file that has no newline gets one, with a DataWarning, unless it is the last of the chunk;
     Modalities joins it to the line that follows, as compat="modalities-0.5" does. Memory: 20 bytes a line of the chunk,
-    16 a line of the largest file, and up to 256 MiB. Raises as `create_shuffled_dataset_chunk` does.
+    16 a line of the largest file, and up to 0.5 GiB. Raises as `create_shuffled_dataset_chunk` does.
     """
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)

@@ -7,10 +7,9 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.build.editing.spans import Spans
+from fastpack.build.editing.spans import Data, Integers, Spans
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike, drop_pages, map_bytes
 
@@ -32,25 +31,31 @@ def line_spans(path: PathLike, share: Callable[[int], tuple[int, int]] | None = 
     return Spans(data, rows[first:end].copy())
 
 
-def _rows(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+def _rows(data: Data) -> Integers:
     """int64 [n_lines, 2]: offset and length in bytes of each line."""
     rows = np.empty((1024, 2), np.int64)
     n_lines = at = start = dropped = 0
     while at < len(data):
-        if n_lines == len(rows):
-            rows.resize((2 * n_lines, 2), refcheck=False)  # grows in place where the system can: no second copy
-        n_rows, consumed, start = kernels.index_lines(data[at : at + _WINDOW], at, start, rows[n_lines:])
+        if n_lines + 1 >= len(rows):  # one is for a last line without newline
+            rows = _grown(rows, n_lines, n_lines * len(data) // at)
+        n_rows, consumed, start = kernels.index_lines(data[at : at + _WINDOW], at, start, rows[n_lines:-1])
         n_lines, at = n_lines + n_rows, at + consumed
         if at - dropped >= _DROP:
             drop_pages(data, dropped, at)
             dropped = at
     drop_pages(data, dropped, at)
-    tail = int(start < len(data))  # the last line has no newline
-    rows.resize((n_lines + tail, 2), refcheck=False)
     rows[:n_lines, 1] += 1
-    if tail:
+    if start < len(data):
         rows[n_lines] = start, len(data) - start
-    return rows
+        n_lines += 1
+    return rows[:n_lines]
+
+
+def _grown(rows: Integers, n_lines: int, expected: int) -> Integers:
+    """The rows with room for about as many as are expected in all; room that stays empty takes no memory."""
+    larger = np.empty((max(2 * n_lines, min(8 * n_lines, expected + expected // 8)), 2), np.int64)
+    larger[:n_lines] = rows[:n_lines]
+    return larger
 
 
 def complete_lines(sources: Sequence[Spans], paths: Sequence[PathLike], last: int | None) -> list[Spans]:

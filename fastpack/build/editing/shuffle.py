@@ -26,7 +26,7 @@ def shuffle_tokenized_data(
     """Write the documents of a packed file (of any generation) in the order of `random.Random(seed).shuffle`.
 
     The bytes are Modalities' for the same seed; without a seed each run has its own order. batch_size is checked and
-    has no effect on anything. Memory: 28 bytes a document and up to 256 MiB. dry_run writes nothing.
+    has no effect on anything. Memory: 28 bytes a document and up to 0.5 GiB. dry_run writes nothing.
     progress(bytes written, in all).
 
     Raises FileNotFoundError and FormatError for the input, ValueError for an output that is the input, TargetExists (a
@@ -57,7 +57,7 @@ def shuffle_jsonl_data(
 
     The bytes are Modalities' for the same seed, but for one case: where the last line of the input has no newline and
     is not the last of the output, it gets one, with a DataWarning; Modalities joins it to the line that follows, as
-    compat="modalities-0.5" does. Memory: 20 bytes a line and up to 256 MiB. dry_run writes nothing.
+    compat="modalities-0.5" does. Memory: 20 bytes a line and up to 0.5 GiB. dry_run writes nothing.
     progress(bytes written, in all). Raises as `shuffle_tokenized_data` does.
     """
     check_compat(compat)

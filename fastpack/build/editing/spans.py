@@ -25,7 +25,8 @@ Write: TypeAlias = Callable[[Data, Integers], object]  # (documents back to back
 # A window is a sixteenth of the output within these bounds: at 16 windows a page that is mapped in (16 are, at a fault)
 # still serves several documents; a random gather of a gigabyte without windows is 1.2 times as fast, and keeps it all.
 LEAST_WINDOW, MOST_WINDOW = 64 << 20, 256 << 20
-_MOST_ROWS = 1 << 19  # of a window, 0.1 kB each: short documents have windows of fewer bytes
+_LEAST_ROWS, _MOST_ROWS = 1 << 18, 1 << 21  # of a window, 0.1 kB each: short documents may have smaller windows
+_AT_ONCE = 1 << 15  # documents copied by one call: their rows stay in the cache
 _PIECE = 32 << 20  # bytes of a file whose pages are given back together
 FAULT = 1 << 16  # bytes mapped in with one that is touched
 _READ_AROUND = 1 << 17  # bytes read from the disk with one that is touched, unless it is told otherwise
@@ -64,6 +65,7 @@ class Collection:
         self._sources = sources
         self._firsts = np.cumsum([0, *(len(source.rows) for source in sources)])
         self._rows = sources[0].rows if len(sources) == 1 else _concatenate([source.rows for source in sources])
+        self._in_file_order = [bool((rows[1:, 0] >= rows[:-1, 0]).all()) for rows in (s.rows for s in sources)]
         self.n_documents = len(self._rows)
         self.n_bytes = int(self._rows[:, 1].sum())
 
@@ -91,7 +93,8 @@ class Collection:
 
     def _windows(self, order: npt.NDArray[np.int32], limit: int) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Numbers, rows and ends in the window of the documents that make up to `limit` bytes, one at least."""
-        step = min(_MOST_ROWS, rows_in(limit, self.n_bytes, self.n_documents))
+        most = max(_LEAST_ROWS, min(_MOST_ROWS, self.n_documents // 16))
+        step = min(most, rows_in(limit, self.n_bytes, self.n_documents))
         first = 0
         while first < len(order):
             ids = order[first : first + step].astype(np.int64)
@@ -103,13 +106,18 @@ class Collection:
 
     def _gather(self, ids: Integers, rows: Integers, targets: Integers, out: Data) -> None:
         """Document ids[i], which lies at rows[i], to out[targets[i]:]."""
-        keys = ids << 32 | np.arange(len(ids))  # plain integers sort five times as fast as argsort does
+        keys = ids << 32  # plain integers sort five times as fast as argsort does
+        keys += np.arange(len(ids))
         keys.sort()
-        places = keys & 0xFFFFFFFF
-        bounds = np.searchsorted(keys >> 32, self._firsts)
+        bounds = np.searchsorted(keys, self._firsts << 32)
+        keys &= 0xFFFFFFFF
         for number in np.flatnonzero(np.diff(bounds)).tolist():
-            chosen = places[bounds[number] : bounds[number + 1]]
-            _copy(self._sources[number], rows[chosen], targets[chosen], out)
+            source, places = self._sources[number], keys[bounds[number] : bounds[number + 1]]
+            if not self._in_file_order[number]:
+                places = places[np.argsort(rows[places, 0])]
+            for first in range(0, len(places), _AT_ONCE):
+                chosen = places[first : first + _AT_ONCE]
+                _copy(source, rows.take(chosen, axis=0), targets.take(chosen), out)
 
     def _advise(self, n_windows: int) -> None:
         """Where a window takes so little of a file that reading around each document would read all of it, say so."""
@@ -128,10 +136,8 @@ def _concatenate(parts: list[Integers]) -> Integers:
 
 
 def _copy(source: Spans, rows: Integers, targets: Integers, out: Data) -> None:
+    """The documents at `rows`, in the order of the file, to out[targets[i]:]."""
     starts, lengths = rows[:, 0] + source.base, np.ascontiguousarray(rows[:, 1])
-    if len(starts) > 1 and (np.diff(starts) < 0).any():  # the file itself is shuffled
-        by_place = np.argsort(starts)
-        starts, lengths, targets = starts[by_place], lengths[by_place], targets[by_place]
     if source.swap == 1:
         _copy_pieces(source.data, starts, targets, lengths, out)
         return

@@ -17,7 +17,13 @@ from fastpack.files import map_bytes
 
 @pytest.fixture
 def tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("LEAST_WINDOW", 50), ("MOST_WINDOW", 200), ("_PIECE", 64), ("_MOST_ROWS", 9)):
+    for name, value in (
+        ("LEAST_WINDOW", 50),
+        ("MOST_WINDOW", 200),
+        ("_PIECE", 64),
+        ("_LEAST_ROWS", 9),
+        ("_AT_ONCE", 4),
+    ):
         monkeypatch.setattr(spans, name, value)
     monkeypatch.setattr(spans, "_READ_AROUND", 16)
 
