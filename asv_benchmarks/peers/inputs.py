@@ -18,6 +18,7 @@ SEED = 20_261_121
 EOD = "<|endoftext|>"
 MIB = 1 << 20
 N_PARTS = 4
+LARGE = 3
 VOCABULARIES = {1: 250, 2: 32_000, 4: 70_000}  # bytes a token -> entries
 
 CHAT_CONFIG = """\
@@ -52,7 +53,11 @@ def make_tokenizers(folder: Path) -> None:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
-            vocab_size=n_entries, limit_alphabet=min(n_entries // 2, 256), special_tokens=[EOD], show_progress=False
+            vocab_size=n_entries,
+            special_tokens=[EOD],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet() if size > 1 else [],
+            limit_alphabet=256 if size > 1 else 128,
+            show_progress=False,
         )
         tokenizer.train_from_iterator(texts if size == 4 else texts[:600], trainer)
         assert tokenizer.get_vocab_size() == n_entries
@@ -63,23 +68,24 @@ def make_tokenizers(folder: Path) -> None:
         (folder / str(size) / "tokenizer_config.json").write_text(json.dumps(config))
 
 
-def make_inputs(folder: Path, n_bytes: int, n_packed_bytes: int, tokenizers: str) -> None:
-    """What every operation reads.
+def make_inputs(folder: Path, n_bytes: int, tokenizers: str) -> None:
+    """What every operation reads: text.jsonl and the packed files of `n_bytes`, large.jsonl of three times as many.
 
-    n_bytes: of text.jsonl, and of each pair of its short lines; n_packed_bytes: of the packed files. tokenizers: the
-    folder of `make_tokenizers` as the configurations are to name it.
+    tokenizers: the folder of `make_tokenizers` as the configurations are to name it.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(SEED)
     lines = list(text_lines(n_bytes, rng))
     write_lines(folder / "text.jsonl", lines)
-    create_raw_index(folder / "text.jsonl")
+    write_lines(folder / "large.jsonl", list(text_lines(LARGE * n_bytes, rng)))
+    for name in ("text", "large"):
+        create_raw_index(folder / f"{name}.jsonl")
     short = (b'{"id": %d, "text": "%s"}' % (i, b"x" * int(n)) for i, n in enumerate(rng.integers(1, 70, n_bytes // 60)))
     write_lines(folder / "short.jsonl", list(short))
     for part in range(N_PARTS):
         write_lines(folder / f"part{part}.jsonl", lines[part::N_PARTS])
-        write_packed(folder / f"part{part}.pbin", n_packed_bytes // N_PARTS, rng)
-    write_packed(folder / "tokens.pbin", n_packed_bytes, rng)
+        write_packed(folder / f"part{part}.pbin", n_bytes // N_PARTS, rng)
+    write_packed(folder / "tokens.pbin", n_bytes, rng)
     write_lines(folder / "chat.jsonl", list(chat_lines(n_bytes // 4, rng)))
     packing = {
         "settings": pack_settings("ignored.jsonl", "ignored.pbin", ".chat"),

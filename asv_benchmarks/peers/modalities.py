@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import argparse
 import filecmp
+import itertools
 import json
 import os
 import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +44,17 @@ Best = dict[str, Any]
 class Comparison:
     """Both sides and their folders: `folder`/modalities, /fastpack, and what both read."""
 
-    def __init__(self, folder: Path, peer_python: str, rounds: int, timeout: float) -> None:
-        self.folder, self.rounds = folder, rounds
+    def __init__(self, folder: Path, peer_python: str, rounds: int, budget: float, timeout: float) -> None:
+        self.folder, self.rounds, self.budget = folder, rounds, budget
         self.sides = {}
         for name, python in (("modalities", peer_python), ("fastpack", sys.executable)):
             (folder / name / "out").mkdir(parents=True)
             self.sides[name] = Side(name, python, folder / name, timeout, folder / f"{name}.log")
-        self._peers: dict[tuple[Any, ...], Best] = {}
 
     def make_inputs(self, mib: float) -> None:
         make_tokenizers(self.folder / "tokenizers")
-        make_inputs(self.folder / "inputs", int(mib * MIB), int(mib * MIB), "../tokenizers")
-        make_inputs(self.folder / "tiny", TINY, TINY, "../tokenizers")
+        make_inputs(self.folder / "inputs", int(mib * MIB), "../tokenizers")
+        make_inputs(self.folder / "tiny", TINY, "../tokenizers")
 
     def start(self) -> None:
         for side in self.sides.values():
@@ -63,31 +64,43 @@ class Comparison:
         for side in self.sides.values():
             side.stop()
 
-    def row(self, work: Work) -> Row:
-        """Measure one row; a failure of a side becomes its note."""
-        source = work.source if " " in work.source else f"{work.source}, {self._size(work.source)}"
-        try:
-            peer, ours = self._measured(work)
-        except PeerFailure as failure:
-            return Row(work.title, source, bar=work.bar, note=str(failure))
+    def rows(self, group: list[Work]) -> Iterator[Row]:
+        """Measure the rows that share the peer's part, all in turn in each round; failures become notes."""
+        best: dict[int, Best] = {}  # -1: the peer
+        equal: dict[int, str] = {}
+        failures: dict[int, str] = {}
+        started = time.monotonic()
+        for inputs, seconds in [("tiny", 0.0), *[("inputs", SECONDS_PER_ROUND)] * self.rounds]:
+            if best and time.monotonic() - started > self.budget:
+                break
+            for i, work in [(-1, group[0]), *enumerate(group)]:
+                if -1 in failures or i in failures:
+                    continue
+                try:
+                    answer = self.sides["modalities" if i < 0 else "fastpack"].ask(work.request(inputs, seconds))
+                except PeerFailure as failure:
+                    failures[i] = str(failure)
+                    continue
+                if inputs == "inputs":
+                    best[i] = min(best.get(i, answer), answer, key=lambda found: found["cpu"])
+                    if i >= 0 and i not in equal:
+                        equal[i] = self._equal(work, best[-1], answer)
+        for i, work in enumerate(group):
+            failure = failures.get(-1) or failures.get(i)
+            if failure:
+                yield Row(work.title, self._input(work), bar=work.bar, note=failure)
+            else:
+                yield self._row(work, best[-1], best[i], equal[i])
+
+    def _row(self, work: Work, peer: Best, ours: Best, equal: str) -> Row:
         title = f"{work.title} ({ours['note']})" if work.title.endswith("engine auto") and ours["note"] else work.title
         times = (peer["cpu"], peer["wall"], ours["cpu"], ours["wall"])
-        return Row(title, source, *times, work.bar, self._equal(work, peer, ours), work.equal)
+        return Row(title, self._input(work), *times, work.bar, equal, work.equal)
 
-    def _measured(self, work: Work) -> tuple[Best, Best]:
-        """The best round of each side; the peer is measured once for all rows that share its part."""
-        best: dict[str, Best] = {}
-        known = self._peers.get(work.shared)
-        names = ["fastpack"] if known else ["modalities", "fastpack"]
-        for name in names:
-            self.sides[name].ask(work.request("tiny", 0.0))
-        for _ in range(self.rounds):
-            for name in names:
-                answer = self.sides[name].ask(work.request("inputs", SECONDS_PER_ROUND))
-                best[name] = min(best.get(name, answer), answer, key=lambda found: found["cpu"])
-        if known is None:
-            self._peers[work.shared] = known = best["modalities"]
-        return known, best["fastpack"]
+    def _input(self, work: Work) -> str:
+        if " " in work.source:
+            return work.source
+        return f"{work.source}, {(self.folder / 'inputs' / work.source).stat().st_size / MIB:.1f} MiB"
 
     def _equal(self, work: Work, peer: Best, ours: Best) -> str:
         if not work.out:
@@ -110,9 +123,6 @@ class Comparison:
         equal = len(documents) == len(merged) and all(map(np.array_equal, documents, merged))
         with PackedFile(ours) as left, PackedFile(theirs) as right:
             return equal and np.array_equal(left.data, right.data)
-
-    def _size(self, source: str) -> str:
-        return f"{(self.folder / 'inputs' / source).stat().st_size / MIB:.1f} MiB"
 
 
 def documents_of(path: Path) -> list[Any]:
@@ -141,8 +151,8 @@ def footer(sides: dict[str, Side], rounds: int) -> str:
     imports = ", ".join(f"{name} {side.ready['cpu']:.1f} s" for name, side in sides.items())
     peer_python = sides["modalities"].ready["python"]
     return (
-        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds a call, the best of "
-        f"{rounds} rounds, the sides taking turns; one worker each; without imports, whose CPU time is: {imports}."
+        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds a call, the best of up "
+        f"to {rounds} rounds, the sides taking turns; one worker each; without imports, whose CPU time is: {imports}."
     )
 
 
@@ -151,14 +161,15 @@ def run(args: argparse.Namespace) -> list[Row]:
     wanted = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
     python = args.peer_python or str(make_peer(args.venv))
     folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
-    comparison = Comparison(folder, python, args.rounds, args.timeout)
+    comparison = Comparison(folder, python, args.rounds, args.budget, args.timeout)
     try:
         comparison.start()
         comparison.make_inputs(args.mib)
         rows = []
-        for work in wanted:
-            rows.append(comparison.row(work))
-            print(" | ".join(rows[-1].cells()), file=sys.stderr, flush=True)
+        for _, group in itertools.groupby(wanted, key=lambda work: work.shared):
+            for row in comparison.rows(list(group)):
+                rows.append(row)
+                print(" | ".join(row.cells()), file=sys.stderr, flush=True)
         text = rendered(rows, footer(comparison.sides, args.rounds))
     finally:
         comparison.stop()
@@ -174,8 +185,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: make one)")
     parser.add_argument("--venv", type=Path, default=CACHE, metavar="DIR", help=f"where it is made (default: {CACHE})")
-    parser.add_argument("--mib", type=float, default=24.0, help="size of the text, and of the packed files, in MiB")
+    parser.add_argument("--mib", type=float, default=16.0, help="size of the text, and of the packed files, in MiB")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=40.0, help="seconds a row may take before its next round")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input hold this text")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")

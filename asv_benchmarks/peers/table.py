@@ -57,7 +57,7 @@ class Row:
 
 def shown(value: float) -> str:
     """Three significant digits, thousands with a comma, no exponent."""
-    if value >= 1000:
+    if value >= 99.95:
         return f"{value:,.0f}"
     text = f"{value:.3g}"
     return f"{value:.7f}".rstrip("0") if "e" in text else text

@@ -32,7 +32,7 @@ class Work:
 
     @property
     def shared(self) -> tuple[Any, ...]:
-        """What the peer's side depends on: rows that have it in common share its measurement."""
+        """What the peer's side depends on: neighbours that have it in common share its measurement."""
         return self.operation, self.source, self.out, json.dumps(self.arguments)
 
     def request(self, inputs: str, seconds: float) -> dict[str, Any]:
@@ -62,16 +62,29 @@ def _index() -> Iterator[Work]:
 
 
 def _pack() -> Iterator[Work]:
+    """One byte a token: no fast engine, for 256 bytes and an end of document are no vocabulary of one byte."""
     for size, entries in VOCABULARIES.items():
-        config = {
-            "settings": {**pack_settings("@/text.jsonl", f"out/{size}.pbin"), "index_path": "@/text.idx"},
-            "tokenizer": tokenizer("../tokenizers", size),
-        }
-        arguments = {"config": json.dumps(config)}
-        for engine, bar in (("tokenizers", 1.5), ("auto", 20.0)):
-            title = f"pack_encoded_data, {entries:,} entries, engine {engine}"
-            options = {"engine": engine}
-            yield Work(title, "pack", "text.jsonl", f"out/{size}.pbin", bar, options=options, arguments=arguments)
+        yield _packing(size, f"{entries:,} entries, engine tokenizers", "text", 1.5, "tokenizers")
+    for size, entries in VOCABULARIES.items():
+        if size > 1:  # what "auto" costs is the proof of the engine, whatever the size of the text
+            yield _packing(size, f"{entries:,} entries, engine auto", "large", 20, "auto")
+
+
+def _packing(size: int, title: str, source: str, bar: float, engine: str) -> Work:
+    out = f"out/{source}{size}.pbin"
+    config = {
+        "settings": {**pack_settings(f"@/{source}.jsonl", out), "index_path": f"@/{source}.idx"},
+        "tokenizer": tokenizer("../tokenizers", size),
+    }
+    return Work(
+        f"pack_encoded_data, {title}",
+        "pack",
+        f"{source}.jsonl",
+        out,
+        bar,
+        options={"engine": engine},
+        arguments={"config": json.dumps(config)},
+    )
 
 
 def _edits() -> Iterator[Work]:
@@ -79,7 +92,7 @@ def _edits() -> Iterator[Work]:
     yield Work("shuffle_tokenized_data", "shuffle_tokenized", "tokens.pbin", "out/shuffled.pbin")
     yield Work("shuffle_jsonl_data", "shuffle_jsonl", "text.jsonl", "out/shuffled.jsonl")
     yield Work("create_shuffled_dataset_chunk", "chunk_tokenized", "4 .pbin", "out/chunk.pbin", 10, arguments=packed)
-    yield Work("create_shuffled_jsonl_chunk", "chunk_jsonl", "4 .jsonl", "out/chunk.jsonl", 10, arguments=lines)
+    yield Work("create_shuffled_jsonl_chunk", "chunk_jsonl", "4 .jsonl", "out/chunk.jsonl", arguments=lines)
     yield Work("create_filtered_tokenized_dataset", "filter", "tokens.pbin", "out/filtered.pbin", 10)
     old = {"compat": "modalities-0.5"}
     yield Work("merge_packed_data, compat", "merge", "4 .pbin", "out/merged.pbin", options=old, arguments=packed)

@@ -1,0 +1,141 @@
+"""Packing with each tokenizer engine: against that engine alone on the same texts, and against `tokenizers`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fastpack.build.packing.config import load_pack_config
+from fastpack.build.packing.encode import EncoderSpec
+from fastpack.build.packing.pack import pack_encoded_data
+from fastpack.build.packing.run import Options, Run
+from fastpack.build.packing.targets import one_target
+from fastpack.build.tokenizing.interface import TokenizerSpec
+
+from .common import ratio, row
+from .pack import EOD, standard_library_texts, write_jsonl
+
+VARIANT = "pretrained_hf_tokenizer"
+TEXTS_A_CALL = 512
+
+
+class _Engines:
+    timeout = 600
+    param_names = ["engine"]
+
+    def setup(self, engine: str) -> None:
+        from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+        if engine != "tokenizers":
+            __import__(engine)  # ImportError: asv passes over it
+        self.parallelism = os.environ.get("TOKENIZERS_PARALLELISM")
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        self.folder = Path(tempfile.mkdtemp())
+        self.tokenizer_file = str(self.folder / "tokenizer.json")
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        trainer = trainers.BpeTrainer(
+            vocab_size=32_000, special_tokens=[EOD], initial_alphabet=alphabet, show_progress=False
+        )
+        tokenizer.train_from_iterator(standard_library_texts(4_000_000), trainer)
+        tokenizer.save(self.tokenizer_file)
+
+    def teardown(self, _engine: str) -> None:
+        shutil.rmtree(self.folder)
+        del os.environ["TOKENIZERS_PARALLELISM"]
+        if self.parallelism is not None:
+            os.environ["TOKENIZERS_PARALLELISM"] = self.parallelism
+
+    def write(self, n_characters: int) -> list[str]:
+        texts = standard_library_texts(n_characters)
+        write_jsonl(self.folder / "text.jsonl", texts)
+        return texts
+
+    def config(self) -> dict[str, object]:
+        settings = {
+            "src_path": self.folder / "text.jsonl",
+            "dst_path": self.folder / "text.pbin",
+            "jq_pattern": ".text",
+            "num_cpus": 1,
+            "eod_token": EOD,
+        }
+        options = {"pretrained_model_name_or_path": self.tokenizer_file}
+        return {"settings": settings, "tokenizer": {"variant_key": VARIANT, "config": options}}
+
+    def packing(self, engine: str) -> Callable[[], object]:
+        """Packing with a tokenizer that is ready and proved: what each further byte costs."""
+        config = load_pack_config(self.config())
+        spec = TokenizerSpec(VARIANT, config.tokenizer.config, engine)
+        tokenizer = spec.build()
+        encoder = EncoderSpec(".text", spec, tokenizer.eod_id(EOD), 2)
+        options = Options("override", fail=True, resume=False, progress=None)
+        targets = one_target(config.settings)
+        return lambda: Run(config, encoder, tokenizer, options).pack(targets)
+
+    def alone(self, engine: str, texts: list[str]) -> Callable[[], object]:
+        """The library itself, its fastest way to ids, on texts in memory."""
+        parts = [texts[i : i + TEXTS_A_CALL] for i in range(0, len(texts), TEXTS_A_CALL)]
+        description = Path(self.tokenizer_file).read_text(encoding="utf-8")
+        if engine == "gigatoken":
+            from gigatoken.gigatoken_rs import load_hf_json
+
+            fast = load_hf_json(description)
+            return lambda: [fast.encode_batch(part, parallel=False) for part in parts]
+        if engine == "tiktoken":
+            built = TokenizerSpec(VARIANT, {"pretrained_model_name_or_path": self.tokenizer_file}, engine).build()
+            encode = built._engine.encode_to_numpy
+            return lambda: [encode(text, allowed_special={EOD}, disallowed_special=()) for text in texts]
+        from tokenizers import Tokenizer
+
+        own = Tokenizer.from_str(description)
+        return lambda: [encoding.ids for part in parts for encoding in own.encode_batch_fast(part)]
+
+
+class Alone(_Engines):
+    params = ["tokenizers", "tiktoken", "gigatoken"]
+
+    @row(
+        "`pack`, one process, by engine",
+        "x the engine alone",
+        {"tokenizers": 0.9, "tiktoken": 0.9, "gigatoken": 0.5},
+        gate=0.3,  # at 60 Mtok/s gigatoken takes about as long as parsing the JSON lines
+    )
+    def track_alone(self, engine: str) -> float:
+        n_characters = {"tokenizers": 2_000_000, "tiktoken": 4_000_000, "gigatoken": 20_000_000}[engine]
+        alone = self.alone(engine, self.write(n_characters))
+        return ratio(self.packing(engine), alone, rounds=7, clock=time.process_time)
+
+
+class AgainstTokenizers(_Engines):
+    params = ["tiktoken", "gigatoken"]
+
+    @row(
+        "`pack`, one process, by engine, tokenizer ready",
+        "x the same with tokenizers",
+        {"tiktoken": 2.5, "gigatoken": 30.0},
+        gate=1.5,
+    )
+    def track_against_tokenizers(self, engine: str) -> float:
+        self.write(4_000_000)
+        return ratio(self.packing(engine), self.packing("tokenizers"), rounds=2, clock=time.process_time)
+
+    @row(
+        "`pack_encoded_data`, 40 MB, one process, loading and proof included",
+        "x the same with tokenizers",
+        {"tiktoken": 2.0, "gigatoken": 10.0},
+        gate=1.5,
+    )
+    def track_whole_command(self, engine: str) -> float:
+        self.write(40_000_000)
+
+        def seconds(engine: str) -> float:
+            started = time.process_time()
+            pack_encoded_data(self.config(), engine=engine, file_existence_policy="override")  # type: ignore[arg-type]
+            return time.process_time() - started
+
+        return seconds("tokenizers") / seconds(engine)
