@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
     from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
     from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra
+    from fastpack.files import FileExistencePolicy
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
     from fastpack.formats.tatm import TatmDataMetadata
@@ -88,6 +89,7 @@ _HOME = {
     "get_dataset": "datasets.tatm",
     "DataWarning": "errors",
     "FastpackError": "errors",
+    "FileExistencePolicy": "files",
     "FormatError": "errors",
     "JobError": "errors",
     "MissingExtra": "errors",
@@ -119,6 +121,7 @@ __all__ = [
     "DummySampleConfig",
     "EditResult",
     "FastpackError",
+    "FileExistencePolicy",
     "FormatError",
     "GPT2LLMCollateFn",
     "IndexResult",

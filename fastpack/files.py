@@ -16,6 +16,7 @@ import mmap
 import os
 import stat
 from collections.abc import Callable
+from enum import StrEnum
 from types import TracebackType
 from typing import IO, Any, Literal, TypeAlias
 
@@ -25,7 +26,17 @@ import numpy.typing as npt
 from fastpack.errors import JobError
 
 PathLike: TypeAlias = str | os.PathLike[str]
-ExistencePolicy: TypeAlias = Literal["skip", "error", "override"]
+
+
+class FileExistencePolicy(StrEnum):
+    """Modalities' name for what to do with a target that exists; the plain words do as well."""
+
+    SKIP = "skip"
+    ERROR = "error"
+    OVERRIDE = "override"
+
+
+ExistencePolicy: TypeAlias = Literal["skip", "error", "override"] | FileExistencePolicy
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
 

@@ -19,7 +19,7 @@ import pytest
 
 from fastpack import files
 from fastpack.errors import FormatError, JobError, MissingExtra
-from fastpack.files import AtomicFile, TargetExists, map_bytes, may_write
+from fastpack.files import AtomicFile, FileExistencePolicy, TargetExists, map_bytes, may_write
 
 
 def names(folder: Path) -> list[str]:
@@ -239,3 +239,14 @@ def test_errors_carry_their_facts_through_pickle() -> None:
     assert str(error) == "a.bin: at byte 12: found 5 bytes, expected 8 bytes"
     missing = pickle.loads(pickle.dumps(MissingExtra("jq", "jq", "the pattern .a[]")))
     assert str(missing) == "the pattern .a[] needs the package 'jq': pip install 'fastpack[jq]'"
+
+
+@pytest.mark.parametrize("policy", list(FileExistencePolicy))
+def test_modalities_names_of_the_policies_are_the_plain_words(policy: FileExistencePolicy, tmp_path: Path) -> None:
+    assert may_write(tmp_path / "new", policy)
+    (tmp_path / "old").touch()
+    if policy is FileExistencePolicy.ERROR:
+        with pytest.raises(TargetExists):
+            may_write(tmp_path / "old", policy)
+    else:
+        assert may_write(tmp_path / "old", policy) == (policy == "override")
