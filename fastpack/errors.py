@@ -37,6 +37,10 @@ class MissingExtra(FastpackError, ImportError):
         return type(self), (self.package, self.extra, self.purpose)
 
 
+class UntrustedCode(FastpackError, ValueError):
+    """Data asks for code to be run, and nobody said that it may: trust_code=True does. Nothing was run."""
+
+
 class JobError(FastpackError, RuntimeError):
     """A build step could not finish; nothing was written under the target's name."""
 

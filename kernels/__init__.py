@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
     from fastpack.kernels.scan_np import scan_tokens, used_bytes
     from fastpack.kernels.spans_np import copy_spans
+    from fastpack.kernels.tar_np import walk_tar
     from fastpack.kernels.walk_np import block_starts
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "use",
     "used_bytes",
     "validate_json_rows",
+    "walk_tar",
     "warm",
 ]
 
@@ -94,6 +96,7 @@ TABLE: dict[str, dict[str, str]] = {
     "decode_index": _twins("header", numba=False),
     "encode_rows": _twins("encode", numba=False),
     "validate_json_rows": _twins("json", numba=False),
+    "walk_tar": _twins("tar", numba=False),
 }
 
 _chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not overrule it

@@ -5,47 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
+from fastpack.datasets.permutations import WIDE_FROM as WIDE_FROM
+from fastpack.datasets.permutations import FeistelOrder as FeistelOrder
+from fastpack.datasets.permutations import Indices as Indices
+from fastpack.datasets.permutations import TorchGenerator as TorchGenerator
+from fastpack.datasets.permutations import feistel_keys as feistel_keys
+from fastpack.datasets.permutations import index_dtype as index_dtype
 
-Indices: TypeAlias = npt.NDArray[Any]  # int32 where they fit, else int64; see index_dtype
-
-WIDE_FROM = 0xFFFFFFFF // 20  # torch.randperm draws 64 bits an element from this length on
 BLOCK = 1 << 14  # indices turned into Python ints, or computed, at a time
-# Part of every key of order="feistel": an order, once trained on, must come back. Another network needs another number.
-FEISTEL_VERSION = 1
-
-
-def index_dtype(n: int) -> np.dtype[Any]:
-    """The dtype of indices below `n`: int32 where they fit."""
-    return np.dtype(np.int32 if n < 1 << 31 else np.int64)
-
-
-class TorchGenerator:
-    """torch's CPU generator after `manual_seed(seed)`, as far as `torch.randperm` needs it."""
-
-    def __init__(self, seed: int) -> None:
-        self._state = np.empty(625, np.uint32)
-        kernels.seed_generator(self._state, seed & 0xFFFFFFFF)
-
-    def copy(self) -> TorchGenerator:
-        """A generator that goes on from the same state."""
-        twin = TorchGenerator.__new__(TorchGenerator)
-        twin._state = self._state.copy()
-        return twin
-
-    def permutation(self, n: int) -> Indices:
-        """What `torch.randperm(n, generator=self)` returns, int32 [n] where that fits, else int64."""
-        return self.shuffle(np.arange(n, dtype=index_dtype(n)))
-
-    def shuffle(self, values: Indices) -> Indices:
-        """`values[torch.randperm(len(values), generator=self)]`, done in place; returns `values`."""
-        kernels.shuffle(self._state, len(values) >= WIDE_FROM, values)
-        return values
 
 
 class Order(Protocol):
@@ -95,42 +67,6 @@ class StraightOrder:
 
     def at(self, places: npt.NDArray[np.int64]) -> Indices:
         return places.astype(index_dtype(self.n), copy=False)
-
-
-class FeistelOrder:
-    """A permutation of 0..n-1 that is computed where it is asked for and takes no memory; see `kernels.feistel`."""
-
-    def __init__(self, n: int, seed: int, epoch: int, stream: int = 0) -> None:
-        self.n = n
-        self._keys = feistel_keys(seed, epoch, stream)
-
-    def take(self, first: int, step: int, count: int) -> Indices:
-        return self.at(np.arange(first, first + step * count, step, dtype=np.int64))
-
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        out = np.empty(len(places), index_dtype(self.n))
-        kernels.feistel(self.n, self._keys, places, out)
-        return out
-
-
-def feistel_keys(seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.uint64]:
-    """uint64 [4] for the permutation number `stream` of (seed, epoch): SplitMix64, seeded by all three in turn.
-
-    Unlike torch's seed + epoch, (seed 42, epoch 1) and (seed 43, epoch 0) are different orders.
-    """
-    state = FEISTEL_VERSION
-    for number in (seed, epoch, stream):
-        state = _splitmix(state ^ number)
-    return np.array([_splitmix(state + k * 0x9E3779B97F4A7C15) for k in range(4)], np.uint64)
-
-
-def _splitmix(state: int) -> int:
-    """The number SplitMix64 gives in this state."""
-    mask = 0xFFFFFFFFFFFFFFFF
-    value = (state + 0x9E3779B97F4A7C15) & mask
-    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
-    value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
-    return value ^ value >> 31
 
 
 @dataclass(frozen=True)

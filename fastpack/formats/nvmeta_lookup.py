@@ -1,0 +1,124 @@
+"""Reading `index.sqlite` of a WebDataset that Megatron-Energon 6 or later, or fastpack, prepared."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from fastpack.errors import FormatError
+from fastpack.files import PathLike
+
+
+class SampleRow(NamedTuple):
+    """Where a sample is: its shard's number, its position in the shard, its first byte and how many it takes."""
+
+    tar_file_id: int
+    sample_index: int
+    byte_offset: int
+    byte_size: int
+
+
+class SampleIndex:
+    """An `index.sqlite` of Energon 6 and later, read-only. Opened on first use, pickled as a path, safe under threads.
+
+    Raises FileNotFoundError, and FormatError for a file that is no such index. An index of another process's fork is
+    opened anew.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._pid = 0
+        self._tables: frozenset[str] = frozenset()
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the places of parts are there (not in Energon 6)."""
+        self._query("SELECT 1", ())
+        return "sample_parts" in self._tables
+
+    @property
+    def has_media(self) -> bool:
+        """Whether there is metadata of images, audio or video."""
+        self._query("SELECT 1", ())
+        return "media_metadata" in self._tables
+
+    def __len__(self) -> int:
+        ((count,),) = self._query("SELECT count(*) FROM samples", ())
+        return int(count)
+
+    def get(self, key: str) -> SampleRow:
+        """Where the sample of this key is; of several (Energon before 7.3 let keys repeat) the first. KeyError."""
+        rows = self._query(
+            "SELECT tar_file_id, sample_index, byte_offset, byte_size FROM samples WHERE sample_key = ? "
+            "ORDER BY tar_file_id, sample_index LIMIT 1",
+            (key,),
+        )
+        if not rows:
+            raise KeyError(key)
+        return SampleRow(*rows[0])
+
+    def samples(self, tar_file_id: int) -> list[tuple[str, SampleRow]]:
+        """The keys and places of a shard's samples, in the order of the shard."""
+        rows = self._query(
+            "SELECT sample_key, tar_file_id, sample_index, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
+            "ORDER BY sample_index",
+            (tar_file_id,),
+        )
+        return [(key, SampleRow(*row)) for key, *row in rows]
+
+    def parts(self, tar_file_id: int, sample_index: int) -> list[tuple[str, int, int]]:
+        """(part name, offset of its content in the shard, its size in bytes) of a sample's parts, by offset.
+
+        An index of Energon 6 has none of them: FormatError.
+        """
+        if not self.has_parts:
+            raise FormatError(self.path, 0, "no table sample_parts", "one; the dataset needs to be prepared again")
+        return self._query(
+            "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
+            "WHERE tar_file_id = ? AND sample_index = ? ORDER BY content_byte_offset",
+            (tar_file_id, sample_index),
+        )
+
+    def close(self) -> None:
+        """Let the file go; the next use opens it again."""
+        with self._lock:
+            if self._db is not None and self._pid == os.getpid():
+                self._db.close()
+            self._db = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _query(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._lock:
+            try:
+                return self._open().execute(query, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise FormatError(self.path, 0, f"SQLite's error {str(error)!r}", "an index of samples") from error
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None or self._pid != os.getpid():
+            if not self.path.is_file():
+                raise FileNotFoundError(f"{self.path} is not there: prepare the dataset to have an index by key")
+            self._db = sqlite3.connect(read_only_uri(self.path), uri=True, check_same_thread=False)
+            self._pid = os.getpid()
+            tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            self._tables = frozenset(name for (name,) in tables)
+        return self._db
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["path"])  # type: ignore[misc]
+
+
+def read_only_uri(path: PathLike) -> str:
+    """The SQLite URI of a file that nobody changes while it is open."""
+    return f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1"

@@ -1,0 +1,282 @@
+"""`index.sqlite`: where each sample of a WebDataset is, and each of its parts; the tables of Megatron-Energon 7.4.
+
+Table `samples`: tar_file_id (the shard's position in `.info.json`), sample_key, sample_index (in the shard),
+byte_offset, byte_size (of all its members with their headers). Table `sample_parts`: tar_file_id, sample_index,
+part_name, content_byte_offset, content_byte_size. This module writes it, `nvmeta_lookup` reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from types import TracebackType
+from typing import Any, Protocol
+from urllib.parse import quote
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError, JobError
+from fastpack.files import AtomicFile, PathLike, remove
+from fastpack.formats.nvmeta_lookup import read_only_uri
+
+_ROWS_AT_ONCE = 65_536  # rows that are Python objects at a time
+_CACHE_KIB = 16_384  # of SQLite's pages, and of rows being sorted; more is no faster
+_NAMED = 20  # duplicate keys that an error lists
+
+# The texts of the schema are what Energon's own connection would hold, blanks aside.
+_SAMPLES = (
+    "CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
+    "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER)"
+)
+_PARTS = (
+    "CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT, "
+    "content_byte_offset INTEGER, content_byte_size INTEGER)"
+)
+_INDEXES = (
+    "CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index)",
+    "CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset)",
+    "CREATE INDEX idx_sample_parts_full ON sample_parts("
+    "tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)",
+)
+_MEDIA = {
+    "media_metadata": "CREATE TABLE media_metadata (entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, "
+    "metadata_json TEXT NOT NULL)",
+    "media_filters": "CREATE TABLE media_filters (filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, "
+    "patterns TEXT, created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns))",
+}
+
+
+class ScannedShard(Protocol):
+    """What the index needs of a scanned shard (`webdataset.ShardScan`)."""
+
+    path: str
+    sample_keys: list[bytes]
+    sample_offsets: npt.NDArray[np.int64]
+    part_samples: npt.NDArray[np.int64]
+    part_names: list[bytes]
+    part_offsets: npt.NDArray[np.int64]
+    part_sizes: npt.NDArray[np.int64]
+
+
+class DuplicateKeys(JobError):
+    """Sample keys that occur more than once; Energon can load none of them by name.
+
+    keys: the first of them, with the numbers of the shards they are in; total: how many there are.
+    """
+
+    def __init__(self, path: PathLike, keys: Sequence[tuple[str, Sequence[int]]], total: int) -> None:
+        self.path, self.keys, self.total = os.fspath(path), keys, total
+        named = "; ".join(f"{key!r} in shards {', '.join(map(str, shards))}" for key, shards in keys)
+        more = f"; and {total - len(keys)} more" if total > len(keys) else ""
+        super().__init__(f"{total} sample keys occur more than once: {named}{more}")
+
+    def __reduce__(self) -> tuple[type[DuplicateKeys], tuple[str, Sequence[tuple[str, Sequence[int]]], int]]:
+        return type(self), (self.path, self.keys, self.total)
+
+
+def write_sample_index(path: PathLike, scans: Iterable[ScannedShard], *, mode: int | None = None) -> int:
+    """Write the index of these shards, numbered from 0, in place of `path`; return the number of samples.
+
+    mode: permissions of the file. What was there stays until the new index is complete. Raises as `IndexWriter` does.
+    """
+    with IndexWriter(path, mode=mode) as writer:
+        for tar_file_id, scan in enumerate(scans):
+            writer.add(tar_file_id, scan)
+    return writer.n_samples
+
+
+class IndexWriter:
+    """An `index.sqlite` being written: shard by shard, in order; it takes its name when the with block ends well.
+
+    previous: an older index, from which shards (`copy`) and media metadata (`copy_media`) can be taken over.
+    sample_tables=False leaves out the tables of samples and parts. Raises FormatError for a key or part name that is
+    not UTF-8, with the shard and the sample's offset in it, and DuplicateKeys at the end of the block.
+    """
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        mode: int | None = None,
+        previous: PathLike | None = None,
+        sample_tables: bool = True,
+    ) -> None:
+        self.n_samples = 0
+        self._sample_tables = sample_tables
+        self._names: dict[bytes, str] = {}  # of parts, each once
+        self._file = AtomicFile(path)
+        try:
+            if mode is not None:
+                os.fchmod(self._file.fileno(), mode & 0o7777)
+            self._db = _create(self._file.partial_path, previous)
+            if sample_tables:
+                self._db.execute(_SAMPLES.replace(" UNIQUE", ""))
+                self._db.execute(_PARTS)
+        except BaseException:
+            self._file.abort()
+            raise
+
+    def add(self, tar_file_id: int, scan: ScannedShard) -> None:
+        """Add the samples and parts of one shard."""
+        if not self._sample_tables:
+            return
+        offsets = scan.sample_offsets
+        for first in range(0, len(scan.sample_keys), _ROWS_AT_ONCE):
+            keys = _texts(scan, scan.sample_keys[first : first + _ROWS_AT_ONCE], first)
+            starts = offsets[first : first + len(keys) + 1]
+            columns = (range(first, first + len(keys)), starts[:-1].tolist(), np.diff(starts).tolist())
+            self._insert("samples", zip(repeat(tar_file_id), keys, *columns, strict=False))
+        for first in range(0, len(scan.part_names), _ROWS_AT_ONCE):
+            rows = slice(first, first + _ROWS_AT_ONCE)
+            names = self._part_names(scan, rows)
+            places = (scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
+            samples = scan.part_samples[rows].tolist()
+            self._insert("sample_parts", zip(repeat(tar_file_id), samples, names, *places, strict=False))
+        self.n_samples += len(scan.sample_keys)
+
+    def copy(self, tar_file_id: int, old_tar_file_id: int) -> int:
+        """Take the rows of one shard over from the previous index; return the number of samples."""
+        if not self._sample_tables:
+            return 0
+        ids = (tar_file_id, old_tar_file_id)
+        done = self._db.execute(
+            "INSERT INTO samples SELECT ?, sample_key, sample_index, byte_offset, byte_size "
+            "FROM old.samples WHERE tar_file_id = ? ORDER BY sample_index",
+            ids,
+        )
+        self._db.execute(
+            "INSERT INTO sample_parts SELECT ?, sample_index, part_name, content_byte_offset, content_byte_size "
+            "FROM old.sample_parts WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
+            ids,
+        )
+        self.n_samples += done.rowcount
+        return done.rowcount
+
+    def copy_media(self) -> None:
+        """Take over the media metadata of the previous index, if it has any."""
+        there = {name for (name,) in self._db.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
+        for table, schema in _MEDIA.items():
+            if table in there:
+                self._db.execute(schema)
+                self._db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table}")
+
+    def commit(self) -> None:
+        """Build the indexes and take the target's name."""
+        if self._sample_tables:
+            self._make_unique()
+            for index in _INDEXES:
+                self._db.execute(index)
+        self._db.execute("COMMIT")
+        self._db.close()
+        self._file.commit()
+
+    def abort(self) -> None:
+        """Remove what was written; harmless after `commit()`."""
+        self._db.close()
+        self._file.abort()
+        remove(f"{self._file.partial_path}-journal")
+
+    def _insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        self._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _part_names(self, scan: ScannedShard, rows: slice) -> list[str]:
+        known, raw = self._names, scan.part_names[rows]
+        if missing := set(raw).difference(known):
+            if len(known) > _ROWS_AT_ONCE:  # every part its own name: remember none for long
+                known.clear()
+                missing = set(raw)
+            for name in missing:
+                try:
+                    known[name] = name.decode()
+                except UnicodeDecodeError:
+                    sample = int(scan.part_samples[rows.start + raw.index(name)])
+                    raise _not_utf8(scan, sample, name) from None
+        return [known[name] for name in raw]
+
+    def _make_unique(self) -> None:
+        """Give `samples` the constraint UNIQUE (sample_key), whose index SQLite could only build row by row.
+
+        Built by sorting afterwards it takes a third of the time for keys in random order. To make it the constraint's
+        own index, the schema is edited in the way SQLite's documentation of `PRAGMA writable_schema` allows for; a
+        SQLite that was built to refuse that gets a sorted copy of the table.
+        """
+        try:
+            self._db.execute("CREATE UNIQUE INDEX built_by_sorting ON samples(sample_key)")
+        except sqlite3.IntegrityError:
+            raise self._duplicates() from None
+        self._db.execute("PRAGMA writable_schema = ON")
+        try:
+            self._db.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'samples'", (_SAMPLES,))
+        except sqlite3.DatabaseError:
+            self._copy_sorted()
+            return
+        self._db.execute(
+            "UPDATE sqlite_master SET name = 'sqlite_autoindex_samples_1', sql = NULL WHERE name = 'built_by_sorting'"
+        )
+        self._db.execute("COMMIT")
+        self._db.execute("PRAGMA writable_schema = RESET")
+        self._db.execute("BEGIN")
+
+    def _copy_sorted(self) -> None:
+        self._db.execute("DROP INDEX built_by_sorting")
+        self._db.execute("ALTER TABLE samples RENAME TO unsorted")
+        self._db.execute(_SAMPLES)
+        self._db.execute("INSERT INTO samples SELECT * FROM unsorted ORDER BY sample_key")
+        self._db.execute("DROP TABLE unsorted")
+
+    def _duplicates(self) -> DuplicateKeys:
+        self._db.execute("CREATE INDEX by_key ON samples(sample_key, tar_file_id)")
+        repeated = "SELECT sample_key FROM samples GROUP BY sample_key HAVING count(*) > 1"
+        (total,) = self._db.execute(f"SELECT count(*) FROM ({repeated})").fetchone()
+        keys: dict[str, list[int]] = {}
+        for (key,) in self._db.execute(f"{repeated} LIMIT {_NAMED}").fetchall():
+            shards = self._db.execute("SELECT DISTINCT tar_file_id FROM samples WHERE sample_key = ? LIMIT 5", (key,))
+            keys[key] = [shard for (shard,) in shards]
+        return DuplicateKeys(self._file.path, list(keys.items()), total)
+
+    def __enter__(self) -> IndexWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.abort()
+
+
+def _create(path: str, previous: PathLike | None) -> sqlite3.Connection:
+    # The file is locked by AtomicFile; SQLite's own locks would meet that one on NFS. Only the finished file is synced.
+    # A journal in memory costs nothing for a new file, and lets a failed statement be taken back.
+    db = sqlite3.connect(f"file:{quote(path)}?nolock=1", uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        for setting in ("page_size=4096", "journal_mode=MEMORY", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}"):
+            db.execute(f"PRAGMA {setting}")
+        if previous is not None:
+            db.execute("ATTACH ? AS old", (read_only_uri(previous),))
+        db.execute("BEGIN")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _texts(scan: ScannedShard, keys: list[bytes], first: int) -> list[str]:
+    try:
+        return [key.decode() for key in keys]
+    except UnicodeDecodeError:
+        for sample, key in enumerate(keys, first):
+            try:
+                key.decode()
+            except UnicodeDecodeError:
+                raise _not_utf8(scan, sample, key) from None
+        raise
+
+
+def _not_utf8(scan: ScannedShard, sample: int, name: bytes) -> FormatError:
+    return FormatError(scan.path, int(scan.sample_offsets[sample]), f"the name {name!r}", "a name in UTF-8")

@@ -1,0 +1,112 @@
+"""What can be wrong with a tar archive: the limits, the faults by number, and the error both twins raise for them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+BLOCK = 512
+MAX_NAME_BYTES = 1 << 16
+MAX_RECORDS_BYTES = 1 << 20  # of the PAX records of one member; a usual member has some 100
+MAX_GROUP_BYTES = 1 << 22  # of all headers of one member: the map of a sparse file can be long
+
+
+class State(IntEnum):
+    """What stands where in the state int64[len(State)] of a walk. The numbers are shared with the Cython twin.
+
+    POSITION: of the next headers, in bytes from the start of the file; at the end of the archive where it ends.
+    WANTED: how many bytes from POSITION on the window must hold for the walk to go on.
+    N_MEMBERS: so far, of every kind; MAX_MEMBERS: where more are an error.
+    N_SAMPLES: so far. N_ROWS, N_NEW: rows of `rows` and `samples` that are filled.
+    KEY_START, KEY_END: the last sample's key in `text`, KEY_END -1 before the first. TEXT_END: where `text` is free.
+    N_PARTS: names in `parts`. LAST_PART: the one met last.
+    """
+
+    POSITION = 0
+    WANTED = 1
+    N_MEMBERS = 2
+    MAX_MEMBERS = 3
+    N_SAMPLES = 4
+    N_ROWS = 5
+    N_NEW = 6
+    KEY_START = 7
+    KEY_END = 8
+    TEXT_END = 9
+    N_PARTS = 10
+    LAST_PART = 11
+
+
+class Outcome(IntEnum):
+    """Why a walk came back: at the archive's end, for another window, or because what it fills is full."""
+
+    END = 0
+    WINDOW = 1
+    FULL = 2
+
+
+class Fault(IntEnum):
+    """Why a tar was refused. The numbers are shared with the Cython twin."""
+
+    SHORT_HEADER = 1
+    CHECKSUM = 2
+    NUMBER = 3
+    SIZE = 4
+    DATA_END = 5
+    LONG_NAME = 6
+    LONG_RECORDS = 7
+    LONG_GROUP = 8
+    PADDING = 9
+    RECORD = 10
+    RECORD_NUMBER = 11
+    GLOBAL_RECORD = 12
+    SPARSE_SIZE = 13
+    SPARSE_MAP = 14
+    ORPHAN = 15
+    TWICE = 16
+    MEMBERS = 17
+
+
+# What was found, of a number and some bytes at the offset, and what was expected.
+TEXTS = {
+    Fault.SHORT_HEADER: ("{number} bytes and the end of the file", "a header of 512 bytes"),
+    Fault.CHECKSUM: (
+        "a block that sums to {number} where its checksum says {data}",
+        "a tar header, or zeros where the archive ends",
+    ),
+    Fault.NUMBER: ("{data} as a number", "octal digits, or a base-256 number"),
+    Fault.SIZE: ("{data} as a size", "a size that is not negative and fits 63 bits"),
+    Fault.DATA_END: ("{number} bytes and the end of the file", "all data of this member, and its padding"),
+    Fault.LONG_NAME: ("a name of {number} bytes", f"a name of at most {MAX_NAME_BYTES} bytes"),
+    Fault.LONG_RECORDS: ("PAX records of {number} bytes", f"PAX records of at most {MAX_RECORDS_BYTES} bytes"),
+    Fault.LONG_GROUP: ("headers of more than {number} bytes for one member", "a member behind its headers"),
+    Fault.PADDING: ("{data} behind the end of a long name or of PAX records", "zeros up to the next block"),
+    Fault.RECORD: ("{data} in PAX records", "a record 'length key=value', a line feed at the end of its length"),
+    Fault.RECORD_NUMBER: ("{data} as the value of a PAX record", "a decimal number that fits 63 bits"),
+    Fault.GLOBAL_RECORD: ("{data} in a global PAX header", "names and sizes in the headers of single members only"),
+    Fault.SPARSE_SIZE: ("a PAX record 'size' of a sparse member", "a sparse member below 8 GiB in the archive"),
+    Fault.SPARSE_MAP: ("{data} in the map of a sparse member", "decimal numbers, one a line, within its data"),
+    Fault.ORPHAN: ("the end of the archive", "the member that the extended header before it belongs to"),
+    Fault.TWICE: ("a second extended header of type {data}", "one before a member"),
+    Fault.MEMBERS: ("a member after {number} others", "no more than max_members"),
+}
+
+
+class TarSyntaxError(ValueError):
+    """Bytes that are no tar archive, or one that is damaged.
+
+    fault: why; offset: in bytes from the start of the file; found, expected: short texts.
+    """
+
+    def __init__(self, fault: Fault, offset: int, found: str, expected: str) -> None:
+        self.fault, self.offset, self.found, self.expected = fault, offset, found, expected
+        super().__init__(f"at byte {offset}: found {found}, expected {expected}")
+
+    def __reduce__(self) -> tuple[type[TarSyntaxError], tuple[object, ...]]:
+        return type(self), (self.fault, self.offset, self.found, self.expected)
+
+
+def syntax_error(fault: int, offset: int, number: int = 0, data: bytes = b"") -> TarSyntaxError:
+    """The error for `fault` at `offset` of the file, with the number or the bytes (the first 24 are shown) it is of."""
+    fault = Fault(fault)
+    found, expected = TEXTS[fault]
+    shown = ascii(data[:24])[1:] + ("..." if len(data) > 24 else "")
+    return TarSyntaxError(fault, offset, found.format(number=number, data=shown), expected)

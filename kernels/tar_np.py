@@ -1,0 +1,380 @@
+"""Walking the headers of a tar as WebDataset has them, members in samples: the plain Python twin.
+
+The members are those of Python's `tarfile`, name for name and byte for byte, which Energon reads with. What is not a
+sound archive is refused where it stands: `tarfile` ends at it in silence, and samples are lost.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.kernels.tar_errors import (
+    BLOCK,
+    MAX_GROUP_BYTES,
+    MAX_NAME_BYTES,
+    MAX_RECORDS_BYTES,
+    Fault,
+    Outcome,
+    State,
+    syntax_error,
+)
+
+MAX_INT64 = 2**63 - 1
+REGULAR = b"\x0007S"  # file, file of V7, contiguous file, sparse file
+WITHOUT_DATA = b"123456"  # links, devices, directories, pipes: whatever their size field says
+NUMBERS = ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148), (329, 337), (337, 345))
+SPARSE_NUMBERS = tuple((at, at + 12) for at in range(386, 482, 12))
+IGNORED = re.compile(rb"__[^/]*__($|/)")
+KEY_AND_PART = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
+RECORD_LENGTH = re.compile(rb"[0-9]{1,20} ")
+DIGITS = b"0123456789"
+MAX_MAP_DIGITS = 18
+NAMES = (b"path", b"GNU.sparse.name")
+SIZES = (b"size", b"GNU.sparse.size", b"GNU.sparse.realsize")
+GLOBAL = (b"path", b"size")
+MAPS = (b"GNU.sparse.map", b"GNU.sparse.offset", b"GNU.sparse.numbytes")
+
+
+class NeedsWindow(Exception):
+    """The window ends too early: so many bytes are wanted from the position on."""
+
+
+@dataclass
+class Member:
+    """One entry of the archive: name as in the archive, where its first header starts, its content, its padding end."""
+
+    name: bytes
+    is_file: bool
+    start: int
+    data: int
+    size: int
+    end: int
+
+
+@dataclass
+class Group:
+    """What the headers in front of a member's own say of it."""
+
+    start: int = -1  # of the first of them but global ones
+    kinds: bytes = b""
+    name: bytes | None = None
+    size: int | None = None  # of the data in the archive
+    real_size: int | None = None  # of a sparse file
+    has_map_in_data: bool = False
+
+
+def walk_tar(
+    window: npt.NDArray[np.uint8],
+    base: int,
+    n_file_bytes: int,
+    state: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    text: npt.NDArray[np.uint8],
+    parts: npt.NDArray[np.uint8],
+    part_ends: npt.NDArray[np.int64],
+) -> int:
+    """Walk the members of a tar of `n_file_bytes` bytes from state[POSITION] on; return why it stopped (an Outcome).
+
+    window: uint8[n], the file's bytes from `base` on, which is at or before state[POSITION]. state: see State. Filled
+    from state's counts on: rows int64[n, 4] of (sample number, part's number, offset, size) for each regular member
+    that is `key.part`; samples int64[n, 3] of (offset of its first member, start and end of its key in `text`); `text`
+    keys; `parts` the part names one after another, part_ends int64[n] where each ends. Raises TarSyntaxError, with
+    the offset in the file, where the archive is damaged; what was filled before stays right.
+    """
+    walk = _Walk(window.tobytes(), base, n_file_bytes, state)
+    try:
+        while (member := walk.next_member()) is not None:
+            if member.is_file and not _keep(member, state, rows, samples, text, parts, part_ends):
+                return Outcome.FULL
+            state[State.N_MEMBERS] += 1
+            state[State.POSITION] = member.end
+    except NeedsWindow as request:
+        state[State.WANTED] = request.args[0]
+        return Outcome.WINDOW
+    return Outcome.END
+
+
+class _Walk:
+    """The headers of one member after another."""
+
+    def __init__(self, window: bytes, base: int, n_file_bytes: int, state: npt.NDArray[np.int64]) -> None:
+        self.window, self.base, self.n_file_bytes, self.state = window, base, n_file_bytes, state
+        self.start = 0
+
+    def take(self, pos: int, n_bytes: int) -> bytes:
+        """Bytes of a header, all of which the file has."""
+        if pos + n_bytes - self.start > MAX_GROUP_BYTES:
+            raise syntax_error(Fault.LONG_GROUP, self.start, MAX_GROUP_BYTES)
+        if pos + n_bytes - self.base > len(self.window):
+            raise NeedsWindow(pos + n_bytes - self.start)
+        return self.window[pos - self.base : pos - self.base + n_bytes]
+
+    def take_block(self, pos: int) -> bytes:
+        if pos + BLOCK > self.n_file_bytes:
+            raise syntax_error(Fault.SHORT_HEADER, pos, self.n_file_bytes - pos)
+        return self.take(pos, BLOCK)
+
+    def next_member(self) -> Member | None:
+        """The member at the position, None at the end of the archive."""
+        self.start = pos = int(self.state[State.POSITION])
+        group = Group()
+        while True:
+            if pos == self.n_file_bytes and not group.kinds:
+                return None
+            block = self.take_block(pos)
+            if not any(block):
+                if group.kinds:
+                    raise syntax_error(Fault.ORPHAN, pos)
+                return None
+            size = _check_header(block, pos)
+            if block[156] in b"LKxXg":
+                pos = self.take_extension(group, block, pos, size)
+            else:
+                return self.take_member(group, block, pos, size)
+
+    def take_extension(self, group: Group, block: bytes, pos: int, size: int) -> int:
+        """Heed a header that says something of the next member; where the next header stands."""
+        kind = block[156:157].lower() if block[156] == ord("X") else block[156:157]
+        if kind != b"g" and kind in group.kinds:
+            raise syntax_error(Fault.TWICE, pos + 156, data=block[156:157])
+        group.kinds += kind
+        if kind != b"g" and group.start < 0:
+            group.start = pos
+        is_name = kind in b"LK"
+        if size > (MAX_NAME_BYTES if is_name else MAX_RECORDS_BYTES):
+            raise syntax_error(Fault.LONG_NAME if is_name else Fault.LONG_RECORDS, pos + 124, size)
+        data = pos + BLOCK
+        end = data + _padded(size)
+        if end > self.n_file_bytes:
+            raise syntax_error(Fault.DATA_END, data, self.n_file_bytes - data)
+        content = self.take(data, end - data)
+        if is_name:
+            name = _long_name(content, size, data)
+            if kind == b"L" and group.name is None:
+                group.name = name
+        else:
+            _take_records(group, content, size, data, kind == b"g")
+        return end
+
+    def take_member(self, group: Group, block: bytes, pos: int, size: int) -> Member:
+        kind = block[156]
+        name = _text(block[:100])
+        if kind == 0 and name.endswith(b"/"):
+            kind = ord("5")  # V7 knows directories by their names
+        prefix = _text(block[345:500])
+        if prefix and kind != ord("S"):
+            name = prefix + b"/" + name
+        data, real_size = pos + BLOCK, group.real_size
+        if kind == ord("S"):
+            data, header_size = self.take_sparse_header(block, pos)
+            real_size = header_size if real_size is None else real_size
+        if group.size is not None:
+            if real_size is not None or group.has_map_in_data:
+                raise syntax_error(Fault.SPARSE_SIZE, pos)
+            size = group.size
+        packed = 0 if kind in WITHOUT_DATA else size
+        if packed > self.n_file_bytes - data or _padded(packed) > self.n_file_bytes - data:
+            raise syntax_error(Fault.DATA_END, data, self.n_file_bytes - data)
+        end = data + _padded(packed)
+        if group.has_map_in_data:
+            data = self.behind_map(data, data + packed)
+        if self.state[State.N_MEMBERS] >= self.state[State.MAX_MEMBERS]:
+            raise syntax_error(Fault.MEMBERS, self.start, int(self.state[State.N_MEMBERS]))
+        return Member(
+            name=name if group.name is None else group.name,
+            is_file=kind in REGULAR,
+            start=pos if group.start < 0 else group.start,
+            data=data,
+            size=size if real_size is None else real_size,
+            end=end,
+        )
+
+    def take_sparse_header(self, block: bytes, pos: int) -> tuple[int, int]:
+        """Where the data of an old GNU sparse file start, behind all of its map, and its real size."""
+        _check_numbers(block, pos, SPARSE_NUMBERS)
+        real_size = _size(block[483:495], pos + 483)
+        extended = block[482]
+        pos += BLOCK
+        while extended:
+            block = self.take_block(pos)
+            _check_numbers(block, pos, tuple((at, at + 12) for at in range(0, 504, 12)))
+            extended = block[504]
+            pos += BLOCK
+        return pos, real_size
+
+    def behind_map(self, data: int, end: int) -> int:
+        """Where the data of a PAX 1.0 sparse file start: behind the whole blocks of the map at their beginning.
+
+        The map is a count, and twice as many numbers, each on a line.
+        """
+        pos, n_lines, digits = data, 1, b""
+        is_count = True
+        while n_lines:
+            if (pos - data) % BLOCK == 0:
+                if pos >= end:
+                    raise syntax_error(Fault.SPARSE_MAP, pos, data=b"")
+                self.take(pos, BLOCK)
+            byte = self.window[pos - self.base : pos - self.base + 1]
+            pos += 1
+            if byte in DIGITS and len(digits) < MAX_MAP_DIGITS:
+                digits += byte
+                continue
+            if byte != b"\n" or not digits:
+                raise syntax_error(Fault.SPARSE_MAP, pos - 1, data=byte)
+            n_lines = 2 * int(digits) if is_count else n_lines - 1
+            is_count, digits = False, b""
+        return data + _padded(pos - data)
+
+
+def _check_header(block: bytes, pos: int) -> int:
+    """The size in a header whose checksum and numbers are sound."""
+    field = block[148:156]
+    sums = 256 + sum(block) - sum(field), 256 + sum(np.frombuffer(block[:148] + block[156:], np.int8).tolist())
+    if _number(field, pos + 148) not in sums:
+        raise syntax_error(Fault.CHECKSUM, pos, sums[0], field)
+    _check_numbers(block, pos, NUMBERS)
+    return _size(block[124:136], pos + 124)
+
+
+def _check_numbers(block: bytes, pos: int, fields: tuple[tuple[int, int], ...]) -> None:
+    for start, end in fields:
+        _number(block[start:end], pos + start)
+
+
+def _number(field: bytes, offset: int) -> int:
+    """The number in a field: octal, or base-256 where the first byte says so."""
+    if field[0] in (0x80, 0xFF):
+        number = int.from_bytes(field[1:], "big")
+        return number if field[0] == 0x80 else number - 256 ** (len(field) - 1)
+    digits = _text(field).strip()
+    if any(byte not in b"01234567" for byte in digits):
+        raise syntax_error(Fault.NUMBER, offset, data=field)
+    return int(digits or b"0", 8)
+
+
+def _size(field: bytes, offset: int) -> int:
+    size = _number(field, offset)
+    if not 0 <= size <= MAX_INT64:
+        raise syntax_error(Fault.SIZE, offset, data=field)
+    return size
+
+
+def _text(field: bytes) -> bytes:
+    return field.partition(b"\0")[0]
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // BLOCK) * BLOCK
+
+
+def _long_name(content: bytes, size: int, data: int) -> bytes:
+    """The name in the blocks of a GNU long name, of which `size` bytes count; it need not end with a NUL there."""
+    name = _text(content)
+    if len(name) > size:
+        raise syntax_error(Fault.PADDING, data + size, data=name[size:])
+    return name
+
+
+def _take_records(group: Group, content: bytes, size: int, data: int, is_global: bool) -> None:
+    """Heed the PAX records in content[:size], which stands at `data` of the file."""
+    records: dict[bytes, bytes] = {}  # in the order of their first appearance, as tarfile has them
+    at = 0
+    while at < size and content[at]:
+        match = RECORD_LENGTH.match(content, at, size)
+        end = at + int(match[0]) if match else size + 1
+        keyword, equals, value = content[match.end() : end - 1].partition(b"=") if match else (b"", b"", b"")
+        if end > size or not keyword or not equals or content[end - 1] != ord("\n"):
+            raise syntax_error(Fault.RECORD, data + at, data=content[at:size])
+        if is_global and (keyword in GLOBAL or keyword.startswith(b"GNU.sparse.")):
+            raise syntax_error(Fault.GLOBAL_RECORD, data + at, data=keyword)
+        _check_value(keyword, value, data + end - 1 - len(value))
+        records[keyword] = value
+        at = end
+    if at == size and content[at : at + 1].strip(b"\0"):
+        raise syntax_error(Fault.PADDING, data + at, data=content[at:])
+    if not is_global:
+        _take_meanings(group, records)
+
+
+def _check_value(keyword: bytes, value: bytes, offset: int) -> None:
+    """Refuse a value that could not be used; `offset` is its place in the file."""
+    if keyword in NAMES and len(value) > MAX_NAME_BYTES:
+        raise syntax_error(Fault.LONG_NAME, offset, len(value))
+    if keyword in SIZES and not (value.isdigit() and len(value) < 20 and int(value) <= MAX_INT64):
+        raise syntax_error(Fault.RECORD_NUMBER, offset, data=value)
+    if keyword in MAPS and not all(number.isdigit() for number in value.split(b",")):
+        raise syntax_error(Fault.RECORD_NUMBER, offset, data=value)
+
+
+def _take_meanings(group: Group, records: dict[bytes, bytes]) -> None:
+    """Note what records say of a member: of two names, and of two real sizes, the later one counts."""
+    for keyword, value in records.items():
+        if keyword in NAMES:
+            name = value.rstrip(b"/") if keyword == b"path" else value
+        elif keyword == b"size":
+            group.size = int(value)
+        elif keyword in SIZES:
+            group.real_size = int(value)
+    if group.name is None and any(keyword in records for keyword in NAMES):
+        group.name = name
+    version = records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor")
+    is_older = b"GNU.sparse.map" in records or b"GNU.sparse.size" in records
+    group.has_map_in_data = version == (b"1", b"0") and not is_older
+
+
+def _keep(
+    member: Member,
+    state: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    text: npt.NDArray[np.uint8],
+    parts: npt.NDArray[np.uint8],
+    part_ends: npt.NDArray[np.int64],
+) -> bool:
+    """Add a file's row if its name is `key.part`; False, and nothing done, where there is no room."""
+    match = None if IGNORED.match(member.name) else KEY_AND_PART.match(member.name)
+    if match is None:
+        return True
+    key, part = match.groups()
+    names = _part_names(parts, part_ends[: state[State.N_PARTS]])
+    is_new_part, is_new = part not in names, key != _last_key(text, state)
+    parts_end = sum(map(len, names))
+    text_end = int(state[State.TEXT_END])
+    if state[State.N_ROWS] == len(rows):
+        return False
+    if is_new_part and (len(names) == len(part_ends) or parts_end + len(part) > len(parts)):
+        return False
+    if is_new and (state[State.N_NEW] == len(samples) or text_end + len(key) > len(text)):
+        return False
+    if is_new_part:
+        parts[parts_end : parts_end + len(part)] = np.frombuffer(part, np.uint8)
+        part_ends[len(names)] = parts_end + len(part)
+        state[State.N_PARTS] += 1
+        names.append(part)
+    if is_new:
+        key_end = text_end + len(key)
+        text[text_end:key_end] = np.frombuffer(key, np.uint8)
+        samples[state[State.N_NEW]] = member.start, text_end, key_end
+        state[[State.KEY_START, State.KEY_END, State.TEXT_END]] = text_end, key_end, key_end
+        state[[State.N_NEW, State.N_SAMPLES]] += 1
+    rows[state[State.N_ROWS]] = state[State.N_SAMPLES] - 1, names.index(part), member.data, member.size
+    state[State.LAST_PART] = names.index(part)
+    state[State.N_ROWS] += 1
+    return True
+
+
+def _part_names(parts: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> list[bytes]:
+    starts = [0, *ends.tolist()]
+    return [parts[start:end].tobytes() for start, end in zip(starts, ends.tolist(), strict=False)]
+
+
+def _last_key(text: npt.NDArray[np.uint8], state: npt.NDArray[np.int64]) -> bytes | None:
+    """The key of the last sample, None before the first."""
+    if state[State.KEY_END] < 0:
+        return None
+    return text[state[State.KEY_START] : state[State.KEY_END]].tobytes()
