@@ -33,7 +33,7 @@ cdef enum Fault:  # tar_errors.Fault, and what only this file knows
     TWICE = 16
     MEMBERS = 17
 
-cdef enum State:  # tar_errors.State
+cdef enum:  # tar_errors.State
     POSITION = 0
     WANTED = 1
     N_MEMBERS = 2
@@ -55,7 +55,7 @@ cdef enum:
     MAX_MAP_DIGITS = 18
     SHOWN_BYTES = 25
 
-cdef enum Seen:  # kinds of extended headers
+cdef enum:  # kinds of extended headers
     SEEN_LONG_NAME = 1
     SEEN_LONG_LINK = 2
     SEEN_RECORDS = 4
