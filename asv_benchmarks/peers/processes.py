@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,8 @@ class PeerFailure(Exception):
     """A side raised, died or did not answer in time; the message says which."""
 
 
-def make_peer(folder: Path) -> Path:
-    """The Python of a virtual environment with modalities 0.5.0; made once, some 2 GB, then used again."""
+def make_peer(folder: Path, requirements: Sequence[str] = REQUIREMENTS) -> Path:
+    """The Python of a virtual environment with the peer (modalities 0.5.0); made once, some 2 GB, then used again."""
     python = folder / "bin" / "python"
     done = folder / "complete"
     if not done.exists():
@@ -33,7 +34,7 @@ def make_peer(folder: Path) -> Path:
         pip = [str(python), "-m", "pip", "install", "-q"]
         if subprocess.run([*pip, "torch", "--index-url", TORCH_FOR_CPU], check=False).returncode:
             print("no torch for the CPU alone there: taking the default one", file=sys.stderr)
-        subprocess.run([*pip, *REQUIREMENTS], check=True)
+        subprocess.run([*pip, *requirements], check=True)
         done.touch()
     return python
 

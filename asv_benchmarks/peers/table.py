@@ -66,14 +66,19 @@ def shown(value: float) -> str:
 def rendered(rows: list[Row], footer: str) -> str:
     """The Markdown table and the sentence below it."""
     cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
+    return markdown(cells, footer)
+
+
+def markdown(cells: list[list[str]], footer: str) -> str:
+    """A table of these cells, the header and its rule among them, and the sentence below it."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
     return "\n".join([*lines, "", footer])
 
 
-def write_between(path: Path, text: str) -> None:
+def write_between(path: Path, text: str, start: str = START, end: str = END) -> None:
     """Replace what stands between the two markers in `path`; ValueError where they are not there."""
     content = path.read_text(encoding="utf-8")
-    if content.count(START) != 1 or content.count(END) != 1 or content.index(START) > content.index(END):
-        raise ValueError(f"{path}: expected {START} and, behind it, {END}, each once")
-    head, rest = content.split(START)
-    path.write_text(f"{head}{START}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
+        raise ValueError(f"{path}: expected {start} and, behind it, {end}, each once")
+    head, rest = content.split(start)
+    path.write_text(f"{head}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")

@@ -1,0 +1,98 @@
+"""Under the peer's Python: load a prepared dataset with Energon's own loader, and say which samples came.
+
+    python energon_read.py PATH PART...
+
+Prints {part: {"samples", "distinct", "digest"}} as JSON on the last line; `digest` is over the sorted pairs of key and
+text. A part is read by `get_train_dataset`, for one epoch, and `val` and `test` by `get_val_dataset` as well: then both
+must agree. A .jsonl file has one part, `all`.
+"""
+
+import hashlib
+import json
+import sys
+
+from megatron.energon import (
+    Cooker,
+    TaskEncoder,
+    TextSample,
+    WorkerConfig,
+    basic_sample_keys,
+    get_loader,
+    get_train_dataset,
+    get_val_dataset,
+    stateless,
+)
+
+
+@stateless
+def cook(sample):
+    return TextSample(**basic_sample_keys(sample), text=sample["json"]["text"])
+
+
+class Encoder(TaskEncoder):
+    """Samples as they are, in lists."""
+
+    cookers = [Cooker(cook)]
+
+    def batch(self, samples):
+        return samples
+
+    def encode_batch(self, batch):
+        return batch
+
+
+class CookingEncoder(Encoder):
+    pass
+
+
+class PlainEncoder(Encoder):
+    cookers = []
+
+
+def text_of(sample):
+    return sample.caption if hasattr(sample, "caption") else sample.text
+
+
+def check_picture(sample):
+    """A decoded picture is float32 [3, H, W]."""
+    image = getattr(sample, "image", None)
+    if image is not None and (image.ndim != 3 or image.shape[0] != 3 or min(image.shape) < 3):
+        raise ValueError(f"{sample.__key__}: an image of the shape {tuple(image.shape)}")
+
+
+def summary(dataset):
+    lines, keys = [], set()
+    for batch in get_loader(dataset):
+        for sample in batch:
+            check_picture(sample)
+            keys.add(sample.__key__)
+            lines.append(f"{sample.__key__}\t{text_of(sample)}\n")
+    lines.sort()
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    return {"samples": len(lines), "distinct": len(keys), "digest": digest}
+
+
+def read(path, part):
+    encoder = CookingEncoder() if path.endswith(".jsonl") else PlainEncoder()
+    options = {
+        "split_part": part,
+        "worker_config": WorkerConfig(rank=0, world_size=1, num_workers=0),
+        "batch_size": 32,
+        "task_encoder": encoder,
+    }
+    if path.endswith(".jsonl"):
+        options["split_part"] = "train"
+    train = {"shuffle_buffer_size": 100, "max_samples_per_sequence": 100, "repeat": False}
+    found = summary(get_train_dataset(path, **options, **train))
+    if part in ("val", "test") and summary(get_val_dataset(path, **options)) != found:
+        raise ValueError(f"{part}: get_val_dataset gives other samples than get_train_dataset")
+    return found
+
+
+def main():
+    path, parts = sys.argv[1], sys.argv[2:]
+    print(json.dumps({part: read(path, part) for part in parts}))
+
+
+if __name__ == "__main__":
+    main()
