@@ -32,6 +32,7 @@ cdef enum Fault:  # tar_errors.Fault, and what only this file knows
     ORPHAN = 15
     TWICE = 16
     MEMBERS = 17
+    REAL_SIZE = 18
 
 cdef enum:  # tar_errors.State
     POSITION = 0
@@ -76,11 +77,13 @@ cdef struct Group:  # what the headers in front of a member's own say of it
     Slice name
     int64_t size  # -1: not said, as for the next
     int64_t real_size
+    bint is_sparse
     bint has_map_in_data
 
 cdef struct Member:
     Slice name
     bint is_file
+    bint is_sparse
     int64_t start
     int64_t data
     int64_t size
@@ -264,7 +267,7 @@ cdef Fault take_sparse_header(Walk* w, const uint8_t* block, int64_t* data, int6
 
 
 cdef Fault skip_map(Walk* w, int64_t* data, int64_t end) noexcept nogil:
-    """Step behind the map that the data of a PAX 1.0 sparse file begin with: a count, twice as many numbers, in lines."""
+    """Step behind the map at the start of a PAX 1.0 sparse file's data: a count, twice as many numbers, in lines."""
     cdef int64_t pos = data[0], n_lines = 1, number = 0
     cdef int n_digits = 0
     cdef bint is_count = True
@@ -318,6 +321,8 @@ cdef Fault take_member(Walk* w, Group* group, const uint8_t* block, int64_t pos,
             return fault
         if group.real_size < 0:
             group.real_size = header_size
+    if group.real_size >= 0 and kind != 0x53 and not group.is_sparse:
+        return refuse(w, REAL_SIZE, pos, 0, NULL, 0)
     if group.size >= 0:
         if group.real_size >= 0 or group.has_map_in_data:
             return refuse(w, SPARSE_SIZE, pos, 0, NULL, 0)
@@ -332,6 +337,7 @@ cdef Fault take_member(Walk* w, Group* group, const uint8_t* block, int64_t pos,
             return fault
     if n_before >= max_members:
         return refuse(w, MEMBERS, w.start, n_before, NULL, 0)
+    m.is_sparse = group.is_sparse or kind == 0x53
     m.is_file = kind == 0x30 or kind == 0 or kind == 0x37 or kind == 0x53
     m.start = pos if group.start < 0 else group.start
     m.size = size if group.real_size < 0 else group.real_size
@@ -369,8 +375,8 @@ cdef int64_t part_number(Store* s, const uint8_t* part, int64_t n_bytes) noexcep
     """Find a part's name in the table, which parts come out of in a circle; -1: it is not there."""
     cdef int64_t n_parts = s.state[N_PARTS]
     cdef int64_t i = s.state[LAST_PART]
-    cdef int64_t start, tries
-    for tries in range(n_parts):
+    cdef int64_t start, _
+    for _ in range(n_parts):
         i = i + 1 if i + 1 < n_parts else 0
         start = s.part_ends[i - 1] if i else 0
         if s.part_ends[i] - start == n_bytes and memcmp(s.parts + start, part, n_bytes) == 0:
@@ -409,8 +415,8 @@ cdef bint keep(Store* s, Member* m) noexcept nogil:
         set_three(state + KEY_START, state[TEXT_END], end, end)
         state[N_NEW] += 1
         state[N_SAMPLES] += 1
-    set_three(s.rows + 4 * state[N_ROWS], state[N_SAMPLES] - 1, part, m.data)
-    s.rows[4 * state[N_ROWS] + 3] = m.size
+    set_three(s.rows + 5 * state[N_ROWS], state[N_SAMPLES] - 1, part, m.data)
+    s.rows[5 * state[N_ROWS] + 3], s.rows[5 * state[N_ROWS] + 4] = m.size, m.is_sparse
     state[LAST_PART] = part
     state[N_ROWS] += 1
     return True
@@ -438,8 +444,8 @@ cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_byt
                      int64_t[:, ::1] rows, int64_t[:, ::1] samples, uint8_t[::1] text, uint8_t[::1] parts,
                      int64_t[::1] part_ends) except -1:
     """Refuse arrays and counts that would have the walk write or read beyond them."""
-    if rows.shape[1] != 4 or samples.shape[1] != 3 or state.shape[0] != N_STATE:
-        raise ValueError("rows of 4 numbers, samples of 3 and a state of 12 are wanted")
+    if rows.shape[1] != 5 or samples.shape[1] != 3 or state.shape[0] != N_STATE:
+        raise ValueError("rows of 5 numbers, samples of 3 and a state of 12 are wanted")
     if not (rows.shape[0] and samples.shape[0] and part_ends.shape[0] and text.shape[0] and parts.shape[0]):
         raise ValueError("there is no room for a row")
     if not (0 <= base <= state[POSITION] <= n_file_bytes and window.shape[0] <= n_file_bytes - base):

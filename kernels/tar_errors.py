@@ -63,6 +63,7 @@ class Fault(IntEnum):
     ORPHAN = 15
     TWICE = 16
     MEMBERS = 17
+    REAL_SIZE = 18
 
 
 # What was found, of a number and some bytes at the offset, and what was expected.
@@ -87,6 +88,7 @@ TEXTS = {
     Fault.ORPHAN: ("the end of the archive", "the member that the extended header before it belongs to"),
     Fault.TWICE: ("a second extended header of type {data}", "one before a member"),
     Fault.MEMBERS: ("a member after {number} others", "no more than max_members"),
+    Fault.REAL_SIZE: ("a PAX record of a real size", "a map of the holes of the sparse member as well"),
 }
 
 

@@ -27,7 +27,7 @@ cdef inline Slice text_of(const uint8_t* field, int64_t n_bytes) noexcept nogil:
 
 
 cdef inline bint is_plain(const uint8_t* p, Py_ssize_t n_bytes) noexcept nogil:
-    """Whether a field of 8 or 12 bytes is empty, or all octal digits with a NUL or a space behind, as writers make them."""
+    """Whether a field of 8 or 12 bytes is empty, or octal digits and then a NUL or a space, as writers make them."""
     cdef uint64_t last = load64(p + n_bytes - 8)
     if p[0] == 0:
         return True
@@ -41,7 +41,7 @@ cdef inline bint is_space(uint8_t byte) noexcept nogil:
 
 
 cdef bint take_number(const uint8_t* field, Py_ssize_t n_bytes, int64_t* number) noexcept nogil:
-    """Read an octal or base-256 number; -1 stands for all that are negative or of 64 bits and more. False: it is none."""
+    """Read an octal or base-256 number; -1: a negative one, or one of 64 bits and more. False: it is no number."""
     cdef Py_ssize_t i
     cdef Slice text
     cdef uint64_t value = 0

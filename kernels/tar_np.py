@@ -49,6 +49,7 @@ class Member:
 
     name: bytes
     is_file: bool
+    is_sparse: bool
     start: int
     data: int
     size: int
@@ -64,6 +65,7 @@ class Group:
     name: bytes | None = None
     size: int | None = None  # of the data in the archive
     real_size: int | None = None  # of a sparse file
+    is_sparse: bool = False
     has_map_in_data: bool = False
 
 
@@ -81,10 +83,11 @@ def walk_tar(
     """Walk the members of a tar of `n_file_bytes` bytes from state[POSITION] on; return why it stopped (an Outcome).
 
     window: uint8[n], the file's bytes from `base` on, which is at or before state[POSITION]. state: see State. Filled
-    from state's counts on: rows int64[n, 4] of (sample number, part's number, offset, size) for each regular member
-    that is `key.part`; samples int64[n, 3] of (offset of its first member, start and end of its key in `text`); `text`
-    keys; `parts` the part names one after another, part_ends int64[n] where each ends. Raises TarSyntaxError, with
-    the offset in the file, where the archive is damaged; what was filled before stays right.
+    from state's counts on: rows int64[n, 5] of (sample number, part's number, offset, size, whether it is sparse, so
+    that the data are packed) for each regular member that is `key.part`; samples int64[n, 3] of (offset of its first
+    member, start and end of its key in `text`); `text` keys; `parts` the part names one after another, part_ends
+    int64[n] where each ends. Raises TarSyntaxError, with the offset in the file, where the archive is damaged; what
+    was filled before stays right.
     """
     walk = _Walk(window.tobytes(), base, n_file_bytes, state)
     try:
@@ -173,6 +176,8 @@ class _Walk:
         if kind == ord("S"):
             data, header_size = self.take_sparse_header(block, pos)
             real_size = header_size if real_size is None else real_size
+        if real_size is not None and kind != ord("S") and not group.is_sparse:
+            raise syntax_error(Fault.REAL_SIZE, pos)
         if group.size is not None:
             if real_size is not None or group.has_map_in_data:
                 raise syntax_error(Fault.SPARSE_SIZE, pos)
@@ -188,6 +193,7 @@ class _Walk:
         return Member(
             name=name if group.name is None else group.name,
             is_file=kind in REGULAR,
+            is_sparse=group.is_sparse or kind == ord("S"),
             start=pos if group.start < 0 else group.start,
             data=data,
             size=size if real_size is None else real_size,
@@ -325,6 +331,7 @@ def _take_meanings(group: Group, records: dict[bytes, bytes]) -> None:
     version = records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor")
     is_older = b"GNU.sparse.map" in records or b"GNU.sparse.size" in records
     group.has_map_in_data = version == (b"1", b"0") and not is_older
+    group.is_sparse = is_older or group.has_map_in_data
 
 
 def _keep(
@@ -362,8 +369,9 @@ def _keep(
         samples[state[State.N_NEW]] = member.start, text_end, key_end
         state[[State.KEY_START, State.KEY_END, State.TEXT_END]] = text_end, key_end, key_end
         state[[State.N_NEW, State.N_SAMPLES]] += 1
-    rows[state[State.N_ROWS]] = state[State.N_SAMPLES] - 1, names.index(part), member.data, member.size
-    state[State.LAST_PART] = names.index(part)
+    number = names.index(part)
+    rows[state[State.N_ROWS]] = state[State.N_SAMPLES] - 1, number, member.data, member.size, member.is_sparse
+    state[State.LAST_PART] = number
     state[State.N_ROWS] += 1
     return True
 

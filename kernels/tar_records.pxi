@@ -119,4 +119,6 @@ cdef void conclude(Group* group, Records* records) noexcept nogil:
         group.size = records.size
     if records.real_rank or records.size_rank:
         group.real_size = records.real_size if records.real_rank > records.size_rank else records.sparse_size
+    group.is_sparse = is_older
     group.has_map_in_data = not is_older and is_keyword(records.major, b"1", 1) and is_keyword(records.minor, b"0", 1)
+    group.is_sparse |= group.has_map_in_data
