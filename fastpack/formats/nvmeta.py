@@ -20,7 +20,7 @@ from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats import braces
 from fastpack.formats.nvmeta_lookup import SampleIndex, SampleRow
-from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, write_sample_index
+from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, WalkedShard, write_sample_index
 
 __all__ = [
     "ENERGON_VERSION",
@@ -31,6 +31,7 @@ __all__ = [
     "SampleIndex",
     "SampleRow",
     "Split",
+    "WalkedShard",
     "index_path",
     "is_prepared",
     "meta_path",

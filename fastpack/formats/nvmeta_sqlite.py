@@ -7,12 +7,14 @@ part_name, content_byte_offset, content_byte_size. This module writes it, `nvmet
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +26,8 @@ from fastpack.formats.nvmeta_lookup import read_only_uri
 
 _ROWS_AT_ONCE = 65_536  # rows that are Python objects at a time
 _CACHE_KIB = 16_384  # of SQLite's pages, and of rows being sorted; more is no faster
-_NAMED = 20  # duplicate keys that an error lists
+_NAMED, _LISTED = 20, 10_000  # duplicate keys that an error's text names, and that the error has
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"  # Linux: another text after each start of the machine
 
 # The texts of the schema are what Energon's own connection would hold, blanks aside.
 _SAMPLES = (
@@ -62,19 +65,31 @@ class ScannedShard(Protocol):
 
 
 class DuplicateKeys(JobError):
-    """Sample keys that occur more than once; Energon can load none of them by name.
+    """Sample keys that occur more than once, so that none of them can be loaded by name.
 
-    keys: the first of them, with the numbers of the shards they are in; total: how many there are.
+    keys: up to 10,000 of them, with the shards they are in (their numbers, or names where they are known); total: how
+    many there are.
     """
 
-    def __init__(self, path: PathLike, keys: Sequence[tuple[str, Sequence[int]]], total: int) -> None:
+    def __init__(self, path: PathLike, keys: Sequence[tuple[str, Sequence[int | str]]], total: int) -> None:
         self.path, self.keys, self.total = os.fspath(path), keys, total
-        named = "; ".join(f"{key!r} in shards {', '.join(map(str, shards))}" for key, shards in keys)
-        more = f"; and {total - len(keys)} more" if total > len(keys) else ""
-        super().__init__(f"{total} sample keys occur more than once: {named}{more}")
+        named = "; ".join(f"{key!r} in {', '.join(map(str, shards))}" for key, shards in keys[:_NAMED])
+        more = f"; and {total - _NAMED} more" if total > _NAMED else ""
+        many = "1 sample key occurs" if total == 1 else f"{total} sample keys occur"
+        super().__init__(f"{many} more than once: {named}{more}")
 
-    def __reduce__(self) -> tuple[type[DuplicateKeys], tuple[str, Sequence[tuple[str, Sequence[int]]], int]]:
+    def __reduce__(self) -> tuple[type[DuplicateKeys], tuple[str, Sequence[tuple[str, Sequence[int | str]]], int]]:
         return type(self), (self.path, self.keys, self.total)
+
+
+class WalkedShard(NamedTuple):
+    """A shard as it was when it was walked: size in bytes, time of change, samples, and some names of parts."""
+
+    name: str
+    n_bytes: int
+    mtime_ns: int
+    n_samples: int
+    parts: list[str]
 
 
 def write_sample_index(path: PathLike, scans: Iterable[ScannedShard], *, mode: int | None = None) -> int:
@@ -83,17 +98,21 @@ def write_sample_index(path: PathLike, scans: Iterable[ScannedShard], *, mode: i
     mode: permissions of the file. What was there stays until the new index is complete. Raises as `IndexWriter` does.
     """
     with IndexWriter(path, mode=mode) as writer:
+        n_samples = 0
         for tar_file_id, scan in enumerate(scans):
             writer.add(tar_file_id, scan)
-    return writer.n_samples
+            n_samples += len(scan.sample_keys)
+    return n_samples
 
 
 class IndexWriter:
     """An `index.sqlite` being written: shard by shard, in order; it takes its name when the with block ends well.
 
     previous: an older index, from which shards (`copy`) and media metadata (`copy_media`) can be taken over.
-    sample_tables=False leaves out the tables of samples and parts. Raises FormatError for a key or part name that is
-    not UTF-8, with the shard and the sample's offset in it, and DuplicateKeys at the end of the block.
+    sample_tables=False leaves out the tables of samples and parts. resume: take up what a writer of the same `purpose`
+    left behind when it was killed; the shards it noted (`note`) are then in `done`, unless the machine was started anew
+    meanwhile. With resume, an error leaves what is written for the next writer. Raises FormatError for a key or part
+    name that is not UTF-8, with the shard and the sample's offset in it, and DuplicateKeys at the end of the block.
     """
 
     def __init__(
@@ -103,21 +122,52 @@ class IndexWriter:
         mode: int | None = None,
         previous: PathLike | None = None,
         sample_tables: bool = True,
+        resume: bool = False,
+        purpose: str = "",
     ) -> None:
-        self.n_samples = 0
-        self._sample_tables = sample_tables
+        self.done: list[WalkedShard] = []
+        self._sample_tables, self._resume = sample_tables, resume
         self._names: dict[bytes, str] = {}  # of parts, each once
-        self._file = AtomicFile(path)
+        self._file = AtomicFile(path, keep=resume)
+        self._journal_path = f"{self._file.partial_path}-journal"
+        self._open: sqlite3.Connection | None = None
         try:
             if mode is not None:
                 os.fchmod(self._file.fileno(), mode & 0o7777)
-            self._db = _create(self._file.partial_path, previous)
-            if sample_tables:
-                self._db.execute(_SAMPLES.replace(" UNIQUE", ""))
-                self._db.execute(_PARTS)
+            self._origin = (previous, f"{purpose} {_boot_id()}")
+            self._db = self._start(*self._origin)
         except BaseException:
+            self._close()
             self._file.abort()
             raise
+
+    def _start(self, previous: PathLike | None, purpose: str) -> sqlite3.Connection:
+        if self._resume and self._file.tell():
+            try:
+                db = self._open = _connect(self._file.partial_path, previous)
+                self.done = _noted(db, purpose)
+                return db
+            except (sqlite3.DatabaseError, LookupError):  # of another purpose or start of the machine, or torn
+                self._close()
+        return self._fresh(previous, purpose)
+
+    def start_over(self) -> None:
+        """Forget what a killed writer had done."""
+        if self.done:
+            self.done = []
+            self._close()
+            self._db = self._fresh(*self._origin)
+
+    def _fresh(self, previous: PathLike | None, purpose: str) -> sqlite3.Connection:
+        self._file.truncate(0)
+        remove(self._journal_path)
+        db = self._open = _connect(self._file.partial_path, previous)
+        if self._sample_tables:
+            db.execute(_SAMPLES.replace(" UNIQUE", ""))
+            db.execute(_PARTS)
+        db.execute("CREATE TABLE walked (name, n_bytes, mtime_ns, n_samples, parts)")
+        db.execute("INSERT INTO walked (name, n_bytes) VALUES (?, -1)", (purpose,))
+        return db
 
     def add(self, tar_file_id: int, scan: ScannedShard) -> None:
         """Add the samples and parts of one shard."""
@@ -135,14 +185,19 @@ class IndexWriter:
             places = (scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
             samples = scan.part_samples[rows].tolist()
             self._insert("sample_parts", zip(repeat(tar_file_id), samples, names, *places, strict=False))
-        self.n_samples += len(scan.sample_keys)
 
-    def copy(self, tar_file_id: int, old_tar_file_id: int) -> int:
-        """Take the rows of one shard over from the previous index; return the number of samples."""
+    def note(self, shard: WalkedShard) -> None:
+        """Say that all of a shard is added: a writer that resumes need not see it again."""
+        self._db.execute("INSERT INTO walked VALUES (?, ?, ?, ?, ?)", (*shard[:4], json.dumps(shard.parts)))
+        self._db.execute("COMMIT")
+        self._db.execute("BEGIN")
+
+    def copy(self, tar_file_id: int, old_tar_file_id: int) -> None:
+        """Take the rows of one shard over from the previous index."""
         if not self._sample_tables:
-            return 0
+            return
         ids = (tar_file_id, old_tar_file_id)
-        done = self._db.execute(
+        self._db.execute(
             "INSERT INTO samples SELECT ?, sample_key, sample_index, byte_offset, byte_size "
             "FROM old.samples WHERE tar_file_id = ? ORDER BY sample_index",
             ids,
@@ -152,8 +207,6 @@ class IndexWriter:
             "FROM old.sample_parts WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset",
             ids,
         )
-        self.n_samples += done.rowcount
-        return done.rowcount
 
     def copy_media(self) -> None:
         """Take over the media metadata of the previous index, if it has any."""
@@ -166,18 +219,32 @@ class IndexWriter:
     def commit(self) -> None:
         """Build the indexes and take the target's name."""
         if self._sample_tables:
-            self._make_unique()
+            there = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+            if "sqlite_autoindex_samples_1" not in there:  # it is after a kill further below
+                self._make_unique()
             for index in _INDEXES:
                 self._db.execute(index)
+        self._db.execute("DROP TABLE walked")
         self._db.execute("COMMIT")
-        self._db.close()
+        self._close()
+        remove(self._journal_path)
         self._file.commit()
 
     def abort(self) -> None:
         """Remove what was written; harmless after `commit()`."""
-        self._db.close()
+        self._close()
+        remove(self._journal_path)
         self._file.abort()
-        remove(f"{self._file.partial_path}-journal")
+
+    def suspend(self) -> None:
+        """Stop; what was noted stays for a writer with `resume`."""
+        self._close()
+        self._file.suspend()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
 
     def _insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)", rows)
@@ -231,8 +298,8 @@ class IndexWriter:
         self._db.execute("CREATE INDEX by_key ON samples(sample_key, tar_file_id)")
         repeated = "SELECT sample_key FROM samples GROUP BY sample_key HAVING count(*) > 1"
         (total,) = self._db.execute(f"SELECT count(*) FROM ({repeated})").fetchone()
-        keys: dict[str, list[int]] = {}
-        for (key,) in self._db.execute(f"{repeated} LIMIT {_NAMED}").fetchall():
+        keys: dict[str, list[int | str]] = {}
+        for (key,) in self._db.execute(f"{repeated} LIMIT {_LISTED}").fetchall():
             shards = self._db.execute("SELECT DISTINCT tar_file_id FROM samples WHERE sample_key = ? LIMIT 5", (key,))
             keys[key] = [shard for (shard,) in shards]
         return DuplicateKeys(self._file.path, list(keys.items()), total)
@@ -246,17 +313,20 @@ class IndexWriter:
         try:
             if kind is None:
                 self.commit()
+            elif self._resume:
+                self.suspend()
         finally:
             self.abort()
 
 
-def _create(path: str, previous: PathLike | None) -> sqlite3.Connection:
+def _connect(path: str, previous: PathLike | None) -> sqlite3.Connection:
     # The file is locked by AtomicFile; SQLite's own locks would meet that one on NFS. Only the finished file is synced.
-    # A journal in memory costs nothing for a new file, and lets a failed statement be taken back.
+    # The journal holds the few pages that are changed after a commit, not the new ones: with it the file can be taken
+    # up after a kill, and without syncs as long as the machine runs.
     db = sqlite3.connect(f"file:{quote(path)}?nolock=1", uri=True, isolation_level=None, check_same_thread=False)
     try:
-        for setting in ("page_size=4096", "journal_mode=MEMORY", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}"):
-            db.execute(f"PRAGMA {setting}")
+        for setting in ("page_size=4096", "journal_mode=PERSIST", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}"):
+            db.execute(f"PRAGMA {setting}").fetchall()
         if previous is not None:
             db.execute("ATTACH ? AS old", (read_only_uri(previous),))
         db.execute("BEGIN")
@@ -264,6 +334,21 @@ def _create(path: str, previous: PathLike | None) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _noted(db: sqlite3.Connection, purpose: str) -> list[WalkedShard]:
+    """The shards noted by a writer of this purpose; LookupError if it was another, or its file lacks them."""
+    rows = db.execute("SELECT name, n_bytes, mtime_ns, n_samples, parts FROM walked ORDER BY rowid").fetchall()
+    if not rows or rows[0][:2] != (purpose, -1):
+        raise LookupError("rows of another run")
+    return [WalkedShard(name, size, time, count, json.loads(parts)) for name, size, time, count, parts in rows[1:]]
+
+
+def _boot_id() -> str:
+    """A text that changes when the machine starts; one of its own for each process where there is none."""
+    with suppress(OSError), open(_BOOT_ID) as file:
+        return file.read().strip()
+    return f"process {os.getpid()}"
 
 
 def _texts(scan: ScannedShard, keys: list[bytes], first: int) -> list[str]:

@@ -1,0 +1,63 @@
+"""What is remembered of a run, beside its index: how each shard was, so that the next run walks only what changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastpack.files import AtomicFile, PathLike
+from fastpack.formats import nvmeta
+from fastpack.formats.nvmeta import WalkedShard
+
+FILE_NAME = ".fastpack.json"  # in .nv-meta; Energon does not look at it
+_VERSION = 1
+
+
+class History:
+    """The shards of the index that is there now, by name; empty where none is, or where somebody else wrote it.
+
+    folder: the dataset's. sample_tables: whether that index has the tables of samples.
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        self.shards: dict[str, tuple[int, WalkedShard]] = {}
+        self.sample_tables = False
+        tree = _load(nvmeta.meta_path(folder, FILE_NAME))
+        if tree.get("version") == _VERSION and tree.get("index") == _identity(nvmeta.index_path(folder)):
+            self.sample_tables = bool(tree["sample_tables"])
+            for number, row in enumerate(tree["shards"]):
+                self.shards[row[0]] = (number, WalkedShard(*row))
+
+
+def write_history(folder: PathLike, shards: Iterable[WalkedShard], *, sample_tables: bool, mode: int | None) -> None:
+    """Remember how the shards of the index that is there now were walked, in the order of their numbers."""
+    tree = {
+        "version": _VERSION,
+        "index": _identity(nvmeta.index_path(folder)),
+        "sample_tables": sample_tables,
+        "shards": [list(shard) for shard in shards],
+    }
+    with AtomicFile(nvmeta.meta_path(folder, FILE_NAME)) as file:
+        file.write(json.dumps(tree).encode())
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+
+
+def _identity(index: Path) -> list[int] | None:
+    """Size and time of change of the index: another one when anybody writes it."""
+    try:
+        status = os.stat(index)
+    except FileNotFoundError:
+        return None
+    return [status.st_size, status.st_mtime_ns]
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # it only saves work: a torn or foreign file is as good as none
+        return {}
+    return tree if isinstance(tree, dict) else {}

@@ -1,0 +1,121 @@
+"""The index of a JSON lines file that is a dataset by itself: where each sample starts, and where the file ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.errors import FormatError
+from fastpack.files import AtomicFile, PathLike, Progress, drop_pages, map_bytes
+
+_WINDOW = 4 << 20  # bytes scanned at once
+_ROWS = 32_768  # lines judged at once
+_DROP = 32 << 20  # pages are given back in pieces of this size
+_QUOTED = 60  # bytes of a faulty line that the message quotes
+_RETURN, _OPEN, _CLOSE = 13, 123, 125
+
+Data = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlIndexResult:
+    """What `index_webdataset_jsonl` wrote: the index's path, the samples in it, the bytes of the JSON lines."""
+
+    path: Path
+    samples: int
+    bytes: int
+
+
+class _Chunk(NamedTuple):
+    starts: npt.NDArray[np.int64]  # of lines
+    ends: npt.NDArray[np.int64]  # of the lines, exclusive, before the newline
+    scanned: int  # bytes of the file
+
+
+def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) -> JsonlIndexResult:
+    """Write `<stem>.jsonl.idx` beside a JSON lines file, byte for byte as `energon prepare` does.
+
+    It holds the uint64 offsets at which samples start, and the file's size. A sample is a line; blank lines belong to
+    the one before (at the start to the first). Raises FormatError for a line that does not start with `{` and end with
+    `}` and for a file without samples; then nothing is written. progress(bytes done, in all).
+    """
+    source = Path(path)
+    target = source.with_suffix(".jsonl.idx")
+    data = map_bytes(source)
+    n_samples = 0
+    with AtomicFile(target) as file:
+        for chunk in _lines(data):
+            starts = _sample_starts(source, data, chunk)
+            if n_samples == 0 and len(starts):
+                starts[0] = 0
+            file.write(starts.astype("<u8", copy=False))
+            n_samples += len(starts)
+            if progress is not None:
+                progress(chunk.scanned, len(data))
+        if n_samples == 0:
+            raise FormatError(source, 0, "blank lines only" if len(data) else "an empty file", "at least one sample")
+        file.write(np.array([len(data)], "<u8"))
+    return JsonlIndexResult(target, n_samples, len(data))
+
+
+def read_jsonl_index(path: PathLike) -> npt.NDArray[np.int64]:
+    """The offsets int64[n + 1] of the n samples of a JSON lines dataset and of its end, from the index beside it.
+
+    Raises FileNotFoundError, and FormatError for an index that does not fit the file.
+    """
+    source = Path(path)
+    index = source.with_suffix(".jsonl.idx")
+    raw = index.read_bytes()
+    size = os.path.getsize(source)
+    if len(raw) < 16 or len(raw) % 8:
+        raise FormatError(index, 0, f"{len(raw)} bytes", "at least two offsets of 8 bytes")
+    offsets = np.frombuffer(raw, "<i8").astype(np.int64)
+    if offsets[0] != 0 or offsets[-1] != size:
+        found = f"offsets from {offsets[0]} to {offsets[-1]}"
+        raise FormatError(index, 0, found, f"offsets from 0 to the {size} bytes of {source}; index it anew")
+    if wrong := np.flatnonzero(np.diff(offsets) <= 0).tolist():
+        at = wrong[0] + 1
+        raise FormatError(index, 8 * at, f"the offset {offsets[at]}", f"more than {offsets[at - 1]}")
+    return offsets
+
+
+def _lines(data: Data) -> Iterator[_Chunk]:
+    """All lines, a chunk at a time; the arrays are used again for the next one."""
+    rows = np.empty((_ROWS, 2), np.int64)
+    line_start = dropped = unused = 0
+    for first in range(0, len(data), _WINDOW):
+        window, base = data[first : first + _WINDOW], first
+        while len(window):
+            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, rows)
+            window, base = window[consumed:], base + consumed
+            if n_rows:
+                starts = rows[:n_rows, 0].copy()
+                yield _Chunk(starts, starts + rows[:n_rows, 1], base)
+        if base - dropped >= _DROP:
+            drop_pages(data, unused, base)
+            dropped, unused = base, line_start
+    if line_start < len(data):
+        yield _Chunk(np.array([line_start]), np.array([len(data)]), len(data))
+
+
+def _sample_starts(path: Path, data: Data, chunk: _Chunk) -> npt.NDArray[np.int64]:
+    """Where the lines start that are samples: most show at their first and last byte, the rest is stripped."""
+    starts, ends = chunk.starts, chunk.ends
+    last = np.maximum(ends - 1, starts)
+    last -= (data[np.minimum(last, len(data) - 1)] == _RETURN) & (last > starts)
+    is_sample = (data[np.minimum(starts, len(data) - 1)] == _OPEN) & (data[last] == _CLOSE) & (last > starts)
+    for line in np.flatnonzero(~is_sample).tolist():
+        text = data[starts[line] : ends[line]].tobytes().strip()
+        if text and not (text.startswith(b"{") and text.endswith(b"}")):
+            shown = repr(text[:_QUOTED]) + ("..." if len(text) > _QUOTED else "")
+            raise FormatError(path, int(starts[line]), f"the line {shown}", "a JSON object {...}")
+        is_sample[line] = bool(text)
+    kept: npt.NDArray[np.int64] = starts[is_sample]
+    return kept

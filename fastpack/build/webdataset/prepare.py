@@ -1,0 +1,242 @@
+"""`prepare`: a folder of tar shards becomes a dataset that Megatron-Energon and fastpack can load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from fastpack.build.webdataset import definition, splits
+from fastpack.build.webdataset.discover import find_shards
+from fastpack.build.webdataset.history import FILE_NAME as HISTORY
+from fastpack.build.webdataset.history import write_history
+from fastpack.build.webdataset.splits import Compat, Parts, Ratio
+from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, unchanged_shards, walk_shards
+from fastpack.errors import JobError
+from fastpack.files import PathLike, Progress, TargetExists
+from fastpack.formats import nvmeta
+
+MAX_WORKERS = 16
+_FILES = ("index.sqlite", "index.uuid", ".info.json", HISTORY)
+
+
+class SplitWish(NamedTuple):
+    """How shards are to be split: by ratio, by regular expressions, or by patterns of paths; one of the three."""
+
+    ratio: Ratio | None = None
+    patterns: Sequence[tuple[str, str]] = ()
+    globs: Sequence[tuple[str, str]] = ()
+    shuffle: bool = False
+    compat: Compat = None
+
+    def check(self) -> None:
+        """ValueError for no wish, or several, or one that cannot be."""
+        if (self.ratio is not None) + bool(self.patterns) + bool(self.globs) != 1:
+            raise ValueError("say how to split the shards: by a ratio, by split parts or by split globs; one of them")
+        if self.compat not in (None, "energon"):
+            raise ValueError(f"unknown compat {self.compat!r}: the only one is 'energon'")
+        self.parts([])
+
+    def parts(self, shards: Sequence[str]) -> Parts:
+        """Which shards belong to which part."""
+        if self.ratio is not None:
+            return splits.split_by_ratio(shards, self.ratio, shuffle=self.shuffle, compat=self.compat)
+        if self.patterns:
+            return splits.split_by_patterns(shards, self.patterns, compat=self.compat)
+        return splits.split_by_globs(shards, self.globs)
+
+    def problems(self, shards: Sequence[str], parts: Parts) -> list[str]:
+        """What the user should know of these parts."""
+        wanted = list(parts)
+        if self.ratio is not None:
+            numbers = splits.check_ratio(self.ratio)
+            wanted = [part for part, number in zip(parts, numbers, strict=True) if number]
+        return splits.describe_problems(shards, parts, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareResult:
+    """What `prepare_webdataset` did, or with dry_run would do.
+
+    path: the dataset's folder; shards: samples of each, in order (after a dry run 0 where they are not known);
+    splits: the shards of each part; part_types: names of parts in the order in which they appear; reused: shards that
+    were not walked, because they did not change or a killed run had done them; skipped: bad shards and what is wrong
+    with them; warnings: what the user should know; files: what was written in `.nv-meta`, or would be; written: False
+    after a dry run.
+    """
+
+    path: Path
+    shards: dict[str, int]
+    splits: Parts
+    part_types: list[str] = field(default_factory=list)
+    reused: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    written: bool = True
+
+    @property
+    def samples(self) -> int:
+        """Samples of all shards."""
+        return sum(self.shards.values())
+
+
+def prepare_webdataset(
+    path: PathLike,
+    *,
+    split_ratio: Ratio | None = None,
+    split_parts: Sequence[tuple[str, str]] = (),
+    split_globs: Sequence[tuple[str, str]] = (),
+    shuffle_tars: bool = False,
+    exclude: str | None = None,
+    sample_type: str | None = None,
+    field_map: Mapping[str, str] | str | None = None,
+    dataset_yaml_name: str = "dataset.yaml",
+    num_workers: int | None = None,
+    force_overwrite: bool = False,
+    resume: bool = False,
+    walk_all: bool = False,
+    skip_bad_shards: bool = False,
+    sample_tables: bool = True,
+    dry_run: bool = False,
+    compat: Compat = None,
+    progress: Progress | None = None,
+) -> PrepareResult:
+    """Walk the shards of a folder and write `.nv-meta` and the `.tar.idx` files, as `energon prepare` does.
+
+    split_ratio: numbers for train, val and test; split_parts: (part, regular expression) pairs; split_globs: (part,
+    pattern) pairs; one of the three (`splits`). exclude: a regular expression of shards to leave out. sample_type and
+    field_map: what `dataset.yaml` is to say; none is written without a type. num_workers: threads (default: one a
+    processor, at most 16). Shards that did not change since the last run are not walked again unless walk_all is set;
+    resume goes on with a run that was killed. skip_bad_shards leaves damaged and empty shards out. sample_tables=False
+    leaves `index.sqlite` without samples: training needs none there, but access by key does, and repeated keys are not
+    found. compat="energon" counts and matches as Energon
+    does, errors of rounding included. progress(bytes of shards done, in all).
+
+    Raises TargetExists (a FileExistsError and ValueError) for a prepared dataset without force_overwrite or resume,
+    FormatError for a damaged shard, DuplicateKeys, ValueError for arguments that make no sense, FileNotFoundError. An
+    index that was there before is then still there.
+    """
+    wish = SplitWish(split_ratio, split_parts, split_globs, shuffle_tars, compat)
+    wish.check()
+    field_map = definition.check_definition(sample_type, field_map)
+    if nvmeta.is_prepared(path) and not (force_overwrite or resume or dry_run):
+        raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
+    root, names = os.fspath(path), _found(path, exclude)
+    options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
+    if dry_run:
+        files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
+        return _plan(root, names, wish, options, files)
+    options.mode = make_folder(path, names)
+    walked = walk_shards(root, names, options)
+    shards = _counts(walked)
+    parts = wish.parts(list(shards))
+    _write_counts(root, walked, options)
+    nvmeta.write_split(root, parts, mode=options.mode)
+    files = [*_FILES, "split.yaml"]
+    types = part_types(walked)
+    if sample_type is not None:
+        written = definition.write_definition(
+            path, sample_type, field_map, parts=types, name=dataset_yaml_name, mode=options.mode
+        )
+        files += [file.name for file in written]
+    warnings = wish.problems(list(shards), parts)
+    return PrepareResult(Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files)
+
+
+def rebuild_indexes(
+    path: PathLike,
+    *,
+    num_workers: int | None = None,
+    resume: bool = False,
+    sample_tables: bool = True,
+    compat: Compat = None,
+    progress: Progress | None = None,
+) -> PrepareResult:
+    """Walk the shards of a prepared dataset again and write their indexes anew; its splits stay as they are.
+
+    Counts of samples that are no longer right are corrected and warned of (not with compat="energon"). Raises as
+    `prepare_webdataset`, and NotPrepared.
+    """
+    root, before = os.fspath(path), nvmeta.read_info(path)
+    if not before:
+        raise JobError(f"{root}: no shards are listed there; prepare the dataset anew")
+    options = _options(num_workers, False, resume, True, sample_tables, progress)
+    options.mode = make_folder(path, list(before))
+    walked = walk_shards(root, list(before), options)
+    shards = _counts(walked)
+    changed = [name for name in before if before[name] != shards[name]]
+    counts_stay = compat == "energon" or not changed
+    _write_counts(root, walked, options, before if counts_stay else shards)
+    warnings = [] if counts_stay else [f"the number of samples is another one in {splits.named(changed)}"]
+    return PrepareResult(Path(path), shards, {}, part_types(walked), walked.n_reused, {}, warnings, [*_FILES])
+
+
+def part_types(walked: Walked) -> list[str]:
+    """Names of parts, in the order in which they appear; some 50 of them."""
+    types: dict[str, None] = {}
+    for shard in walked.shards:
+        types.update(dict.fromkeys(shard.parts))
+        if len(types) >= MAX_PARTS:
+            break
+    return list(types)
+
+
+def make_folder(path: PathLike, names: Sequence[str]) -> int:
+    """Make `.nv-meta` with the permissions of its parent; return those for files in it: the first shard's.
+
+    Its owner can read and write them in any case.
+    """
+    folder = nvmeta.meta_path(path)
+    folder.mkdir(exist_ok=True)
+    with suppress(OSError):  # another user's folder
+        folder.chmod((os.stat(path).st_mode | 0o700) & 0o7777)
+    try:
+        return (os.stat(os.path.join(path, names[0])).st_mode | 0o600) & 0o7777
+    except FileNotFoundError:  # a link that leads nowhere: the walk will say so
+        return 0o600
+
+
+def _found(path: PathLike, exclude: str | None) -> list[str]:
+    names = find_shards(path, exclude)
+    if not names:
+        raise JobError(f"{os.fspath(path)}: no .tar files there" + (" that are not excluded" if exclude else ""))
+    return names
+
+
+def _options(
+    num_workers: int | None,
+    skip_bad_shards: bool,
+    resume: bool,
+    walk_all: bool,
+    sample_tables: bool,
+    progress: Progress | None,
+) -> WalkOptions:
+    if num_workers is not None and num_workers < 1:
+        raise ValueError(f"num_workers must be at least 1, not {num_workers}")
+    workers = num_workers or min(MAX_WORKERS, os.cpu_count() or 1)
+    return WalkOptions(workers, skip_bad_shards, resume, walk_all, sample_tables, progress=progress)
+
+
+def _plan(root: str, names: Sequence[str], wish: SplitWish, options: WalkOptions, files: list[str]) -> PrepareResult:
+    parts = wish.parts(names)
+    reused = unchanged_shards(root, names, options)
+    warnings = wish.problems(names, parts)
+    return PrepareResult(
+        Path(root), dict.fromkeys(names, 0), parts, [], len(reused), {}, warnings, files=files, written=False
+    )
+
+
+def _counts(walked: Walked) -> dict[str, int]:
+    return {shard.name: shard.n_samples for shard in walked.shards}
+
+
+def _write_counts(root: str, walked: Walked, options: WalkOptions, counts: Mapping[str, int] | None = None) -> None:
+    """Write what belongs to the index; the history last, so that a kill before it makes the next run walk all."""
+    if walked.changed:
+        nvmeta.write_uuid(root, options.mode)
+    nvmeta.write_info(root, _counts(walked) if counts is None else counts, options.mode)
+    write_history(root, walked.shards, sample_tables=options.sample_tables, mode=options.mode)

@@ -1,0 +1,245 @@
+"""Walking the shards of a dataset, some at a time, and writing their indexes: one beside each, and one of all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fastpack.build.webdataset.history import History
+from fastpack.errors import FormatError, JobError
+from fastpack.files import Progress
+from fastpack.formats import nvmeta, webdataset
+from fastpack.formats.nvmeta import DuplicateKeys, IndexWriter, WalkedShard
+from fastpack.formats.webdataset import ShardScan
+
+Numbered: TypeAlias = Mapping[str, tuple[int, WalkedShard]]  # name -> (its number in the previous index, the shard)
+
+MAX_PARTS = 50  # names of parts that are remembered of a shard
+_BAD = -1  # samples of a shard that is left out
+
+
+@dataclass(slots=True)
+class WalkOptions:
+    """How to walk: threads, what to do with bad shards, whether to go on with a run that was killed.
+
+    again: walk shards too that did not change since the last run. mode: permissions of the index.
+    """
+
+    num_workers: int = 1
+    skip_bad_shards: bool = False
+    resume: bool = False
+    again: bool = False
+    sample_tables: bool = True
+    mode: int | None = None
+    progress: Progress | None = None
+
+
+@dataclass(slots=True)
+class Walked:
+    """What came of it: the good shards in order, and the bad ones with what is wrong with them.
+
+    n_reused: shards that were not walked because they did not change, or were walked by a run that was killed;
+    changed: whether there is a new index.
+    """
+
+    shards: list[WalkedShard] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    n_reused: int = 0
+    changed: bool = True
+
+
+class _Result(NamedTuple):
+    shard: WalkedShard
+    scan: ShardScan | None = None
+    reason: str = ""  # why the shard is left out
+
+
+def walk_shards(root: str, names: Sequence[str], options: WalkOptions) -> Walked:
+    """Walk the shards `names` below `root`, write `.tar.idx` beside each, and `index.sqlite` anew if need be.
+
+    Raises FormatError for the first shard that is damaged or has no samples (unless they are to be skipped), JobError
+    for one that changes meanwhile, DuplicateKeys with the names of the shards; the index that was there then stays.
+    """
+    known = _known(root, options)
+    unchanged = _unchanged(root, names, known)
+    if list(known) == list(names) == list(unchanged):
+        return Walked([shard for _, shard in unchanged.values()], n_reused=len(names), changed=False)
+    return _write_index(root, names, unchanged, options)
+
+
+def unchanged_shards(root: str, names: Sequence[str], options: WalkOptions) -> list[str]:
+    """The shards that need not be walked."""
+    return list(_unchanged(root, names, _known(root, options)))
+
+
+def _known(root: str, options: WalkOptions) -> Numbered:
+    history = History(root)
+    return {} if options.again or history.sample_tables != options.sample_tables else history.shards
+
+
+def _unchanged(root: str, names: Sequence[str], known: Numbered) -> Numbered:
+    return {name: known[name] for name in names if name in known and _is_as_before(root, known[name][1])}
+
+
+def _is_as_before(root: str, shard: WalkedShard) -> bool:
+    """Whether size and time of change are the same, and the index beside it is there."""
+    path = os.path.join(root, shard.name)
+    try:
+        if _state(path) != shard[1:3]:
+            return False
+        index = webdataset.shard_index_path(path)
+        return shard.n_samples == _BAD or os.path.getsize(index) == 8 * (shard.n_samples + 1)
+    except OSError:
+        return False
+
+
+def _state(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
+
+
+def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: WalkOptions) -> Walked:
+    index = nvmeta.index_path(root)
+    walked = Walked()
+    writer = IndexWriter(
+        index,
+        mode=options.mode,
+        previous=index if index.is_file() else None,
+        sample_tables=options.sample_tables,
+        resume=options.resume,
+        purpose=_purpose(names, options),
+    )
+    try:
+        with writer:
+            left = _take_up(root, names, writer, walked)
+            progress = _Progress(root, names, len(names) - len(left), options.progress)
+            for result in _results(root, left, unchanged, options):
+                _add(writer, result, unchanged, walked)
+                progress.advance()
+            if not walked.shards:
+                raise JobError(f"{root}: all shards are bad; nothing is written")
+    except DuplicateKeys as error:
+        named = [(key, [walked.shards[int(number)].name for number in numbers]) for key, numbers in error.keys]
+        raise DuplicateKeys(error.path, named, error.total) from None
+    return walked
+
+
+def _purpose(names: Sequence[str], options: WalkOptions) -> str:
+    digest = hashlib.sha256("\0".join(names).encode()).hexdigest()
+    return f"{digest} sample_tables={options.sample_tables} skip={options.skip_bad_shards}"
+
+
+def _take_up(root: str, names: Sequence[str], writer: IndexWriter, walked: Walked) -> Sequence[str]:
+    """Count in what a killed run has done, if the shards are still the same; returns the names that are left."""
+    if not all(_is_as_before(root, shard) for shard in writer.done):
+        writer.start_over()
+    for shard in writer.done:
+        if shard.n_samples == _BAD:
+            walked.skipped[shard.name] = shard.parts[0]
+        else:
+            walked.shards.append(shard)
+            walked.n_reused += 1
+    return names[len(writer.done) :]
+
+
+def _add(writer: IndexWriter, result: _Result, unchanged: Numbered, to: Walked) -> None:
+    shard = result.shard
+    if result.reason:
+        to.skipped[shard.name] = result.reason
+    else:
+        if result.scan is None:
+            writer.copy(len(to.shards), unchanged[shard.name][0])
+            to.n_reused += 1
+        else:
+            writer.add(len(to.shards), result.scan)
+        to.shards.append(shard)
+    writer.note(shard)
+
+
+def _results(root: str, names: Sequence[str], unchanged: Numbered, options: WalkOptions) -> Iterator[_Result]:
+    """One result a shard, in order; `num_workers` of them are walked at a time."""
+
+    def walk(name: str) -> _Result:
+        return _Result(unchanged[name][1]) if name in unchanged else _walk(root, name, options.skip_bad_shards)
+
+    if options.num_workers == 1 or len(names) == 1:
+        yield from map(walk, names)
+        return
+    waiting: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(options.num_workers, "fastpack-walk") as pool:
+        try:
+            for name in names:
+                waiting.append(pool.submit(walk, name))
+                if len(waiting) > options.num_workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _walk(root: str, name: str, skip_bad: bool) -> _Result:
+    path, before = os.path.join(root, name), (0, 0)
+    try:
+        before = _state(path)
+        scan = webdataset.scan_shard(path)
+    except (FormatError, OSError) as error:
+        if not skip_bad:
+            raise
+        return _Result(WalkedShard(name, *before, _BAD, [str(error)]), reason=str(error))
+    if _state(path) != before:
+        raise JobError(f"{path} was changed while it was walked: prepare again when nobody writes it")
+    _write_shard_index(path, scan)
+    return _Result(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan)
+
+
+def _write_shard_index(path: str, scan: ShardScan) -> None:
+    """Write `.tar.idx`, unless it is right as it is."""
+    index = webdataset.shard_index_path(path)
+    try:
+        if np.array_equal(webdataset.read_shard_index(index), scan.sample_offsets):
+            return
+    except (OSError, FormatError):
+        pass
+    webdataset.write_shard_index(index, scan.sample_offsets)
+
+
+def _part_names(scan: ShardScan) -> list[str]:
+    """Names of parts in the order in which they first appear, the first 50."""
+    names: dict[bytes, None] = {}
+    for name in scan.part_names:
+        names[name] = None
+        if len(names) == MAX_PARTS:
+            break
+    return [name.decode() for name in names]
+
+
+class _Progress:
+    """Reports the bytes of the shards that are done, and of all."""
+
+    def __init__(self, root: str, names: Sequence[str], n_done: int, progress: Progress | None) -> None:
+        self._progress = progress
+        if progress is not None:
+            self._sizes = [_size(os.path.join(root, name)) for name in names]
+            self._total, self._next = sum(self._sizes), n_done
+            self._done = sum(self._sizes[:n_done])
+
+    def advance(self) -> None:
+        if self._progress is not None:
+            self._done += self._sizes[self._next]
+            self._next += 1
+            self._progress(self._done, self._total)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:  # a link that leads nowhere
+        return 0

@@ -1,0 +1,385 @@
+"""`prepare`: what Energon writes, byte for byte or row for row; nothing lost when a shard is bad or a run is killed."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from fastpack.build.webdataset import walk
+from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
+from fastpack.errors import FormatError, JobError
+from fastpack.files import TargetExists
+from fastpack.formats import nvmeta, webdataset
+from fastpack.formats.nvmeta import DuplicateKeys, NotPrepared
+
+SPLIT = Path(__file__).parents[2] / "golden/energon/split"
+EXPECTED = json.loads((SPLIT / "expected.json").read_text())
+RATIO = (8, 1, 1)
+
+
+def write_tar(path: Path, members: list[str], content: bytes = b"{}") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Four shards of two samples each."""
+    for i in range(4):
+        write_tar(tmp_path / f"ds/s{i}.tar", [f"{i}_{k}.{part}" for k in "ab" for part in ("json", "txt")])
+    return tmp_path / "ds"
+
+
+def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
+    db = sqlite3.connect(nvmeta.index_path(folder))
+    try:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return sorted(db.execute(f"SELECT * FROM {table}"))
+    finally:
+        db.close()
+
+
+def keys(folder: Path) -> list[tuple[object, object]]:
+    return [(row[0], row[1]) for row in rows(folder, "samples")]
+
+
+def prepare(folder: Path, **options: object) -> PrepareResult:
+    options = {"split_ratio": RATIO, "force_overwrite": True, "num_workers": 1} | options
+    return prepare_webdataset(folder, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+def test_golden(tmp_path: Path, num_workers: int) -> None:
+    folder = tmp_path / "split"
+    shutil.copytree(SPLIT, folder, ignore=shutil.ignore_patterns(".nv-meta", "*.idx", "*.json"))
+    result = prepare_webdataset(
+        folder,
+        split_ratio=RATIO,
+        sample_type="CaptioningSample",
+        field_map='{"image": "jpg", "caption": "json[caption],txt"}',
+        num_workers=num_workers,
+    )
+    for name in (".info.json", "split.yaml", "dataset.yaml"):
+        assert (folder / ".nv-meta" / name).read_bytes() == (SPLIT / ".nv-meta" / name).read_bytes()
+    for name in result.shards:
+        assert (folder / f"{name}.idx").read_bytes() == (SPLIT / f"{name}.idx").read_bytes()
+    for table in ("samples", "sample_parts"):
+        assert rows(folder, table) == sorted(map(tuple, EXPECTED[table]))
+    assert result.samples == len(EXPECTED["samples"])
+    assert result.part_types == ["jpg", "txt", "json", "mask.png"]
+    assert result.warnings == []
+    assert sorted(result.files) == sorted(os.listdir(folder / ".nv-meta"))
+
+
+def test_a_second_run_asks_for_leave(shards: Path) -> None:
+    prepare(shards, force_overwrite=False)
+    with pytest.raises(TargetExists, match="already been prepared"):
+        prepare(shards, force_overwrite=False)
+    assert prepare(shards, force_overwrite=False, resume=True).reused == 4
+
+
+def test_only_what_changed_is_walked_again(shards: Path) -> None:
+    prepare(shards)
+    before = {path.name: path.stat().st_mtime_ns for path in [*shards.iterdir(), *(shards / ".nv-meta").iterdir()]}
+    assert prepare(shards).reused == 4
+    write_tar(shards / "s1.tar", ["new.txt"])
+    write_tar(shards / "a.tar", ["first.txt"])
+    (shards / "s3.tar").unlink()
+    scanned: list[str] = []
+    scan = webdataset.scan_shard
+    with mock.patch.object(webdataset, "scan_shard", lambda path: scanned.append(os.path.basename(path)) or scan(path)):
+        result = prepare(shards)
+    assert scanned == ["a.tar", "s1.tar"]
+    assert result.reused == 2
+    assert keys(shards) == [(0, "first"), (1, "0_a"), (1, "0_b"), (2, "new"), (3, "2_a"), (3, "2_b")]
+    assert len(rows(shards, "sample_parts")) == 10
+    assert result.shards == nvmeta.read_info(shards) == {"a.tar": 1, "s0.tar": 2, "s1.tar": 1, "s2.tar": 2}
+    after = {path.name: path.stat().st_mtime_ns for path in [*shards.iterdir(), *(shards / ".nv-meta").iterdir()]}
+    assert after["s0.tar.idx"] == before["s0.tar.idx"]
+    assert after["s1.tar.idx"] != before["s1.tar.idx"]
+
+
+def test_nothing_changed_leaves_the_uuid(shards: Path) -> None:
+    prepare(shards)
+    uuid, index = (shards / ".nv-meta/index.uuid").read_text(), nvmeta.index_path(shards).stat().st_ino
+    prepare(shards, split_ratio=(1, 1, 1))
+    assert (shards / ".nv-meta/index.uuid").read_text() == uuid
+    assert nvmeta.index_path(shards).stat().st_ino == index
+    assert [len(part) for part in nvmeta.read_split(shards).parts.values()] == [2, 1, 1]
+    assert prepare(shards, walk_all=True).reused == 0
+    assert (shards / ".nv-meta/index.uuid").read_text() != uuid
+
+
+@pytest.mark.parametrize("what", ["index", "history", "shard index", "tables"])
+def test_what_somebody_else_changed_is_made_anew(shards: Path, what: str) -> None:
+    prepare(shards)
+    if what == "index":
+        db = sqlite3.connect(nvmeta.index_path(shards))
+        db.execute("DELETE FROM samples WHERE tar_file_id = 1")
+        db.commit()
+        db.close()
+    elif what == "history":
+        (shards / ".nv-meta/.fastpack.json").write_text('{"version": 1')
+    elif what == "shard index":
+        (shards / "s2.tar.idx").unlink()
+    result = prepare(shards, sample_tables=what != "tables")
+    assert result.reused == (3 if what == "shard index" else 0)
+    assert (shards / "s2.tar.idx").is_file()
+    if what != "tables":
+        assert len(keys(shards)) == 8
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 700)
+
+
+def flipped(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[1024 + 150] ^= 1
+    path.write_bytes(data)
+
+
+def concatenated(path: Path) -> None:
+    path.write_bytes(path.read_bytes() * 2)
+
+
+def emptied(path: Path) -> None:
+    path.write_bytes(bytes(10240))
+
+
+def not_utf8(path: Path) -> None:
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("a\udcff.txt"))
+
+
+def zipped(path: Path) -> None:
+    path.with_name("s1.tgz").write_bytes(path.read_bytes())
+    path.unlink()
+
+
+def lost(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+DAMAGES = [truncated, flipped, concatenated, emptied, not_utf8, zipped, lost]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_bad_shard_ends_the_run_and_the_old_index_stays(
+    shards: Path, damage: Callable[[Path], None], num_workers: int
+) -> None:
+    prepare(shards)
+    before = {path.name: path.read_bytes() for path in (shards / ".nv-meta").iterdir()}
+    damage(shards / "s1.tar")
+    with pytest.raises((FormatError, FileNotFoundError), match=r"s1\.t"):
+        prepare(shards, num_workers=num_workers)
+    assert {path.name: path.read_bytes() for path in (shards / ".nv-meta").iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_bad_shards_can_be_left_out(shards: Path, damage: Callable[[Path], None]) -> None:
+    damage(shards / "s1.tar")
+    result = prepare(shards, skip_bad_shards=True)
+    assert [name[:2] for name in result.skipped] == ["s1"]
+    assert list(result.shards) == list(nvmeta.read_info(shards)) == ["s0.tar", "s2.tar", "s3.tar"]
+    assert {row[0] for row in keys(shards)} == {0, 1, 2}
+    assert {shard for part in nvmeta.read_split(shards).parts.values() for shard in part} == set(result.shards)
+
+
+def test_no_good_shard(tmp_path: Path) -> None:
+    emptied(tmp_path / "a.tar")
+    with pytest.raises(JobError, match="all shards are bad"):
+        prepare(tmp_path, skip_bad_shards=True)
+    assert not nvmeta.is_prepared(tmp_path)
+    with pytest.raises(JobError, match="files there that are not excluded"):
+        prepare(tmp_path, exclude="a")
+    with pytest.raises(FileNotFoundError):
+        prepare(tmp_path / "none")
+
+
+def test_duplicates_are_told_with_their_shards(shards: Path) -> None:
+    prepare(shards)
+    write_tar(shards / "s3.tar", ["x.txt", "0_a.txt", "x.json"])
+    with pytest.raises(DuplicateKeys) as caught:
+        prepare(shards)
+    assert str(caught.value) == "2 sample keys occur more than once: '0_a' in s0.tar, s3.tar; 'x' in s3.tar"
+    assert len(keys(shards)) == 8
+
+
+def test_a_shard_that_changes_meanwhile(shards: Path) -> None:
+    scan = webdataset.scan_shard
+
+    def slow_scan(path: str) -> webdataset.ShardScan:
+        result = scan(path)
+        with open(path, "ab") as file:
+            file.write(bytes(512))
+        return result
+
+    with (
+        mock.patch.object(webdataset, "scan_shard", slow_scan),
+        pytest.raises(JobError, match="was changed while it was walked"),
+    ):
+        prepare(shards)
+
+
+KILLED = """
+import os, signal, sys
+from fastpack.build.webdataset import prepare, walk
+from fastpack.formats import webdataset
+scan = webdataset.scan_shard
+def scan_and_die(path):
+    if path.endswith("s2.tar"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return scan(path)
+webdataset.scan_shard = scan_and_die
+prepare.prepare_webdataset({folder!r}, split_ratio=(8, 1, 1), num_workers=1, skip_bad_shards=True)
+"""
+
+
+@pytest.mark.parametrize("change", [None, "s0.tar", "s1.tar"])
+def test_resume_after_a_kill(shards: Path, change: str | None) -> None:
+    emptied(shards / "s1.tar")
+    done = subprocess.run([sys.executable, "-c", KILLED.format(folder=str(shards))], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not nvmeta.is_prepared(shards)
+    if change:
+        write_tar(shards / change, ["changed.txt"])
+    scanned: list[str] = []
+    scan = webdataset.scan_shard
+    with mock.patch.object(webdataset, "scan_shard", lambda path: scanned.append(os.path.basename(path)) or scan(path)):
+        result = prepare(shards, force_overwrite=False, resume=True, skip_bad_shards=True)
+    assert scanned == (["s0.tar", "s1.tar", "s2.tar", "s3.tar"] if change else ["s2.tar", "s3.tar"])
+    assert result.reused == (0 if change else 1)
+    assert list(result.skipped) == ([] if change == "s1.tar" else ["s1.tar"])
+    assert len(keys(shards)) == result.samples
+    assert sorted(os.listdir(shards / ".nv-meta")) == sorted(result.files)
+
+
+def test_permissions(shards: Path) -> None:
+    shards.chmod(0o750)
+    (shards / "s0.tar").chmod(0o440)
+    prepare(shards, sample_type="CrudeWebdataset")
+    assert stat.S_IMODE((shards / ".nv-meta").stat().st_mode) == 0o750
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (shards / ".nv-meta").iterdir()} == {0o640}
+
+
+def test_dry_run(shards: Path) -> None:
+    result = prepare(shards, dry_run=True, force_overwrite=False, sample_type="CrudeWebdataset")
+    assert not (shards / ".nv-meta").exists()
+    assert not result.written
+    assert list(result.shards) == ["s0.tar", "s1.tar", "s2.tar", "s3.tar"]
+    assert result.splits == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s3.tar"], "test": []}
+    assert result.warnings == ["no shard is in the part test: a loader of it will fail"]
+    assert "dataset.yaml" in result.files
+
+
+def test_progress_counts_bytes_of_shards(shards: Path) -> None:
+    reports: list[tuple[int, int]] = []
+    prepare(shards, progress=lambda done, total: reports.append((done, total)))
+    sizes = [(shards / f"s{i}.tar").stat().st_size for i in range(4)]
+    assert reports == [(sum(sizes[: i + 1]), sum(sizes)) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"split_ratio": None}, "say how to split"),
+        ({"split_parts": [("train", "s")]}, "one of them"),
+        ({"split_ratio": (1, 2)}, "three numbers"),
+        ({"split_ratio": None, "split_parts": [("train", "(")]}, "no regular expression"),
+        ({"compat": "energon-7"}, "unknown compat"),
+        ({"sample_type": "VQAOCRSample"}, "unknown sample type"),
+        ({"field_map": {"image": "jpg"}}, "belongs to a sample type"),
+        ({"sample_type": "ImageSample", "field_map": "{"}, "is no JSON"),
+        ({"sample_type": "ImageSample", "field_map": {"image": "jpg", "x": "y"}}, "has no field x"),
+        ({"sample_type": "VQASample", "field_map": {"image": "jpg"}}, "lacks context"),
+        ({"sample_type": "ImageSample", "field_map": {"image": 1}}, "mapping of fields"),
+        ({"num_workers": 0}, "at least 1"),
+        ({"exclude": "("}, "no regular expression"),
+    ],
+)
+def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        prepare(shards, **options)
+    assert not (shards / ".nv-meta").exists()
+
+
+def test_globs_and_patterns(shards: Path) -> None:
+    result = prepare(shards, split_ratio=None, split_globs=[("train", "s[0-2].tar"), ("val", "s2.tar")])
+    assert nvmeta.read_split(shards).parts == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
+    assert result.warnings == ["1 shard is in no part: s3.tar", "1 shard is in several parts: s2.tar"]
+
+
+def test_a_sample_loader_to_finish(shards: Path) -> None:
+    result = prepare(shards, sample_type="MultiChoiceVQASample")
+    loader = shards / ".nv-meta/sample_loader.py"
+    assert result.files[-2:] == ["dataset.yaml", "sample_loader.py"]
+    names: dict[str, object] = {}
+    exec(compile(loader.read_text(), loader, "exec"), names)
+    assert names["part_filter"]("txt")  # type: ignore[operator]
+    assert not names["part_filter"]("jpg")  # type: ignore[operator]
+    assert set(names["sample_loader"]({"TODO": 1})) == {"image", "context", "choices", "correct_choice_idx"}  # type: ignore[operator]
+    assert nvmeta.read_dataset_yaml(shards) == {
+        "sample_type": {"__module__": "megatron.energon", "__class__": "MultiChoiceVQASample"},
+        "sample_loader": "sample_loader.py:sample_loader",
+        "part_filter": "sample_loader.py:part_filter",
+    }
+    loader.write_text("mine")
+    assert "sample_loader.py" not in prepare(shards, sample_type="MultiChoiceVQASample").files
+    assert loader.read_text() == "mine"
+
+
+def test_indexes_only(shards: Path) -> None:
+    with pytest.raises(NotPrepared):
+        rebuild_indexes(shards)
+    prepare(shards)
+    split = (shards / ".nv-meta/split.yaml").read_bytes()
+    nvmeta.index_path(shards).unlink()
+    (shards / "s0.tar.idx").unlink()
+    write_tar(shards / "s1.tar", ["one.txt"])
+    write_tar(shards / "s9.tar", ["nine.txt"])
+    result = rebuild_indexes(shards, num_workers=2)
+    assert result.warnings == ["the number of samples is another one in s1.tar"]
+    assert nvmeta.read_info(shards) == {"s0.tar": 2, "s1.tar": 1, "s2.tar": 2, "s3.tar": 2}
+    assert (shards / ".nv-meta/split.yaml").read_bytes() == split
+    assert len(keys(shards)) == 7
+    assert (shards / "s0.tar.idx").is_file()
+    write_tar(shards / "s2.tar", ["two.txt"])
+    assert rebuild_indexes(shards, compat="energon").warnings == []
+    assert nvmeta.read_info(shards)["s2.tar"] == 2
+
+
+def test_indexes_only_of_an_old_set(shards: Path) -> None:
+    prepare(shards)
+    info = shards / ".nv-meta/.info.json"
+    info.with_suffix(".yaml").write_text("shard_counts: {s1.tar: 2, s0.tar: 2}\n")
+    info.unlink()
+    rebuild_indexes(shards)
+    assert list(nvmeta.read_info(shards)) == ["s1.tar", "s0.tar"]
+    assert info.is_file()
+    assert keys(shards) == [(0, "1_a"), (0, "1_b"), (1, "0_a"), (1, "0_b")]
+
+
+def test_names_of_parts_are_few(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", [f"k.{i}" for i in range(200)])
+    assert prepare(tmp_path).part_types == [str(i) for i in range(walk.MAX_PARTS)]

@@ -1,0 +1,132 @@
+"""Parts of a dataset: by ratio (no shard is lost, train has one), by regular expression, by pattern."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fastpack.build.webdataset.splits import (
+    check_ratio,
+    describe_problems,
+    split_by_globs,
+    split_by_patterns,
+    split_by_ratio,
+)
+
+SHARDS = [f"train/part_{i:02d}.tar" for i in range(12)] + ["val/a.tar", "val/b.tar"]
+
+
+def names(n: int) -> list[str]:
+    return [f"{i:06d}.tar" for i in range(n)]
+
+
+def counts(n: int, ratio: list[float], **options: object) -> list[int]:
+    return [len(part) for part in split_by_ratio(names(n), ratio, **options).values()]  # type: ignore[arg-type]
+
+
+@given(
+    n=st.integers(0, 300),
+    ratio=st.lists(st.one_of(st.integers(0, 20), st.floats(0, 1, width=16)), min_size=3, max_size=3),
+)
+def test_no_shard_is_lost_and_each_part_is_near_its_share(n: int, ratio: list[float]) -> None:
+    assume(sum(ratio) > 0)
+    parts = split_by_ratio(names(n), ratio)
+    assert [name for part in parts.values() for name in part] == names(n)
+    assert list(parts) == ["train", "val", "test"]
+    for part, number in zip(parts.values(), ratio, strict=True):
+        assert abs(len(part) - n * number / sum(ratio)) < 2
+    if n and ratio[0]:
+        assert parts["train"]
+
+
+@pytest.mark.parametrize(
+    ("n", "ratio", "expected", "energon"),
+    [
+        (10, [8, 1, 1], [8, 1, 1], [8, 1, 1]),
+        (7, [8, 1, 1], [5, 1, 1], [5, 1, 1]),
+        (1, [8, 1, 1], [1, 0, 0], [0, 0, 1]),
+        (10, [7, 2, 1], [7, 2, 1], [7, 2, 0]),  # 0.7 + 0.2 + 0.1 is less than 1 in floating point
+        (20, [6, 3, 1], [12, 6, 2], [12, 6, 1]),
+        (2, [1, 1, 1], [1, 1, 0], [0, 1, 1]),
+        (3, [0, 0, 1], [0, 0, 3], [0, 0, 3]),
+        (5, [0.5, 0.2, 0.3], [3, 1, 1], [2, 1, 2]),
+        (2, [1, 99, 99], [1, 0, 1], [0, 1, 1]),
+    ],
+)
+def test_counts(n: int, ratio: list[float], expected: list[int], energon: list[int]) -> None:
+    assert counts(n, ratio) == expected
+    assert counts(n, ratio, compat="energon") == energon
+
+
+def test_shuffled_as_energon_does() -> None:
+    parts = split_by_ratio(["a", "b", "c", "d", "e", "f"], [1, 1, 1], shuffle=True)
+    assert parts == {"train": ["d", "b"], "val": ["c", "e"], "test": ["a", "f"]}
+
+
+@pytest.mark.parametrize(
+    "ratio", [[1, 1], [1, 2, 3, 4], [0, 0, 0], [1, -1, 1], ["a", "b", "c"], ["nan", 1, 1], ["inf", 1, 1], []]
+)
+def test_ratios_that_are_none(ratio: list[float | str]) -> None:
+    with pytest.raises(ValueError, match="three numbers"):
+        check_ratio(ratio)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected", "energon"),
+    [
+        ("train", SHARDS[:12], SHARDS[:12]),
+        ("train/part_{00..03}.tar", SHARDS[:4], SHARDS[:4]),
+        (r"train/part_0\d\.tar", SHARDS[:10], []),  # braceexpand takes the backslashes away
+        (r"train/part_\d{1,2}.tar", SHARDS[:12], []),
+        (r".*/part_(00|11)", [SHARDS[0], SHARDS[11]], [SHARDS[0], SHARDS[11]]),
+        (r".*part_0{3}", [], []),
+        ("{val,train/part_00}", [SHARDS[0], *SHARDS[12:]], [SHARDS[0], *SHARDS[12:]]),
+    ],
+)
+def test_patterns(pattern: str, expected: list[str], energon: list[str]) -> None:
+    assert split_by_patterns(SHARDS, [("x", pattern)]) == {"x": expected}
+    assert split_by_patterns(SHARDS, [("x", pattern)], compat="energon") == {"x": energon}
+
+
+def test_patterns_of_one_name() -> None:
+    twice = [("x", "val/b"), ("y", "train"), ("x", "val/a")]
+    assert split_by_patterns(SHARDS, twice) == {"x": SHARDS[12:], "y": SHARDS[:12]}
+    assert split_by_patterns(SHARDS, twice, compat="energon") == {"x": ["val/a.tar"], "y": SHARDS[:12]}
+
+
+@pytest.mark.parametrize("compat", [None, "energon"])
+def test_bad_patterns(compat: None) -> None:
+    with pytest.raises(ValueError, match="no regular expression"):
+        split_by_patterns(SHARDS, [("x", "(")], compat=compat)
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("train/*.tar", SHARDS[:12]),
+        ("*.tar", []),
+        ("**/*.tar", SHARDS),
+        ("**", SHARDS),
+        ("*/part_0?.tar", SHARDS[:10]),
+        ("train/part_0[0-2].tar", SHARDS[:3]),
+        ("train/part_0[!0-7].tar", SHARDS[8:10]),
+        ("val/[^a].tar", ["val/a.tar"]),
+        ("{train/part_{00..01},val/a}.tar", [*SHARDS[:2], "val/a.tar"]),
+        ("val/a.ta", []),
+        ("val/a+tar", []),
+    ],
+)
+def test_globs(glob: str, expected: list[str]) -> None:
+    assert split_by_globs(SHARDS, [("x", glob)]) == {"x": expected}
+
+
+def test_problems() -> None:
+    parts = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
+    assert describe_problems(SHARDS[:10], parts, ["train", "test"]) == [
+        "no shard is in the part test: a loader of it will fail",
+        "7 shards are in no part: train/part_03.tar, train/part_04.tar, train/part_05.tar, train/part_06.tar, "
+        "train/part_07.tar and 2 more",
+        "1 shard is in several parts: train/part_00.tar",
+    ]
+    assert describe_problems(SHARDS[:1], {"train": SHARDS[:1], "val": []}, ["train"]) == []
