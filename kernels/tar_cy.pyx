@@ -60,7 +60,6 @@ cdef enum:  # kinds of extended headers
     SEEN_LONG_NAME = 1
     SEEN_LONG_LINK = 2
     SEEN_RECORDS = 4
-    SEEN_GLOBAL = 8
 
 # Fields of a header block that hold numbers: where each starts, and its length.
 cdef int* NUMBERS = [100, 108, 116, 136, 329, 337]
@@ -100,20 +99,6 @@ cdef struct Walk:
     int64_t number
     Slice found
     uint8_t joined[256]  # a prefix, a slash, a name
-
-cdef struct Store:
-    int64_t* state
-    int64_t* rows
-    int64_t max_rows
-    int64_t* samples
-    int64_t max_samples
-    uint8_t* text
-    int64_t max_text
-    uint8_t* parts
-    int64_t max_part_bytes
-    int64_t* part_ends
-    int64_t max_parts
-
 
 include "tar_records.pxi"
 
@@ -221,13 +206,11 @@ cdef Fault take_extension(Walk* w, Group* group, const uint8_t* block, int64_t* 
     cdef const uint8_t* content
     cdef Fault fault
     cdef int seen = SEEN_LONG_NAME if kind == 0x4C else SEEN_LONG_LINK if is_name else SEEN_RECORDS
-    if kind == 0x67:
-        seen = SEEN_GLOBAL
-    elif group.seen & seen:
-        return refuse(w, TWICE, pos[0] + 156, 0, block + 156, 1)
-    elif group.start < 0:
-        group.start = pos[0]
-    group.seen |= seen
+    if kind != 0x67:
+        if group.seen & seen:
+            return refuse(w, TWICE, pos[0] + 156, 0, block + 156, 1)
+        group.seen |= seen
+        group.start = pos[0] if group.start < 0 else group.start
     if size > (MAX_NAME_BYTES if is_name else MAX_RECORDS_BYTES):
         return refuse(w, LONG_NAME if is_name else LONG_RECORDS, pos[0] + 124, size, NULL, 0)
     if padded(size) > w.n_file - data:
@@ -238,60 +221,10 @@ cdef Fault take_extension(Walk* w, Group* group, const uint8_t* block, int64_t* 
     pos[0] = data + padded(size)
     if is_name:
         return take_long_name(w, group, content, size, data, kind == 0x4B)
-    return take_records(w, group, content, size, data, seen == SEEN_GLOBAL)
+    return take_records(w, group, content, size, data, kind == 0x67)
 
 
-cdef Fault take_sparse_header(Walk* w, const uint8_t* block, int64_t* data, int64_t* real_size) noexcept nogil:
-    """Step behind all of an old GNU sparse file's map, the header before `data` included."""
-    cdef int64_t pos = data[0] - 512
-    cdef bint extended = block[482] != 0
-    cdef int i
-    cdef Fault fault
-    for i in range(8):
-        fault = check_number(w, block, pos, 386 + 12 * i, 12)
-        if fault != GOOD:
-            return fault
-    fault = take_size(w, block, pos, 483, real_size)
-    while fault == GOOD and extended:
-        pos = data[0]
-        fault = take_block(w, pos, &block)
-        if fault != GOOD:
-            return fault
-        for i in range(42):
-            fault = check_number(w, block, pos, 12 * i, 12)
-            if fault != GOOD:
-                return fault
-        extended = block[504] != 0
-        data[0] = pos + 512
-    return fault
-
-
-cdef Fault skip_map(Walk* w, int64_t* data, int64_t end) noexcept nogil:
-    """Step behind the map at the start of a PAX 1.0 sparse file's data: a count, twice as many numbers, in lines."""
-    cdef int64_t pos = data[0], n_lines = 1, number = 0
-    cdef int n_digits = 0
-    cdef bint is_count = True
-    cdef const uint8_t* block = NULL
-    cdef uint8_t byte
-    cdef Fault fault
-    while n_lines:
-        if not pos - data[0] & 511:
-            if pos >= end:
-                return refuse(w, SPARSE_MAP, pos, 0, NULL, 0)
-            fault = take(w, pos, 512, &block)
-            if fault != GOOD:
-                return fault
-        byte = block[pos - data[0] & 511]
-        pos += 1
-        if 0x30 <= byte <= 0x39 and n_digits < MAX_MAP_DIGITS:
-            number, n_digits = 10 * number + (byte - 0x30), n_digits + 1
-            continue
-        if byte != 0x0A or n_digits == 0:
-            return refuse(w, SPARSE_MAP, pos - 1, 0, block + (pos - 1 - data[0] & 511), 1)
-        n_lines = 2 * number if is_count else n_lines - 1
-        is_count, number, n_digits = False, 0, 0
-    data[0] += padded(pos - data[0])
-    return GOOD
+include "tar_sparse.pxi"
 
 
 cdef Slice full_name(Walk* w, const uint8_t* block, Slice name) noexcept nogil:
@@ -354,14 +287,14 @@ cdef Fault next_member(Walk* w, int64_t pos, int64_t n_before, int64_t max_membe
     group.start = group.name.n_bytes = group.size = group.real_size = -1
     w.start = pos
     while True:
-        if pos == w.n_file and not group.seen:
+        if pos == w.n_file and group.start < 0:
             return END
         fault = take_block(w, pos, &block)
         if fault != GOOD:
             return fault
         total = sum_of(block)
         if total == 0:
-            return refuse(w, ORPHAN, pos, 0, NULL, 0) if group.seen else END
+            return refuse(w, ORPHAN, pos, 0, NULL, 0) if group.start >= 0 else END
         fault = check_header(w, block, pos, total, &size)
         if fault == GOOD:
             if block[156] not in (0x4C, 0x4B, 0x78, 0x58, 0x67):
@@ -369,61 +302,11 @@ cdef Fault next_member(Walk* w, int64_t pos, int64_t n_before, int64_t max_membe
             fault = take_extension(w, &group, block, &pos, size)
         if fault != GOOD:
             return fault
+        if group.start < 0:  # global records, which belong to no member: done with
+            w.start = pos
 
 
-cdef int64_t part_number(Store* s, const uint8_t* part, int64_t n_bytes) noexcept nogil:
-    """Find a part's name in the table, which parts come out of in a circle; -1: it is not there."""
-    cdef int64_t n_parts = s.state[N_PARTS]
-    cdef int64_t i = s.state[LAST_PART]
-    cdef int64_t start, _
-    for _ in range(n_parts):
-        i = i + 1 if i + 1 < n_parts else 0
-        start = s.part_ends[i - 1] if i else 0
-        if s.part_ends[i] - start == n_bytes and memcmp(s.parts + start, part, n_bytes) == 0:
-            return i
-    return -1
-
-
-cdef bint keep(Store* s, Member* m) noexcept nogil:
-    """Add a file's row if its name is `key.part`; False, and nothing done, where there is no room."""
-    cdef int64_t n_key, n_part, part, start, end
-    cdef int64_t* state = s.state
-    cdef const uint8_t* part_name
-    cdef bint is_new
-    n_key = -1 if is_ignored(m.name) else key_bytes(m.name)
-    if n_key < 0:
-        return True
-    part_name = m.name.data + n_key + 1
-    n_part = m.name.n_bytes - n_key - 1
-    part = part_number(s, part_name, n_part)
-    start = s.part_ends[state[N_PARTS] - 1] if state[N_PARTS] else 0
-    is_new = (state[KEY_END] - state[KEY_START] != n_key or state[KEY_END] < 0
-              or memcmp(s.text + state[KEY_START], m.name.data, n_key) != 0)
-    end = state[TEXT_END] + n_key
-    if (state[N_ROWS] == s.max_rows
-            or (part < 0 and (state[N_PARTS] == s.max_parts or start + n_part > s.max_part_bytes))
-            or (is_new and (state[N_NEW] == s.max_samples or end > s.max_text))):
-        return False
-    if part < 0:
-        part = state[N_PARTS]
-        memcpy(s.parts + start, part_name, n_part)
-        s.part_ends[part] = start + n_part
-        state[N_PARTS] += 1
-    if is_new:
-        memcpy(s.text + state[TEXT_END], m.name.data, n_key)
-        set_three(s.samples + 3 * state[N_NEW], m.start, state[TEXT_END], end)
-        set_three(state + KEY_START, state[TEXT_END], end, end)
-        state[N_NEW] += 1
-        state[N_SAMPLES] += 1
-    set_three(s.rows + 5 * state[N_ROWS], state[N_SAMPLES] - 1, part, m.data)
-    s.rows[5 * state[N_ROWS] + 3], s.rows[5 * state[N_ROWS] + 4] = m.size, m.is_sparse
-    state[LAST_PART] = part
-    state[N_ROWS] += 1
-    return True
-
-
-cdef inline void set_three(int64_t* place, int64_t a, int64_t b, int64_t c) noexcept nogil:
-    place[0], place[1], place[2] = a, b, c
+include "tar_store.pxi"
 
 
 cdef Fault run(Walk* w, Store* s) noexcept nogil:
@@ -432,6 +315,7 @@ cdef Fault run(Walk* w, Store* s) noexcept nogil:
     cdef Fault fault
     while True:
         fault = next_member(w, state[POSITION], state[N_MEMBERS], state[MAX_MEMBERS], &m)
+        state[POSITION] = w.start
         if fault != GOOD:
             return fault
         if m.is_file and not keep(s, &m):

@@ -127,27 +127,28 @@ class _Walk:
         self.start = pos = int(self.state[State.POSITION])
         group = Group()
         while True:
-            if pos == self.n_file_bytes and not group.kinds:
+            if pos == self.n_file_bytes and group.start < 0:
                 return None
             block = self.take_block(pos)
             if not any(block):
-                if group.kinds:
+                if group.start >= 0:
                     raise syntax_error(Fault.ORPHAN, pos)
                 return None
             size = _check_header(block, pos)
-            if block[156] in b"LKxXg":
-                pos = self.take_extension(group, block, pos, size)
-            else:
+            if block[156] not in b"LKxXg":
                 return self.take_member(group, block, pos, size)
+            pos = self.take_extension(group, block, pos, size)
+            if group.start < 0:  # global records, which belong to no member: done with
+                self.start = self.state[State.POSITION] = pos
 
     def take_extension(self, group: Group, block: bytes, pos: int, size: int) -> int:
         """Heed a header that says something of the next member; where the next header stands."""
-        kind = block[156:157].lower() if block[156] == ord("X") else block[156:157]
-        if kind != b"g" and kind in group.kinds:
-            raise syntax_error(Fault.TWICE, pos + 156, data=block[156:157])
-        group.kinds += kind
-        if kind != b"g" and group.start < 0:
-            group.start = pos
+        kind = block[156:157].replace(b"X", b"x")
+        if kind != b"g":
+            if kind in group.kinds:
+                raise syntax_error(Fault.TWICE, pos + 156, data=block[156:157])
+            group.kinds += kind
+            group.start = pos if group.start < 0 else group.start
         is_name = kind in b"LK"
         if size > (MAX_NAME_BYTES if is_name else MAX_RECORDS_BYTES):
             raise syntax_error(Fault.LONG_NAME if is_name else Fault.LONG_RECORDS, pos + 124, size)
