@@ -37,6 +37,12 @@ class SampleIndex:
         self._tables: frozenset[str] = frozenset()
 
     @property
+    def has_samples(self) -> bool:
+        """Whether the places of samples are there (not where they were left out on purpose)."""
+        self._query("SELECT 1", ())
+        return "samples" in self._tables
+
+    @property
     def has_parts(self) -> bool:
         """Whether the places of parts are there (not in Energon 6)."""
         self._query("SELECT 1", ())
@@ -62,6 +68,11 @@ class SampleIndex:
         if not rows:
             raise KeyError(key)
         return SampleRow(*rows[0])
+
+    def keys(self, first: str, count: int) -> list[str]:
+        """At most `count` keys from `first` on, in the order of their UTF-8; a key that repeats, as often as it is."""
+        query = "SELECT sample_key FROM samples WHERE sample_key >= ? ORDER BY sample_key LIMIT ?"
+        return [key for (key,) in self._query(query, (first, count))]
 
     def samples(self, tar_file_id: int) -> list[tuple[str, SampleRow]]:
         """The keys and places of a shard's samples, in the order of the shard."""

@@ -1,0 +1,40 @@
+"""`fastpack mount`: a prepared WebDataset as a read-only folder."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, new_command, say
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `mount`."""
+    parser = new_command(
+        commands,
+        "mount",
+        run="fastpack.cli.mount:run_mount",
+        help="show the samples of a prepared WebDataset as files in a folder, read-only (extra: mount)",
+        example="fastpack mount webdataset/ /mnt/samples        (umount /mnt/samples, or Ctrl-C, ends it)",
+    )
+    parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
+    parser.add_argument("target", metavar="DIR", help="an empty folder")
+    parser.add_argument("-d", "--detach", action="store_true", help="go on in the background")
+    parser.add_argument(
+        "-s", "--sample-folders", "--sample_folders", action="store_true", help="a folder a sample, a file a part"
+    )
+    return [parser]
+
+
+def run_mount(args: argparse.Namespace) -> int:
+    """Mount, and wait until it is unmounted."""
+    from fastpack.checks.webdataset.mount import mount
+
+    say(args, f"{args.path} is at {args.target} until it is unmounted")
+    mount(
+        args.path,
+        args.target,
+        sample_folders=args.sample_folders,
+        detach=args.detach,
+        complain=lambda text: say(args, f"fastpack: {text}"),
+    )
+    return 0

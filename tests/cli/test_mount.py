@@ -1,0 +1,64 @@
+"""`fastpack mount`, as far as no file system is needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fastpack.cli import main
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Stands for mfusepy; what it was asked to mount."""
+    calls: list[dict[str, Any]] = []
+
+    def mount(operations: Any, target: str, **options: Any) -> None:
+        calls.append({"operations": operations, "target": target, **options})
+
+    monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=mount))
+    return calls
+
+
+@pytest.mark.parametrize("options", [[], ["-s", "-d"], ["--sample_folders", "--detach", "-q"]])
+def test_options(
+    golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mount", str(golden / "energon" / "split"), str(tmp_path), *options]) == 0
+    (call,) = mounted
+    assert call["target"] == str(tmp_path)
+    assert call["foreground"] == (not options)
+    assert call["ro"] is True
+    name = "/train_part_00_0/jpg" if options else "/train_part_00_0.jpg"
+    assert call["operations"].getattr(name)["st_size"] == 631
+    assert bool(capsys.readouterr().err) == ("-q" not in options)
+
+
+def test_what_cannot_be_mounted(
+    golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mount", str(golden / "energon" / "split"), str(tmp_path / "absent")]) == 1
+    assert "absent: Not a directory" in capsys.readouterr().err
+    assert main(["mount", str(tmp_path), str(tmp_path)]) == 1
+    assert "is not prepared" in capsys.readouterr().err
+    assert mounted == []
+
+
+def test_fuse_that_is_missing_or_refuses(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset = str(golden / "energon" / "split")
+    monkeypatch.setitem(sys.modules, "mfusepy", None)
+    assert main(["mount", dataset, str(tmp_path)]) == 1
+    assert "fastpack[mount]" in capsys.readouterr().err
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError(1)
+
+    monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=refuse))
+    assert main(["mount", dataset, str(tmp_path)]) == 1
+    assert "/dev/fuse" in capsys.readouterr().err
