@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
     from fastpack.build.tokenizing.wrappers import PreTrainedHFTokenizer, PreTrainedSPTokenizer
+    from fastpack.build.webdataset.dispatch import prepare
+    from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
+    from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
     from fastpack.checks.inspect import inspect
     from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
     from fastpack.datasets.factory import DatasetFactory, dataset_from_config
@@ -31,7 +34,26 @@ if TYPE_CHECKING:
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
     from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
-    from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra
+    from fastpack.datasets.webdataset.cooking import Cooker, basic_sample_keys
+    from fastpack.datasets.webdataset.dataset import WebDataset
+    from fastpack.datasets.webdataset.field_map import FieldAccessError
+    from fastpack.datasets.webdataset.samples import (
+        CaptioningSample,
+        CrudeSample,
+        ImageClassificationSample,
+        ImageSample,
+        InterleavedSample,
+        MultiChoiceVQASample,
+        OCRSample,
+        Sample,
+        SimilarityInterleavedSample,
+        SourceInfo,
+        TextSample,
+        VidQASample,
+        VQAOCRSample,
+        VQASample,
+    )
+    from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra, UntrustedCode
     from fastpack.files import FileExistencePolicy
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
@@ -72,6 +94,12 @@ _HOME = {
     "PreTrainedHFTokenizer": "build.tokenizing.wrappers",
     "PreTrainedSPTokenizer": "build.tokenizing.wrappers",
     "pack_encoded_data": "build.packing.pack",
+    "prepare": "build.webdataset.dispatch",
+    "JsonlIndexResult": "build.webdataset.jsonl",
+    "index_webdataset_jsonl": "build.webdataset.jsonl",
+    "PrepareResult": "build.webdataset.prepare",
+    "prepare_webdataset": "build.webdataset.prepare",
+    "rebuild_indexes": "build.webdataset.prepare",
     "inspect": "checks.inspect",
     "DummyDataset": "datasets.dummy",
     "DummySampleConfig": "datasets.dummy",
@@ -87,12 +115,31 @@ _HOME = {
     "PackedMemMapDatasetMegatron": "datasets.megatron",
     "TatmMemmapDataset": "datasets.tatm",
     "get_dataset": "datasets.tatm",
+    "Cooker": "datasets.webdataset.cooking",
+    "basic_sample_keys": "datasets.webdataset.cooking",
+    "WebDataset": "datasets.webdataset.dataset",
+    "FieldAccessError": "datasets.webdataset.field_map",
+    "CaptioningSample": "datasets.webdataset.samples",
+    "CrudeSample": "datasets.webdataset.samples",
+    "ImageClassificationSample": "datasets.webdataset.samples",
+    "ImageSample": "datasets.webdataset.samples",
+    "InterleavedSample": "datasets.webdataset.samples",
+    "MultiChoiceVQASample": "datasets.webdataset.samples",
+    "OCRSample": "datasets.webdataset.samples",
+    "Sample": "datasets.webdataset.samples",
+    "SimilarityInterleavedSample": "datasets.webdataset.samples",
+    "SourceInfo": "datasets.webdataset.samples",
+    "TextSample": "datasets.webdataset.samples",
+    "VQAOCRSample": "datasets.webdataset.samples",
+    "VQASample": "datasets.webdataset.samples",
+    "VidQASample": "datasets.webdataset.samples",
     "DataWarning": "errors",
     "FastpackError": "errors",
     "FileExistencePolicy": "files",
     "FormatError": "errors",
     "JobError": "errors",
     "MissingExtra": "errors",
+    "UntrustedCode": "errors",
     "read_raw_index": "formats.jsonl",
     "repair_raw_index": "formats.jsonl",
     "write_raw_index": "formats.jsonl",
@@ -112,7 +159,10 @@ _HOME = {
 }
 
 __all__ = [
+    "CaptioningSample",
     "CombinedDataset",
+    "Cooker",
+    "CrudeSample",
     "DataWarning",
     "DatasetBatch",
     "DatasetFactory",
@@ -121,11 +171,16 @@ __all__ = [
     "DummySampleConfig",
     "EditResult",
     "FastpackError",
+    "FieldAccessError",
     "FileExistencePolicy",
     "FormatError",
     "GPT2LLMCollateFn",
+    "ImageClassificationSample",
+    "ImageSample",
     "IndexResult",
+    "InterleavedSample",
     "JobError",
+    "JsonlIndexResult",
     "KeepRules",
     "LargeFileLinesReader",
     "LossMaskingCollateFnWrapper",
@@ -134,6 +189,8 @@ __all__ = [
     "MissingExtra",
     "MixtureDataset",
     "MixtureSampler",
+    "MultiChoiceVQASample",
+    "OCRSample",
     "PackResult",
     "PackedFile",
     "PackedMemMapDatasetBase",
@@ -144,13 +201,24 @@ __all__ = [
     "PlannedPack",
     "PreTrainedHFTokenizer",
     "PreTrainedSPTokenizer",
+    "PrepareResult",
     "PreparedChat",
     "PreparedPartition",
     "ResumableDistributedSampler",
+    "Sample",
+    "SimilarityInterleavedSample",
+    "SourceInfo",
     "StatefulDataLoader",
     "TatmDataMetadata",
     "TatmMemmapDataset",
+    "TextSample",
     "TrainingPhase",
+    "UntrustedCode",
+    "VQAOCRSample",
+    "VQASample",
+    "VidQASample",
+    "WebDataset",
+    "basic_sample_keys",
     "create_filtered_tokenized_dataset",
     "create_raw_index",
     "create_raw_indices",
@@ -159,6 +227,7 @@ __all__ = [
     "dataset_from_config",
     "filter_packed_data",
     "get_dataset",
+    "index_webdataset_jsonl",
     "inspect",
     "kernels",
     "load_config",
@@ -166,8 +235,11 @@ __all__ = [
     "pack_each",
     "pack_encoded_data",
     "plan_packing",
+    "prepare",
     "prepare_instruction_tuning_data",
+    "prepare_webdataset",
     "read_raw_index",
+    "rebuild_indexes",
     "repair_raw_index",
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",

@@ -1,4 +1,4 @@
-"""Permutations of 0..n-1 by seed: torch.randperm's own, held in memory, and one that is computed where it is asked for."""
+"""Permutations of 0..n-1 by seed: torch.randperm's own, held in memory, and one computed where it is asked for."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
     data = map_bytes(path)
     if len(data) < 8 or len(data) % 8:
         raise FormatError(path, len(data), f"{len(data)} bytes", "one or more offsets of 8 bytes each")
-    offsets = data.view("<i8").astype(_INT64)
+    offsets = data.view("<i8").astype(_INT64, copy=False)  # as mapped: processes share it
     if offsets[0] < 0:
         raise FormatError(path, 0, f"the offset {int(offsets[0]) + 2**64}", "one below 2**63")
     wrong = np.flatnonzero(offsets[1:] <= offsets[:-1])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastpack.datasets.samples import BASE_FIELDS, SourceInfo
+from fastpack.datasets.webdataset.samples import BASE_FIELDS, SourceInfo
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,15 @@ class Cooker:
 
     def is_match(self, subflavors: Mapping[str, Any]) -> bool:
         """Whether a dataset of these subflavors has all that this cooker wants, with the same values."""
-        return all(name in subflavors and subflavors[name] == value for name, value in (self.has_subflavors or {}).items())
+        return all(
+            name in subflavors and subflavors[name] == value for name, value in (self.has_subflavors or {}).items()
+        )
 
 
 def choose_cooker(cookers: Iterable[Any], subflavors: Mapping[str, Any]) -> Callable[[Any], Any]:
     """The function of the first cooker that matches; a plain function is a cooker for all. ValueError for none.
 
-    Anything with `cook` and `is_match` will do. Those that want Energon's cache or file stores are refused (ValueError).
+    Anything with `cook` and `is_match` will do; but ValueError for those that want Energon's cache or file stores.
     """
     for cooker in cookers:
         if not hasattr(cooker, "cook"):

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fastpack.datasets.images import IMAGE_EXTENSIONS, IMAGE_MODES, decode_image
-from fastpack.datasets.tenbin import decode_tenbin
+from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS, IMAGE_MODES, decode_image
+from fastpack.datasets.webdataset.tenbin import decode_tenbin
 from fastpack.errors import MissingExtra, UntrustedCode
 
 # orjson makes floats of whole numbers beyond 64 bits, Python's json, which Energon uses, keeps them.

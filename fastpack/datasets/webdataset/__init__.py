@@ -1,0 +1,1 @@
+"""WebDatasets that Megatron-Energon or `fastpack prepare` prepared: shards of a tar -> decoded samples."""
