@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli import bench, chat, chunk, filter, index, info, merge, mount, pack, quickstart, shuffle, validate
+from fastpack.cli import (
+    bench,
+    chat,
+    chunk,
+    filter,
+    index,
+    info,
+    merge,
+    mount,
+    pack,
+    prepare,
+    quickstart,
+    shuffle,
+    validate,
+)
 from fastpack.cli.common import add_common_options
 from fastpack.cli.version import VersionAction
 
@@ -23,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, debug=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for group in (quickstart, index, pack, merge, shuffle, chunk, filter, chat, info, validate, mount, bench):
+    for group in (quickstart, index, pack, merge, shuffle, chunk, filter, chat, prepare, info, validate, mount, bench):
         for command in group.add_commands(commands):
             add_common_options(command)
     return parser

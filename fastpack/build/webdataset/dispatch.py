@@ -1,0 +1,55 @@
+"""`prepare` of whatever it is given: a folder of tar shards, a JSON lines file, or a metadataset."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
+from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
+from fastpack.errors import DataWarning
+from fastpack.files import PathLike
+
+
+def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult:
+    """Make a dataset ready for Megatron-Energon and `fastpack.WebDataset`.
+
+    path: a folder of tar shards, which gets a `.nv-meta` (see `prepare_webdataset`, whose options these are;
+    split_parts and split_globs may also be mappings of parts to patterns), or a `.jsonl` file, which gets a
+    `.jsonl.idx`. What the user should know is warned of (DataWarning). Raises ValueError for anything else.
+    """
+    if os.path.isdir(path):
+        for name in ("split_parts", "split_globs"):
+            if isinstance(options.get(name), Mapping):
+                options[name] = pairs(options[name])
+        result = prepare_webdataset(path, **options)
+        for warning in result.warnings:
+            warnings.warn(f"{os.fspath(path)}: {warning}", DataWarning, stacklevel=2)
+        return result
+    if kind_of(path) != "jsonl":
+        raise ValueError(f"{os.fspath(path)} is no folder of tar shards and no .jsonl file")
+    unknown = options.keys() - {"progress"}
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: options of folders of shards, not of a JSON lines file")
+    return index_webdataset_jsonl(path, **options)
+
+
+def kind_of(path: PathLike) -> str:
+    """What `prepare` is to do: "webdataset", "jsonl", or "" for what it does not know. FileNotFoundError."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{os.fspath(path)} does not exist")
+    if os.path.isdir(path):
+        return "webdataset"
+    return {".jsonl": "jsonl"}.get(Path(path).suffix, "")
+
+
+def pairs(patterns: Mapping[str, str | Iterable[str]]) -> list[tuple[str, str]]:
+    """(part, pattern) pairs from a mapping of parts to a pattern or several."""
+    return [
+        (part, pattern)
+        for part, of_part in patterns.items()
+        for pattern in ([of_part] if isinstance(of_part, str) else of_part)
+    ]

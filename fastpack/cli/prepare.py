@@ -1,0 +1,280 @@
+"""`fastpack prepare`: folders of tar shards and JSON lines files become datasets for Megatron-Energon and fastpack."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from fastpack.cli.common import Commands, add_dry_run_option, emit, new_command, progress, say
+
+if TYPE_CHECKING:
+    from fastpack.build.webdataset.prepare import PrepareResult
+
+_FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
+
+
+class UsageError(ValueError):
+    """Options that do not go together, or an answer that cannot be: exit code 2."""
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `prepare`."""
+    parser = new_command(
+        commands,
+        "prepare",
+        run="fastpack.cli.prepare:run_prepare",
+        help="index the tar shards of a WebDataset, or a JSONL dataset, as Megatron-Energon does",
+        example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
+    )
+    parser.add_argument("path", metavar="PATH", help="a folder with .tar shards below it, or a .jsonl file")
+    _add_split_options(parser)
+    _add_definition_options(parser)
+    _add_run_options(parser)
+    return [parser]
+
+
+def _option(group: Any, name: str, **settings: Any) -> None:
+    """An option in both spellings."""
+    group.add_argument(name, *([name[:2] + name[2:].replace("-", "_")] if "-" in name[2:] else []), **settings)
+
+
+def _add_split_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("shards and splits")
+    _option(group, "--split-ratio", metavar="A,B,C", help="shards for train, val and test, such as 8,1,1")
+    _option(
+        group,
+        "--split-parts",
+        metavar="NAME:RE",
+        action="append",
+        default=[],
+        help="shards of a part: their paths begin with this regular expression (may be repeated)",
+    )
+    _option(
+        group,
+        "--split-glob",
+        metavar="NAME:GLOB",
+        action="append",
+        default=[],
+        help="shards of a part: their paths match this pattern, ** also over folders (may be repeated)",
+    )
+    _option(group, "--shuffle-tars", action="store_true", help="shuffle the shards before they are split by ratio")
+    _option(group, "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found")
+    _option(
+        group,
+        "--compat",
+        choices=("energon",),
+        help="split as Energon 7.4.1 does, even where it loses shards, and keep its counts",
+    )
+
+
+def _add_definition_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("dataset.yaml")
+    _option(group, "--sample-type", metavar="CLASS", help="what a sample is, such as CaptioningSample, CrudeWebdataset")
+    _option(
+        group, "--field-map", metavar="JSON", help='parts of its fields, such as {"image": "jpg", "caption": "txt"}'
+    )
+    _option(group, "--skip-dataset-yaml", action="store_true", help="write no dataset.yaml")
+    _option(group, "--dataset-yaml-name", metavar="NAME", default="dataset.yaml", help="another name for it")
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the run")
+    _option(group, "--non-interactive", action="store_true", help="ask nothing")
+    _option(group, "--force-overwrite", action="store_true", help="prepare anew what has already been prepared")
+    _option(group, "--resume", action="store_true", help="go on with a run that was killed")
+    _option(group, "--walk-all", action="store_true", help="walk shards too that did not change since the last run")
+    _option(group, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
+    _option(group, "--skip-bad-shards", action="store_true", help="leave damaged and empty shards out, and say so")
+    _option(
+        group,
+        "--no-sample-tables",
+        action="store_true",
+        help="leave samples out of index.sqlite: training needs none there, access by key does",
+    )
+    _option(group, "--tar-index-only", action="store_true", help="only write the indexes of a prepared set anew")
+    _option(group, "--tmp-path", metavar="DIR", help="accepted and not needed: indexes are built beside their place")
+    _option(group, "--fix-duplicates", action="store_true", help=argparse.SUPPRESS)
+    group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
+    add_dry_run_option(parser)
+
+
+def run_prepare(args: argparse.Namespace) -> int:
+    """Prepare what the path is; return the exit code."""
+    from fastpack.build.webdataset.dispatch import kind_of
+
+    try:
+        kind = kind_of(args.path)
+        if kind == "jsonl":
+            return _prepare_jsonl(args)
+        if kind == "webdataset":
+            return _prepare_folder(args)
+    except UsageError as error:
+        print(f"fastpack: error: {error}", file=sys.stderr)
+        return 2
+    raise ValueError(f"{args.path} is no folder of tar shards and no .jsonl file")
+
+
+def _prepare_jsonl(args: argparse.Namespace) -> int:
+    import os
+
+    from fastpack.build.webdataset.jsonl import index_webdataset_jsonl
+
+    if given := [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]:
+        raise UsageError(f"{', '.join(given)}: of folders of shards, not of a JSONL file")
+    if args.dry_run:
+        n_bytes = os.path.getsize(args.path)
+        fields = {"dry_run": True, "source": args.path, "path": f"{args.path}.idx", "source_bytes": n_bytes}
+        emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
+        return 0
+    result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
+    fields = {"path": str(result.path), "samples": result.samples, "bytes": result.bytes}
+    emit(args, fields, f"{result.path}: {result.samples:,} samples")
+    return 0
+
+
+def _prepare_folder(args: argparse.Namespace) -> int:
+    from fastpack.build.webdataset.prepare import prepare_webdataset, rebuild_indexes
+
+    _check_usage(args)
+    common: dict[str, Any] = {
+        "num_workers": args.num_workers,
+        "resume": args.resume,
+        "sample_tables": not args.no_sample_tables,
+        "compat": args.compat,
+    }
+    if args.tar_index_only:
+        result = rebuild_indexes(args.path, progress=progress(args, "prepare"), **common)
+        _report(args, result)
+        return 0
+    assistant = _assistant(args)
+    if assistant and not assistant.may_start():
+        return 0
+    split = _split(args, assistant)
+    result = prepare_webdataset(
+        args.path,
+        **split,
+        shuffle_tars=args.shuffle_tars,
+        exclude=args.exclude,
+        sample_type=None if args.skip_dataset_yaml else args.sample_type,
+        field_map=None if args.skip_dataset_yaml else args.field_map,
+        dataset_yaml_name=args.dataset_yaml_name,
+        force_overwrite=args.force_overwrite or assistant is not None,
+        walk_all=args.walk_all,
+        skip_bad_shards=args.skip_bad_shards,
+        dry_run=args.dry_run,
+        progress=progress(args, "prepare"),
+        **common,
+    )
+    _report(args, result)
+    if assistant and not args.skip_dataset_yaml and not _is_defined(args):
+        assistant.define(result)
+    return 0
+
+
+def _check_usage(args: argparse.Namespace) -> None:
+    from fastpack.build.webdataset.definition import check_definition
+
+    if args.fix_duplicates:
+        raise UsageError("fastpack changes no tar in place: `fastpack fix-duplicates DIR NEWDIR` writes renamed copies")
+    if args.tar_index_only:
+        if given := [name for name in ("--exclude", "--skip-bad-shards", "--dry-run") if getattr(args, _dest(name))]:
+            raise UsageError(f"--tar-index-only keeps the list of shards: it does not go with {', '.join(given)}")
+        return
+    ways = (args.split_ratio is not None) + bool(args.split_parts) + bool(args.split_glob)
+    if ways > 1:
+        raise UsageError("choose one of --split-ratio, --split-parts and --split-glob")
+    if not ways and not _asks(args):
+        raise UsageError("without questions, --split-ratio, --split-parts or --split-glob is needed")
+    if not args.skip_dataset_yaml:
+        try:
+            check_definition(args.sample_type, args.field_map)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+
+def _dest(option: str) -> str:
+    return option[2:].replace("-", "_")
+
+
+def _asks(args: argparse.Namespace) -> bool:
+    return not (args.non_interactive or args.json or args.dry_run)
+
+
+def _is_defined(args: argparse.Namespace) -> bool:
+    from fastpack.build.webdataset.definition import CRUDE
+
+    return args.sample_type is not None and (args.field_map is not None or args.sample_type == CRUDE)
+
+
+def _assistant(args: argparse.Namespace) -> Any:
+    """Who asks for what the options do not say; None if nothing is to be asked."""
+    if not _asks(args):
+        return None
+    from fastpack.cli.prepare_assistant import Assistant
+
+    return Assistant(args)
+
+
+def _split(args: argparse.Namespace, assistant: Any) -> dict[str, Any]:
+    from fastpack.build.webdataset.splits import check_ratio
+
+    if args.split_parts:
+        return {"split_parts": [_pair("--split-parts", text) for text in args.split_parts]}
+    if args.split_glob:
+        return {"split_globs": [_pair("--split-glob", text) for text in args.split_glob]}
+    ratio = (args.split_ratio if args.split_ratio is not None else assistant.ask_ratio()).split(",")
+    try:
+        check_ratio(ratio)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return {"split_ratio": ratio}
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, colon, pattern = text.partition(":")
+    if not (name and colon and pattern):
+        raise UsageError(f"{option} wants NAME:PATTERN, not {text!r}")
+    return name, pattern
+
+
+def _report(args: argparse.Namespace, result: PrepareResult) -> None:
+    for shard, reason in result.skipped.items():
+        say(args, f"left out: {shard}: {reason}")
+    for warning in result.warnings:
+        say(args, f"warning: {warning}")
+    emit(args, _fields(result), _text(result))
+
+
+def _fields(result: PrepareResult) -> dict[str, Any]:
+    return {
+        "path": str(result.path),
+        "written": result.written,
+        "samples": result.samples,
+        "shards": result.shards,
+        "splits": result.splits,
+        "part_types": result.part_types,
+        "reused": result.reused,
+        "skipped": result.skipped,
+        "warnings": result.warnings,
+        "files": result.files,
+    }
+
+
+def _text(result: PrepareResult) -> str:
+    n_walked = len(result.shards) - result.reused
+    if not result.written:
+        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shards"
+        return "\n".join([first, *_splits(result), f"would write {', '.join(result.files)}"])
+    reused = f" ({result.reused} of them as before)" if result.reused else ""
+    lines = [f"{result.path}: {result.samples:,} samples in {len(result.shards):,} shards{reused}", *_splits(result)]
+    lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
+    return "\n".join(lines)
+
+
+def _splits(result: PrepareResult) -> list[str]:
+    return [
+        f"{part}: {len(shards):,} shards"
+        + (f", {sum(result.shards[shard] for shard in shards):,} samples" if result.written else "")
+        for part, shards in result.splits.items()
+    ]

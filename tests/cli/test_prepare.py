@@ -1,0 +1,285 @@
+"""`fastpack prepare`: options, output, exit codes, and the assistant's questions."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack.cli import main
+from fastpack.formats import nvmeta
+
+Answers = Callable[..., list[str]]
+
+
+@pytest.fixture
+def folder(golden: Path, tmp_path: Path) -> Path:
+    shutil.copytree(golden / "energon/split", tmp_path / "ds", ignore=shutil.ignore_patterns(".nv-meta", "*.json"))
+    return tmp_path / "ds"
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
+    """Sets what is answered; returns the questions that were asked."""
+
+    def give(*texts: str) -> list[str]:
+        asked: list[str] = []
+        left: Iterator[str] = iter(texts)
+
+        def answer(prompt: str = "") -> str:
+            asked.append(prompt)
+            try:
+                return next(left)
+            except StopIteration:
+                raise EOFError from None
+
+        monkeypatch.setattr(builtins, "input", answer)
+        return asked
+
+    return give
+
+
+def options(folder: Path, *more: str) -> list[str]:
+    return ["prepare", str(folder), "--non-interactive", "--split-ratio", "8,1,1", *more]
+
+
+def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    map_text = '{"image": "jpg", "caption": "json[caption],txt"}'
+    assert main(options(folder, "--sample-type", "CaptioningSample", "--field-map", map_text)) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [
+        f"{folder}: 19 samples in 10 shards",
+        "train: 8 shards, 14 samples",
+        "val: 1 shards, 2 samples",
+        "test: 1 shards, 3 samples",
+        "parts: jpg, txt, json, mask.png",
+    ]
+    assert err == ""
+    for name in (".info.json", "split.yaml", "dataset.yaml"):
+        assert (folder / ".nv-meta" / name).read_bytes() == (golden / "energon/split/.nv-meta" / name).read_bytes()
+
+
+def test_both_spellings_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prepare", str(folder), "--non_interactive", "--split_parts", "train:train/", "--split_parts", "val:val/"]
+    assert main([*words, "--num_workers", "2", "--sample_type", "CrudeWebdataset", "--json", "--exclude", "_1"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["splits"]) == ["train", "val"]
+    assert result["samples"] == sum(result["shards"].values()) == 15
+    assert result["part_types"] == ["jpg", "txt", "json", "mask.png"]
+    assert (result["written"], result["reused"], result["skipped"], result["warnings"]) == (True, 0, {}, [])
+    assert nvmeta.read_dataset_yaml(folder) == {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
+
+
+def test_prepared_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(options(folder, "-q")) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(options(folder)) == 1
+    assert "--force-overwrite prepares it anew" in capsys.readouterr().err
+    assert main(options(folder, "--force-overwrite")) == 0
+    assert "(10 of them as before)" in capsys.readouterr().out
+    assert main(options(folder, "--resume", "--walk-all")) == 0
+    assert "as before" not in capsys.readouterr().out
+
+
+def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", str(folder), "--split-ratio", "1,1,1", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}: would walk 10 of 10 shards",
+        "train: 4 shards",
+        "val: 3 shards",
+        "test: 3 shards",
+        "would write index.sqlite, index.uuid, .info.json, .fastpack.json, split.yaml",
+    ]
+    assert not (folder / ".nv-meta").exists()
+
+
+def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.truncate(folder / "val/v-1.tar", 600)
+    assert main(options(folder)) == 1
+    assert f"fastpack: error: {folder}/val/v-1.tar: at byte " in capsys.readouterr().err
+    words = ["prepare", str(folder), "--non-interactive", "--split-glob", "train:train/*.tar", "--split-glob", "x:y"]
+    assert main([*words, "--skip-bad-shards"]) == 0
+    err = capsys.readouterr().err.splitlines()
+    assert err[0].startswith(f"left out: val/v-1.tar: {folder}/val/v-1.tar: at byte ")
+    assert err[1:] == [
+        "warning: no shard is in the part x: a loader of it will fail",
+        "warning: 2 shards are in no part: val/v-03.tar, val/v-2.tar",
+    ]
+
+
+def test_without_sample_tables(folder: Path) -> None:
+    assert main(options(folder, "--no-sample-tables", "-q")) == 0
+    assert not nvmeta.SampleIndex(nvmeta.index_path(folder)).has_parts
+    assert (folder / "val/v-1.tar.idx").stat().st_size == 24
+
+
+def test_indexes_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", str(folder), "--tar-index-only"]) == 1
+    assert "is not prepared" in capsys.readouterr().err
+    assert main(options(folder, "-q")) == 0
+    nvmeta.index_path(folder).unlink()
+    assert main(["prepare", str(folder), "--tar_index_only"]) == 0
+    assert len(nvmeta.SampleIndex(nvmeta.index_path(folder))) == 19
+    assert main(["prepare", str(folder), "--tar-index-only", "--exclude", "x"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--non-interactive"], "without questions"),
+        (["--json"], "without questions"),
+        (["--non-interactive", "--split-ratio", "8,1"], "three numbers"),
+        (["--non-interactive", "--split-ratio", "a,b,c"], "three numbers"),
+        (["--split-ratio", "8,1,1", "--split-parts", "a:b"], "choose one of"),
+        (["--non-interactive", "--split-parts", "train"], "NAME:PATTERN"),
+        (["--non-interactive", "--split-glob", "train:"], "NAME:PATTERN"),
+        (["--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "Nothing"], "unknown sample type"),
+        (["--non-interactive", "--split-ratio", "8,1,1", "--field-map", "{}"], "belongs to a sample type"),
+        (["--split-ratio", "8,1,1", "--fix-duplicates"], "fix-duplicates DIR NEWDIR"),
+    ],
+)
+def test_usage(folder: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", str(folder), *words]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert reason in err
+    assert not (folder / ".nv-meta").exists()
+
+
+def test_jsonl(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "blank_lines.jsonl"
+    shutil.copy(golden / "energon/jsonl/blank_lines.jsonl", source)
+    assert main(["prepare", str(source), "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"{source}.idx: would index 24 bytes of {source}\n"
+    assert main(["prepare", str(source)]) == 0
+    assert capsys.readouterr().out == f"{source}.idx: 2 samples\n"
+    index = source.with_suffix(".jsonl.idx")
+    assert index.read_bytes() == (golden / "energon/jsonl/blank_lines.jsonl.idx").read_bytes()
+    assert main(["prepare", str(source), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"path": str(index), "samples": 2, "bytes": 24}
+    assert main(["prepare", str(source), "--split-ratio", "8,1,1"]) == 2
+    assert main(["prepare", str(tmp_path / "none.jsonl")]) == 1
+    (tmp_path / "x.txt").touch()
+    assert main(["prepare", str(tmp_path / "x.txt")]) == 1
+
+
+QUESTIONS = [
+    'Please enter a desired train/val/test split like "0.5, 0.2, 0.3" or "8,1,1": ',
+    "Do you want to create a dataset.yaml interactively? [Y/n]: ",
+    "Please enter a number to choose a class: ",
+    "Do you want to set a simple field_map[Y] (or write your own sample_loader [n])? [Y/n]: ",
+]
+
+
+def test_assistant_with_a_field_map(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = answers("8, 1, 1", "", "12", "x", "1", "y", "jpg", "json[a],nothing", "json[a],txt", "")
+    assert main(["prepare", str(folder)]) == 0
+    field = "Please enter a webdataset field name for "
+    assert asked == [
+        *QUESTIONS[:2],
+        *[QUESTIONS[2]] * 3,
+        QUESTIONS[3],
+        f"{field}'image' (torch.Tensor): ",
+        f"{field}'label' (typing.Optional[int], default: None): ",
+        f"{field}'label' (typing.Optional[int], default: None): ",
+        f"{field}'label_name' (typing.Optional[str], default: None): ",
+    ]
+    assert nvmeta.read_dataset_yaml(folder) == {
+        "sample_type": {"__module__": "megatron.energon", "__class__": "ImageClassificationSample"},
+        "field_map": {"image": "jpg", "label": "json[a],txt"},
+    }
+    out = capsys.readouterr().out
+    assert "sample 1 of train/part_00.tar:\n - jpg\n - txt\n - json\n{" in out
+    assert "11. CrudeWebdataset" in out
+    assert out.endswith("Done\n")
+
+
+def test_assistant_again_with_a_loader(folder: Path, answers: Answers) -> None:
+    asked = answers("8,1,1", "y", "8", "n")
+    assert main(["prepare", str(folder)]) == 0
+    assert asked == QUESTIONS
+    loader = folder / ".nv-meta/sample_loader.py"
+    assert "('jpg', 'txt', 'json', 'mask.png')" in loader.read_text()
+    loader.write_text("mine")
+    again = "It seems the dataset had already been prepared. Do you want to continue? [y/N]: "
+    override = "Do you want to override the existing sample loader? [y/N]: "
+    asked = answers("yes", "1,0,0", "", "8", "n", "maybe", "")
+    assert main(["prepare", str(folder)]) == 0
+    assert asked == [again, *QUESTIONS, override, override]
+    assert loader.read_text() == "mine"
+    answers("y", "1,0,0", "", "8", "n", "y")
+    assert main(["prepare", str(folder)]) == 0
+    assert "def sample_loader" in loader.read_text()
+
+
+def test_assistant_is_refused(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+    answers("8,1,1", "n")
+    assert main(["prepare", str(folder)]) == 0
+    assert "manually" in capsys.readouterr().out
+    assert not (folder / ".nv-meta/dataset.yaml").exists()
+    before = (folder / ".nv-meta/split.yaml").read_bytes()
+    answers("")
+    assert main(["prepare", str(folder), "--split-ratio", "1,1,1"]) == 0
+    assert (folder / ".nv-meta/split.yaml").read_bytes() == before
+    answers("y", "8,1")
+    assert main(["prepare", str(folder)]) == 2
+    answers("y")
+    assert main(["prepare", str(folder)]) == 1
+    assert "the input ended before all questions were answered" in capsys.readouterr().err
+
+
+def test_assistant_asks_only_what_options_leave_open(folder: Path, answers: Answers) -> None:
+    words = ["prepare", str(folder), "--split-ratio", "8,1,1"]
+    asked = answers()
+    assert main([*words, "--skip-dataset-yaml"]) == 0
+    assert main([*words, "--force-overwrite", "--sample-type", "CrudeWebdataset"]) == 0
+    assert main([*words, "--force-overwrite", "--sample-type", "TextSample", "--field-map", '{"text": "txt"}']) == 0
+    assert asked == []
+    asked = answers("", "txt")
+    assert main([*words, "--force-overwrite", "--sample-type", "TextSample", "--no-sample-tables"]) == 0
+    assert len(asked) == 2
+
+
+def test_assistant_through_a_pipe(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fastpack", "prepare", str(folder)],
+        input="8,1,1\ny\n11\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert nvmeta.read_dataset_yaml(folder)["__class__"] == "CrudeWebdataset"
+
+
+def test_what_is_loaded(folder: Path) -> None:
+    code = f"import sys\nfrom fastpack.cli import main\nmain({options(folder, '-q')!r})\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stdout.split())
+    assert "fastpack.kernels.tar_cy" in loaded
+    assert not {"numba", "tokenizers", "orjson", "tqdm", "tarfile", "torch"} & loaded
+
+
+def test_from_python(folder: Path, golden: Path, tmp_path: Path) -> None:
+    with pytest.warns(fastpack.DataWarning, match="no shard is in the part nobody"):
+        result = fastpack.prepare(folder, split_globs={"all": ["train/*", "val/*"], "nobody": "x"})
+    assert isinstance(result, fastpack.PrepareResult)
+    assert len(result.splits["all"]) == 10
+    source = tmp_path / "plain.jsonl"
+    shutil.copy(golden / "energon/jsonl/plain.jsonl", source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert fastpack.prepare(source) == fastpack.index_webdataset_jsonl(source)
+    with pytest.raises(ValueError, match="split_ratio: options of folders"):
+        fastpack.prepare(source, split_ratio=(1, 1, 1))
+    with pytest.raises(ValueError, match="no folder of tar shards"):
+        fastpack.prepare(golden / "README.md")
