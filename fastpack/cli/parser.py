@@ -18,6 +18,7 @@ from fastpack.cli import (
     quickstart,
     shuffle,
     validate,
+    verify,
 )
 from fastpack.cli.common import add_common_options
 from fastpack.cli.version import VersionAction
@@ -37,7 +38,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, debug=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for group in (quickstart, index, pack, merge, shuffle, chunk, filter, chat, prepare, info, validate, mount, bench):
+    for group in (
+        quickstart,
+        index,
+        pack,
+        merge,
+        shuffle,
+        chunk,
+        filter,
+        chat,
+        prepare,
+        info,
+        validate,
+        verify,
+        mount,
+        bench,
+    ):
         for command in group.add_commands(commands):
             add_common_options(command)
     return parser

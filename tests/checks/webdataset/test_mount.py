@@ -164,7 +164,9 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
             time.sleep(0.05)
         if not os.path.ismount(target):
             mounting.terminate()
-            pytest.skip(f"no FUSE here: {mounting.communicate()[1]}")
+            said = mounting.communicate()[1]
+            assert "FUSE did not mount it" in said
+            pytest.skip(f"no FUSE here: {said}")
         assert len(os.listdir(target)) == 19
         assert sorted(os.listdir(target / "train_part_00_0")) == ["jpg", "json", "mask.png", "txt"]
         assert (target / "train_part_00_0" / "jpg").stat().st_size == 631
