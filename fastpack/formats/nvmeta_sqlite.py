@@ -12,7 +12,6 @@ import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import repeat
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -25,6 +24,7 @@ from fastpack.files import AtomicFile, PathLike, remove
 from fastpack.formats.nvmeta_lookup import read_only_uri
 
 _ROWS_AT_ONCE = 65_536  # rows that are Python objects at a time
+_ROWS_A_STATEMENT = 200  # of 4 parameters each; a statement may have 999 in an old SQLite
 _CACHE_KIB = 16_384  # of SQLite's pages, and of rows being sorted; more is no faster
 _NAMED, _LISTED = 20, 10_000  # duplicate keys that an error's text names, and that the error has
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # Linux: another text after each start of the machine
@@ -177,14 +177,13 @@ class IndexWriter:
         for first in range(0, len(scan.sample_keys), _ROWS_AT_ONCE):
             keys = _texts(scan, scan.sample_keys[first : first + _ROWS_AT_ONCE], first)
             starts = offsets[first : first + len(keys) + 1]
-            columns = (range(first, first + len(keys)), starts[:-1].tolist(), np.diff(starts).tolist())
-            self._insert("samples", zip(repeat(tar_file_id), keys, *columns, strict=False))
+            numbers = range(first, first + len(keys))
+            self._insert("samples", tar_file_id, keys, numbers, starts[:-1].tolist(), np.diff(starts).tolist())
         for first in range(0, len(scan.part_names), _ROWS_AT_ONCE):
             rows = slice(first, first + _ROWS_AT_ONCE)
             names = self._part_names(scan, rows)
             places = (scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
-            samples = scan.part_samples[rows].tolist()
-            self._insert("sample_parts", zip(repeat(tar_file_id), samples, names, *places, strict=False))
+            self._insert("sample_parts", tar_file_id, scan.part_samples[rows].tolist(), names, *places)
 
     def note(self, shard: WalkedShard) -> None:
         """Say that all of a shard is added: a writer that resumes need not see it again."""
@@ -246,8 +245,19 @@ class IndexWriter:
             self._open.close()
             self._open = None
 
-    def _insert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        self._db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?)", rows)
+    def _insert(self, table: str, tar_file_id: int, *columns: Sequence[Any]) -> None:
+        """Add rows of a shard, many at a statement: that takes a third of the time of one at a statement."""
+        values: list[Any] = [None] * (4 * len(columns[0]))
+        for i, column in enumerate(columns):
+            values[i::4] = column
+        one = f"({tar_file_id:d}, ?, ?, ?, ?)"
+        whole = len(values) - len(values) % (4 * _ROWS_A_STATEMENT)
+        statement = f"INSERT INTO {table} VALUES {', '.join([one] * _ROWS_A_STATEMENT)}"
+        step = 4 * _ROWS_A_STATEMENT
+        self._db.executemany(statement, (values[i : i + step] for i in range(0, whole, step)))
+        if whole < len(values):
+            n_left = (len(values) - whole) // 4
+            self._db.execute(f"INSERT INTO {table} VALUES {', '.join([one] * n_left)}", values[whole:])
 
     def _part_names(self, scan: ScannedShard, rows: slice) -> list[str]:
         known, raw = self._names, scan.part_names[rows]
