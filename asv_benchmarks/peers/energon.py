@@ -253,9 +253,8 @@ def summary(samples: Iterator[tuple[str, str]]) -> dict[str, Any]:
 
 
 def footer(peer_python: str, rounds: int, scale: float) -> str:
-    version = subprocess.check_output(
-        [peer_python, "-c", "import platform; print(platform.python_version())"], text=True
-    )
+    code = "import platform; print(platform.python_version())"
+    version = subprocess.check_output([peer_python, "-c", code], text=True).strip()
     smaller = "" if scale == 1 else f" {scale:g} times the samples named."
     return (
         f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, Energon's {version}. Whole "

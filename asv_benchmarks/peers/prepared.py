@@ -12,6 +12,7 @@ from typing import Any
 META = ".nv-meta"
 INDEX = "index.sqlite"
 UUID = "index.uuid"
+OWN = ".fastpack.json"  # what fastpack remembers of the shards' sizes and times, which nobody else reads
 CHANGING = {"created_at_utc", "filter_id"}  # columns
 
 
@@ -24,6 +25,7 @@ def written(folder: Path) -> dict[str, Path]:
 def differences(theirs: Path, ours: Path) -> list[str]:
     """What differs between two prepared folders, a sentence each."""
     left, right = written(theirs), written(ours)
+    right.pop(f"{META}/{OWN}", None)
     found = [f"{name}: only in one of them" for name in sorted(left.keys() ^ right.keys())]
     if not left:
         found.append("nothing was written")

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.checks.webdataset.facts import inspect_webdataset
 from fastpack.errors import JobError
 from fastpack.files import PathLike, drop_pages, map_bytes
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.nvmeta import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.traps import find_traps
@@ -24,15 +26,15 @@ _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages
 def inspect(path: PathLike) -> dict[str, Any]:
     """What `path` holds: {"path", "kind", "bytes", ...}, "warnings" being a list of sentences.
 
-    kind "jsonl": lines, index (its path or None), line_bytes; "idx": entries, line_bytes; "pbin": generation,
-    token_size_in_bytes, documents, tokens, document_tokens; "shards" (a folder or one shard): format, files, dtypes,
-    tokens, file_tokens. line_bytes, document_tokens and file_tokens are {"min", "median", "mean", "p90", "max"}, or
-    None when there are none. Raises FileNotFoundError, FormatError for a damaged file, JobError for what fastpack
-    cannot read.
+    kind "webdataset" (a folder with .nv-meta): as `inspect_webdataset` says; "jsonl": lines, index (its path or None),
+    line_bytes; "idx": entries, line_bytes; "pbin": generation, token_size_in_bytes, documents, tokens, document_tokens;
+    "shards" (a folder or one shard): format, files, dtypes, tokens, file_tokens. line_bytes, document_tokens and
+    file_tokens are {"min", "median", "mean", "p90", "max"}, or None when there are none. Raises FileNotFoundError,
+    FormatError for a damaged file, JobError for what fastpack cannot read.
     """
     where = Path(path)
     if where.is_dir():
-        return _inspect_folder(where)
+        return inspect_webdataset(where) if meta_path(where).is_dir() else _inspect_folder(where)
     readers = {".jsonl": _inspect_jsonl, ".idx": _inspect_index, ".pbin": _inspect_packed}
     readers |= {".npy": _inspect_shard, ".bin": _inspect_shard}
     os.stat(where)  # FileNotFoundError before a word about suffixes

@@ -14,10 +14,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "info",
         run="fastpack.cli.info:run_info",
-        help="say what a JSONL file, an index, a packed file or a folder of shards holds",
+        help="say what a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset holds",
         example="fastpack info corpus.pbin",
     )
-    parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy or .bin file, or a folder of shards")
+    parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy or .bin file, or a folder")
     return [parser]
 
 
@@ -37,9 +37,13 @@ def _facts(found: dict[str, Any]) -> list[tuple[str, Any]]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return "  ".join(f"{name} {number:,}" for name, number in value.items())
+        return "  ".join(f"{name} {_within(number)}" for name, number in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if value is None:
         return "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _within(value: Any) -> str:
+    return f"({_shown(value)})" if isinstance(value, dict) else _shown(value)

@@ -38,6 +38,8 @@ __all__ = [
     "read_dataset_yaml",
     "read_info",
     "read_split",
+    "read_yaml",
+    "read_version",
     "write_dataset_yaml",
     "write_info",
     "write_sample_index",
@@ -95,6 +97,14 @@ def read_info(folder: PathLike) -> dict[str, int]:
     raise NotPrepared(f"{os.fspath(folder)} is not prepared: no {FOLDER}/{_INFO} there (`fastpack prepare` writes it)")
 
 
+def read_version(folder: PathLike) -> str | None:
+    """The version of Energon that `.info.json` or `.info.yaml` names; None where it names none. FormatError."""
+    path = next((path for path in (meta_path(folder, _INFO), meta_path(folder, _LEGACY_INFO)) if path.is_file()), None)
+    tree = None if path is None else _load(path)
+    version = tree.get("energon_version") if isinstance(tree, dict) else None
+    return None if version is None else str(version)
+
+
 def read_split(folder: PathLike, name: str = _SPLIT) -> Split:
     """The parts of the split file `name` (`.yaml` or `.json`), braces expanded, and the exclusions.
 
@@ -117,10 +127,14 @@ def read_dataset_yaml(folder: PathLike, name: str = "dataset.yaml") -> dict[str,
 
     Raises FileNotFoundError, FormatError.
     """
-    path = meta_path(folder, name)
-    tree = _load(path)
+    return read_yaml(meta_path(folder, name))
+
+
+def read_yaml(path: PathLike) -> dict[str, Any]:
+    """The mapping that a YAML file of a user holds, nothing in it run; FileNotFoundError, FormatError."""
+    tree = _load(Path(path))
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-        raise FormatError(path, 0, _kind(tree), "a mapping with sample_type or __class__")
+        raise FormatError(path, 0, _kind(tree), "a mapping")
     return tree
 
 

@@ -96,6 +96,14 @@ class SampleIndex:
             (tar_file_id, sample_index),
         )
 
+    def part_totals(self) -> list[tuple[str, int, int]]:
+        """(part name, how many there are, bytes of their content) of all parts, the most frequent first."""
+        return self._query(
+            "SELECT part_name, count(*), sum(content_byte_size) FROM sample_parts GROUP BY part_name "
+            "ORDER BY count(*) DESC, part_name",
+            (),
+        )
+
     def close(self) -> None:
         """Let the file go; the next use opens it again."""
         with self._lock:

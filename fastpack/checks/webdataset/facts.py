@@ -1,0 +1,82 @@
+"""What a prepared WebDataset holds, from its `.nv-meta` alone: no shard is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from fastpack.errors import FormatError
+from fastpack.formats import nvmeta
+
+MAX_PARTS = 100  # kinds of parts that are listed
+CRUDE = "CrudeWebdataset"
+
+
+def inspect_webdataset(folder: Path) -> dict[str, Any]:
+    """{"path", "kind": "webdataset", "bytes", "shards", "samples", "type", "fields", "energon_version", "parts", ...}.
+
+    bytes: of all shards. type: the class of samples, None where dataset.yaml is not there; fields: the expression of
+    each, or None. parts: {name: {"count", "bytes"}}, None without a table of them, at most `MAX_PARTS`. split: {part:
+    {"shards", "samples"}}, samples that are excluded one by one among them; excluded: how many entries. Raises
+    NotPrepared, FormatError.
+    """
+    counts = nvmeta.read_info(folder)
+    warnings: list[str] = []
+    paths = [folder / shard for shard in counts]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        warnings.append(f"{len(missing)} of {len(counts)} shards are not there: {missing[0]}")
+    found: dict[str, Any] = {"path": str(folder), "kind": "webdataset"}
+    found["bytes"] = sum(os.path.getsize(path) for path in paths if path.is_file())
+    found |= {"shards": len(counts), "samples": sum(counts.values())}
+    found |= _sample_type(folder, warnings)
+    found["energon_version"] = nvmeta.read_version(folder)
+    found["parts"] = _parts(folder, warnings)
+    found |= _split(folder, counts, warnings)
+    return found | {"warnings": warnings}
+
+
+def _sample_type(folder: Path, warnings: list[str]) -> dict[str, Any]:
+    try:
+        tree = nvmeta.read_dataset_yaml(folder)
+    except FileNotFoundError:
+        warnings.append("there is no dataset.yaml: it says what a sample is")
+        return {"type": None, "fields": None}
+    sample_type = tree.get("sample_type")
+    name = sample_type.get("__class__") if isinstance(sample_type, dict) else tree.get("__class__")
+    fields = tree.get("field_map")
+    return {"type": name, "fields": fields if isinstance(fields, dict) else None}
+
+
+def _parts(folder: Path, warnings: list[str]) -> dict[str, dict[str, int]] | None:
+    index = nvmeta.SampleIndex(nvmeta.index_path(folder))
+    try:
+        totals = index.part_totals() if index.has_parts else None
+    except FileNotFoundError:
+        totals = None
+    finally:
+        index.close()
+    if totals is None:
+        warnings.append("index.sqlite has no table of parts: prepare the dataset again")
+        return None
+    if len(totals) > MAX_PARTS:
+        warnings.append(f"{len(totals):,} kinds of parts, of which the {MAX_PARTS} most frequent are listed")
+    return {name: {"count": count, "bytes": n_bytes} for name, count, n_bytes in totals[:MAX_PARTS]}
+
+
+def _split(folder: Path, counts: dict[str, int], warnings: list[str]) -> dict[str, Any]:
+    try:
+        split = nvmeta.read_split(folder)
+    except FileNotFoundError:
+        warnings.append("there is no split.yaml: Energon needs one")
+        return {"split": None, "excluded": 0}
+    excluded = set(split.exclude)
+    parts = {}
+    for part, shards in split.parts.items():
+        unknown = next((shard for shard in shards if shard not in counts), None)
+        if unknown is not None:
+            raise FormatError(nvmeta.meta_path(folder, "split.yaml"), 0, f"the shard {unknown!r}", "one of .info.json")
+        left = [shard for shard in shards if shard not in excluded]
+        parts[part] = {"shards": len(left), "samples": sum(counts[shard] for shard in left)}
+    return {"split": parts, "excluded": len(split.exclude)}
