@@ -15,6 +15,7 @@ from fastpack.cli import (
     mount,
     pack,
     prepare,
+    preview,
     quickstart,
     shuffle,
     validate,
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         info,
         validate,
         verify,
+        preview,
         mount,
         bench,
     ):
