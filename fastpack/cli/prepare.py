@@ -24,10 +24,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "prepare",
         run="fastpack.cli.prepare:run_prepare",
-        help="index the tar shards of a WebDataset, or a JSONL dataset, as Megatron-Energon does",
+        help="index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does",
         example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
     )
-    parser.add_argument("path", metavar="PATH", help="a folder with .tar shards below it, or a .jsonl file")
+    parser.add_argument("path", metavar="PATH", help="a folder with .tar shards, a .jsonl file or a metadataset .yaml")
     _add_split_options(parser)
     _add_definition_options(parser)
     _add_run_options(parser)
@@ -101,18 +101,20 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def run_prepare(args: argparse.Namespace) -> int:
     """Prepare what the path is; return the exit code."""
-    from fastpack.build.webdataset.dispatch import kind_of
+    from fastpack.build.webdataset.dispatch import UNKNOWN, kind_of
 
+    kinds = {"webdataset": _prepare_folder, "jsonl": _prepare_jsonl, "metadataset": _prepare_metadataset}
+    kind = kind_of(args.path)
+    if not kind:
+        raise ValueError(f"{args.path} {UNKNOWN}")
     try:
-        kind = kind_of(args.path)
-        if kind == "jsonl":
-            return _prepare_jsonl(args)
-        if kind == "webdataset":
-            return _prepare_folder(args)
+        given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
+        if given and kind != "webdataset":
+            raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
+        return kinds[kind](args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
         return 2
-    raise ValueError(f"{args.path} is no folder of tar shards and no .jsonl file")
 
 
 def _prepare_jsonl(args: argparse.Namespace) -> int:
@@ -120,8 +122,6 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
     from fastpack.build.webdataset.jsonl import index_webdataset_jsonl
 
-    if given := [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]:
-        raise UsageError(f"{', '.join(given)}: of folders of shards, not of a JSONL file")
     if args.dry_run:
         n_bytes = os.path.getsize(args.path)
         fields = {"dry_run": True, "source": args.path, "path": f"{args.path}.idx", "source_bytes": n_bytes}
@@ -130,6 +130,19 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
     fields = {"path": str(result.path), "samples": result.samples, "bytes": result.bytes}
     emit(args, fields, f"{result.path}: {result.samples:,} samples")
+    return 0
+
+
+def _prepare_metadataset(args: argparse.Namespace) -> int:
+    from fastpack.build.webdataset.metadataset import prepare_metadataset
+
+    if args.dry_run:
+        raise UsageError("--dry-run: not of a metadataset")
+    result = prepare_metadataset(args.path)
+    lines = [f"{path}: " + ("is there already" if n is None else f"{n:,} rows") for path, n in result.joins.items()]
+    lines += [f"{path}: removed, of an earlier state" for path in result.removed]
+    fields = {"path": args.path, "joins": result.joins, "removed": result.removed}
+    emit(args, fields, "\n".join(lines) or f"{args.path}: no joins, nothing to prepare")
     return 0
 
 

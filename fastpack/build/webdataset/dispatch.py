@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
+from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike
 
+UNKNOWN = "is no folder of tar shards, no .jsonl file and no metadataset (.yaml)"
 
-def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult:
+
+def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult | MetadatasetResult:
     """Make a dataset ready for Megatron-Energon and `fastpack.WebDataset`.
 
     path: a folder of tar shards, which gets a `.nv-meta` (see `prepare_webdataset`, whose options these are;
-    split_parts and split_globs may also be mappings of parts to patterns), or a `.jsonl` file, which gets a
-    `.jsonl.idx`. What the user should know is warned of (DataWarning). Raises ValueError for anything else.
+    split_parts and split_globs may also be mappings of parts to patterns); a `.jsonl` file, which gets a `.jsonl.idx`;
+    or the `.yaml` file of a metadataset, whose joins are indexed. What the user should know is warned of (DataWarning).
+    Raises ValueError for anything else.
     """
     if os.path.isdir(path):
         for name in ("split_parts", "split_globs"):
@@ -29,21 +33,22 @@ def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult:
         for warning in result.warnings:
             warnings.warn(f"{os.fspath(path)}: {warning}", DataWarning, stacklevel=2)
         return result
-    if kind_of(path) != "jsonl":
-        raise ValueError(f"{os.fspath(path)} is no folder of tar shards and no .jsonl file")
+    kind = kind_of(path)
+    if not kind:
+        raise ValueError(f"{os.fspath(path)} {UNKNOWN}")
     unknown = options.keys() - {"progress"}
     if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}: options of folders of shards, not of a JSON lines file")
-    return index_webdataset_jsonl(path, **options)
+        raise ValueError(f"{', '.join(sorted(unknown))}: options of folders of shards, not of a {kind}")
+    return index_webdataset_jsonl(path, **options) if kind == "jsonl" else prepare_metadataset(path)
 
 
 def kind_of(path: PathLike) -> str:
-    """What `prepare` is to do: "webdataset", "jsonl", or "" for what it does not know. FileNotFoundError."""
+    """What `prepare` is given: "webdataset", "jsonl", "metadataset", or "" for anything else. FileNotFoundError."""
     if not os.path.exists(path):
         raise FileNotFoundError(f"{os.fspath(path)} does not exist")
     if os.path.isdir(path):
         return "webdataset"
-    return {".jsonl": "jsonl"}.get(Path(path).suffix, "")
+    return {".jsonl": "jsonl", ".yaml": "metadataset"}.get(Path(path).suffix, "")
 
 
 def pairs(patterns: Mapping[str, str | Iterable[str]]) -> list[tuple[str, str]]:

@@ -12,8 +12,10 @@ from fastpack.build.webdataset.dispatch import kind_of, pairs
 def test_kinds(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "a.json").touch()
+    (tmp_path / "a.yaml").touch()
     assert kind_of(tmp_path) == "webdataset"
     assert kind_of(tmp_path / "a.jsonl") == "jsonl"
+    assert kind_of(tmp_path / "a.yaml") == "metadataset"
     assert kind_of(tmp_path / "a.json") == ""
     with pytest.raises(FileNotFoundError):
         kind_of(tmp_path / "b.jsonl")

@@ -1,0 +1,102 @@
+"""Metadatasets: YAML files that blend and join datasets; what is prepared of them are the indexes of their joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastpack.build.webdataset.joins import JoinedSet, join_name, open_set, write_join
+from fastpack.errors import FormatError
+from fastpack.files import PathLike, remove
+from fastpack.formats import nvmeta
+
+_BLENDS = ("blend", "blend_epochized")
+
+
+@dataclass(slots=True)
+class MetadatasetResult:
+    """What `prepare_metadataset` did.
+
+    path: the metadataset; joins: its join indexes and the rows that were written, None where one was there already;
+    removed: join indexes of an earlier state.
+    """
+
+    path: Path
+    joins: dict[str, int | None] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+
+
+def prepare_metadataset(path: PathLike) -> MetadatasetResult:
+    """Write the index of each join of a metadataset to `<path>.cache/`, byte for byte as `energon prepare` does.
+
+    Metadatasets that it refers to are prepared as well, each in its own cache. Raises FileNotFoundError, FormatError
+    for a file that is no metadataset, ValueError for datasets that cannot be joined.
+    """
+    return _prepare(Path(path), None, ())
+
+
+def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...]) -> MetadatasetResult:
+    if path.resolve() in ancestors:
+        raise FormatError(path, 0, "a metadataset that refers to itself", "one that does not")
+    splits = nvmeta.read_yaml(path).get("splits")
+    if not isinstance(splits, dict):
+        raise FormatError(path, 0, "no splits", "a mapping splits of parts to datasets")
+    result = MetadatasetResult(path)
+    cache = path.parent / f"{path.name}.cache"
+    for name, tree in splits.items():
+        if part is not None and name != part:
+            continue
+        for leaf in _leaves(path, tree):
+            if "join" in leaf:
+                sets = _joined_sets(path, leaf, str(name))
+                target = cache / join_name(sets)
+                result.joins[str(target)] = None if target.is_file() else write_join(target, sets)
+            else:
+                inner = path.parent / _text(path, leaf, "path")
+                if inner.suffix == ".yaml":
+                    _prepare(inner, leaf.get("split_part") or str(name), (*ancestors, path.resolve()))
+    if part is None:
+        for old in cache.glob("join_index_*.bin"):
+            if str(old) not in result.joins:
+                remove(old)
+                result.removed.append(str(old))
+    return result
+
+
+def _leaves(path: Path, tree: Any) -> Iterator[dict[str, Any]]:
+    """The joins and datasets of a split, one behind the other."""
+    if not isinstance(tree, dict):
+        raise FormatError(path, 0, repr(tree), "a mapping with path, blend, blend_epochized or join")
+    for name in _BLENDS:
+        if name in tree:
+            if not isinstance(tree[name], list):
+                raise FormatError(path, 0, repr(tree[name]), f"a list under {name}")
+            for item in tree[name]:
+                yield from _leaves(path, item)
+            return
+    yield tree
+
+
+def _joined_sets(path: Path, tree: dict[str, Any], part: str) -> list[JoinedSet]:
+    references = tree["join"]
+    references = list(references.values()) if isinstance(references, dict) else references
+    if not isinstance(references, list) or not references or not all(isinstance(item, dict) for item in references):
+        raise FormatError(path, 0, repr(references), "a list or mapping of datasets under join")
+    return [
+        open_set(
+            path.parent / _text(path, reference, "path"),
+            reference.get("split_part") or tree.get("split_part") or part,
+            reference.get("split_config"),
+            str(reference.get("nonmatch", "error")),
+        )
+        for reference in references
+    ]
+
+
+def _text(path: Path, tree: dict[str, Any], name: str) -> str:
+    value = tree.get(name)
+    if not isinstance(value, str):
+        raise FormatError(path, 0, repr(value), f"a text under {name}")
+    return value
