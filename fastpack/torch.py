@@ -22,6 +22,8 @@ from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
 from fastpack.datasets.packed import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
+from fastpack.datasets.webdataset.dataset import WebDataset as _WebDataset
+from fastpack.datasets.webdataset.decoding import Decoder
 from fastpack.errors import MissingExtra
 from fastpack.loading.buffers import BufferPool, Memory
 from fastpack.loading.collators import DatasetBatch as _DatasetBatch
@@ -49,6 +51,7 @@ __all__ = [
     "PackedMemMapDatasetContinuous",
     "PackedMemMapDatasetMegatron",
     "StatefulDataLoader",
+    "WebDataset",
     "from_arrays",
     "sample_by_sample",
 ]
@@ -128,6 +131,22 @@ class MixtureDataset(_Tensors, _MixtureDataset):
 
 class CombinedDataset(_Tensors, _CombinedDataset):
     """fastpack.CombinedDataset with tensors out; its datasets may give arrays or tensors."""
+
+
+class WebDataset(_WebDataset):
+    """fastpack.WebDataset with images as Energon gives them: tensors for the modes named torch..., the default too.
+
+    All other parts are what they are without torch, arrays of .npy parts for one, as with Energon.
+    """
+
+    def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:
+        return _TensorDecoder(**options, trust_code=self._trust_code)
+
+
+class _TensorDecoder(Decoder):
+    def image(self, data: bytes) -> Any:
+        value = super().image(data)
+        return from_arrays(value) if self.image_decode.startswith("torch") else value
 
 
 @dataclass

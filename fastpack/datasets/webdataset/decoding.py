@@ -53,7 +53,7 @@ class Decoder:
         if decode is not None:
             return decode(data)
         if kind.lower() in IMAGE_EXTENSIONS:
-            return decode_image(data, self.image_decode)
+            return self.image(data)
         if kind not in _RUNNING:
             return data
         if not self.trust_code:
@@ -62,6 +62,10 @@ class Decoder:
                 "say trust_code=True; raw=True gives the bytes"
             )
         return _RUNNING[kind](data)
+
+    def image(self, data: bytes) -> Any:
+        """What an image becomes."""
+        return decode_image(data, self.image_decode)
 
 
 def _text(data: bytes) -> str:

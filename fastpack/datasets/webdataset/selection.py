@@ -134,7 +134,7 @@ class LineKeys:
     def position(self, key: str) -> int:
         """The position that the key says; KeyError."""
         number = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
-        if str(number) != key or number >= len(self._lines):
+        if number < 0 or str(number) != key or number >= len(self._lines):
             raise KeyError(key)
         return number
 

@@ -1,0 +1,181 @@
+"""Parts by their names: what they become, what is refused, and what is wrong with them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import pickle
+import struct
+from typing import Any
+
+import cbor2
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastpack import FormatError, MissingExtra, UntrustedCode, WebDataset
+from fastpack.datasets.webdataset.decoding import Decoder, _json
+from fastpack.datasets.webdataset.tenbin import decode_tenbin
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def same_json(found: Any, wanted: Any) -> bool:
+    return json.dumps(found) == json.dumps(wanted) and type(found) is type(wanted)
+
+
+@given(json_values, st.sampled_from([None, 1]), st.booleans(), st.sampled_from(["", " ", "\n\t "]))
+def test_json_is_what_the_standard_library_reads(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:
+    text = f"{blank}{json.dumps(value, indent=indent, ensure_ascii=ascii_only)}{blank}"
+    data = text.encode("utf-8", "surrogatepass")
+    assert same_json(_json(data), json.loads(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"-0",
+        b"-0.0",
+        b"0e5",
+        b"1E400",
+        b"-1E-400",
+        b"123456789012345678",
+        b"1234567890123456789",
+        b"18446744073709551615",
+        b"1.234567890123456789012345",
+        b'"\xed\xa0\x80"',
+        b'{"a":1,"a":2}',
+        b'\xef\xbb\xbf{"a": 1}',
+        b"[" * 500 + b"]" * 500,
+        b"\xff\xfe1\x00",
+        b"NaN",
+        b'"\x7f"',
+        b'"\\u0000"',
+        b"",
+        b"{",
+        b"[1,]",
+        b"nul",
+        b'"\x01"',
+        b"01",
+        b"1 2",
+        b"\x00",
+    ],
+)
+def test_json_at_its_edges(data: bytes) -> None:
+    try:
+        wanted = json.loads(data)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            _json(data)
+        return
+    assert same_json(_json(data), wanted)
+
+
+def test_kinds_that_need_packages() -> None:
+    decode = Decoder()
+    value = {"a": [1, b"x", 2.5], "b": None}
+    assert decode("mp", msgpack.packb(value)) == decode("x.msg", msgpack.packb(value)) == value
+    assert decode("cbor", cbor2.dumps(value)) == value
+    assert decode("cbor.gz", gzip.compress(cbor2.dumps(value))) == value
+
+
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, part, extra in (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png", "media")):
+        monkeypatch.setitem(__import__("sys").modules, module, None)
+        with pytest.raises(MissingExtra, match=rf"fastpack\[{extra}\]"):
+            Decoder()(part, b"")
+
+
+@pytest.mark.parametrize("part", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
+def test_kinds_that_run_code_are_refused(part: str) -> None:
+    data = pickle.dumps([1])
+    data = gzip.compress(data) if part.endswith("gz") else data
+    with pytest.raises(UntrustedCode, match="trust_code=True"):
+        Decoder()(part, data)
+    if part != "pth":
+        assert Decoder(trust_code=True)(part, data) == [1]
+
+
+def test_arrays_of_objects_are_refused() -> None:
+    out = io.BytesIO()
+    np.save(out, np.array([{}], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="Object arrays"):
+        Decoder(trust_code=True)("npy", out.getvalue())
+
+
+def test_unknown_image_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose one of"):
+        Decoder("rgb16")
+
+
+def chunk(data: bytes) -> bytes:
+    return b"~TenBin~" + struct.pack("<q", len(data)) + data + bytes(-len(data) % 64)
+
+
+def header(kind: bytes, *shape: int) -> bytes:
+    return kind.ljust(8, b"\0") + bytes(8) + struct.pack(f"<{len(shape) + 1}q", len(shape), *shape)
+
+
+def test_tenbin_arrays() -> None:
+    first, second = np.arange(6, dtype="<i8").reshape(2, 3), np.zeros((0, 4), "<f2")
+    data = chunk(header(b"i8", 2, 3)) + chunk(first.tobytes()) + chunk(header(b"f2", 0, 4)) + chunk(b"")
+    found = decode_tenbin(data)
+    assert [array.dtype for array in found] == [first.dtype, second.dtype]
+    assert np.array_equal(found[0], first)
+    assert found[1].shape == (0, 4)
+    assert found[0].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x",
+        b"~TenBin~",
+        b"~TenBin~" + struct.pack("<q", -1),
+        b"~TenBin~" + struct.pack("<q", 99),
+        chunk(header(b"i8", 1)),
+        chunk(b"short") + chunk(b""),
+        chunk(header(b"i8", 2)) + chunk(bytes(8)),
+        chunk(header(b"i8", -1)) + chunk(b""),
+        chunk(header(b"i3", 1)) + chunk(bytes(8)),
+        chunk(header(b"i8")[:16] + struct.pack("<q", 5)) + chunk(bytes(8)),
+    ],
+)
+def test_damaged_tenbin_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_tenbin(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_tenbin_are_arrays_or_an_error(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert all(isinstance(array, np.ndarray) for array in decode_tenbin(data))
+
+
+@pytest.mark.parametrize(
+    ("part", "data"),
+    [("json", b"{"), ("cls", b"x"), ("txt", b"\xff"), ("png", b"no"), ("json.gz", b"no"), ("npy", b""), ("ten", b"no")],
+)
+def test_parts_that_cannot_be_decoded_are_named(tmp_path: Any, prepare: Any, part: str, data: bytes) -> None:
+    folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{part}", data)]})
+    with pytest.raises(FormatError, match=rf"part '{part}' of sample 'k' that cannot be decoded") as raised:
+        WebDataset(folder)[0]
+    assert (raised.value.path, raised.value.offset) == (str(folder / "a.tar"), 1536)
+    assert raised.value.__cause__ is not None
+
+
+def test_own_decoder(tmp_path: Any, prepare: Any) -> None:
+    folder = prepare(tmp_path, {"a.tar": [("k.a.json", b"{}")]})
+    dataset = WebDataset(folder, decoder=lambda part, data: (part, data))
+    assert dataset[0]["a.json"] == ("a.json", b"{}")
+    assert dataset.get_file("k.a.json") == ("a.json", b"{}")
+    with pytest.raises(ValueError, match="one or the other"):
+        WebDataset(folder, decoder=Decoder(), image_decode="pil")
