@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from fastpack.build.webdataset.dispatch import prepare
     from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
     from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
+    from fastpack.checks.findings import Finding, VerifyReport
     from fastpack.checks.inspect import inspect
+    from fastpack.checks.verify import verify
     from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
     from fastpack.datasets.factory import DatasetFactory, dataset_from_config
     from fastpack.datasets.lines import LargeFileLinesReader
@@ -100,7 +102,10 @@ _HOME = {
     "PrepareResult": "build.webdataset.prepare",
     "prepare_webdataset": "build.webdataset.prepare",
     "rebuild_indexes": "build.webdataset.prepare",
+    "Finding": "checks.findings",
+    "VerifyReport": "checks.findings",
     "inspect": "checks.inspect",
+    "verify": "checks.verify",
     "DummyDataset": "datasets.dummy",
     "DummySampleConfig": "datasets.dummy",
     "DatasetFactory": "datasets.factory",
@@ -173,6 +178,7 @@ __all__ = [
     "FastpackError",
     "FieldAccessError",
     "FileExistencePolicy",
+    "Finding",
     "FormatError",
     "GPT2LLMCollateFn",
     "ImageClassificationSample",
@@ -216,6 +222,7 @@ __all__ = [
     "UntrustedCode",
     "VQAOCRSample",
     "VQASample",
+    "VerifyReport",
     "VidQASample",
     "WebDataset",
     "basic_sample_keys",
@@ -243,6 +250,7 @@ __all__ = [
     "repair_raw_index",
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",
+    "verify",
     "write_raw_index",
 ]
 

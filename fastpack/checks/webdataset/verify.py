@@ -124,13 +124,14 @@ def _check_exclusions(
 
 def _check_small_files(folder: Path, report: VerifyReport) -> None:
     path = nvmeta.meta_path(folder, "index.uuid")
-    try:
+    if path.is_file():
         text = path.read_bytes()[:100].decode("ascii", "replace").strip()
-        uuid.UUID(text)
-    except FileNotFoundError:
+        try:
+            uuid.UUID(text)
+        except ValueError:
+            report.add("error", path, 0, repr(text), "a uuid of 36 characters")
+    else:
         report.add("warning", path, None, "no file", f"one; {_PREPARE}")
-    except ValueError:
-        report.add("error", path, 0, repr(text), "a uuid of 36 characters")
     try:
         nvmeta.read_dataset_yaml(folder)
     except FormatError as error:
