@@ -1,0 +1,44 @@
+"""`fastpack fix-duplicates`: copies of shards in which every key is unique."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, emit, new_command, progress
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `fix-duplicates`."""
+    parser = new_command(
+        commands,
+        "fix-duplicates",
+        run="fastpack.cli.fix_duplicates:run_fix_duplicates",
+        aliases=("fix_duplicates",),
+        help="copy the tar shards of a WebDataset with each file in a folder called as its shard",
+        example="fastpack fix-duplicates DIR NEWDIR && fastpack prepare NEWDIR",
+    )
+    parser.add_argument("source", metavar="DIR", help="a folder with .tar shards; nothing in it is changed")
+    parser.add_argument("target", metavar="NEWDIR", help="where the copies go, under the same names")
+    parser.add_argument(
+        "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
+    )
+    parser.add_argument(
+        "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
+    )
+    return [parser]
+
+
+def run_fix_duplicates(args: argparse.Namespace) -> int:
+    """Copy; return the exit code."""
+    from fastpack.build.webdataset.duplicates import fix_duplicates
+
+    result = fix_duplicates(
+        args.source,
+        args.target,
+        exclude=args.exclude,
+        force_overwrite=args.force_overwrite,
+        progress=progress(args, "copy"),
+    )
+    fields = {"source": args.source, "target": args.target, "samples": result.samples, "shards": result.shards}
+    emit(args, fields, f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards")
+    return 0
