@@ -179,7 +179,7 @@ def mount(
     Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
     """
     fuse = _fuse()
-    tree = SampleTree(folder, sample_folders=sample_folders)
+    tree = SampleTree(os.path.abspath(folder), sample_folders=sample_folders)  # libfuse changes to the root folder
     if not os.path.isdir(target):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(target))
     where = os.path.realpath(target)

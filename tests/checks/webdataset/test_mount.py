@@ -156,8 +156,8 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
         pytest.skip("no FUSE here: /dev/fuse is not ours to use")
     target = tmp_path / "seen"
     target.mkdir()
-    command = [sys.executable, "-m", "fastpack", "mount", str(prepared), str(target), "-s"]
-    mounting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "fastpack", "mount", prepared.name, target.name, "-s"]
+    mounting = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 30
         while mounting.poll() is None and not os.path.ismount(target) and time.monotonic() < deadline:
