@@ -136,8 +136,11 @@ class WebDataset(Dataset):
         i %= self._total
         return i + bisect_right(self._shifted, i) if self._excluded else i
 
-    def _sample(self, position: int) -> Any:
+    def _sample(self, position: int, key: str | None = None) -> Any:
+        """The sample at a position, where one with this key is to be, if it is given."""
         raw = self._samples.read(position, self._definition.wanted)
+        if key is not None:
+            self._check_key(raw.key, key)
         return {"__key__": raw.key, **raw.parts} if self.raw else self._made(raw, position)
 
     def _made(self, raw: RawSample, position: int) -> Any:
@@ -184,18 +187,29 @@ class WebDataset(Dataset):
 
         Looked up in index.sqlite. Where a dataset has none (Energon before 6), the first call reads all headers.
         """
+        position = self._position_of(key)
+        self._check_key(self._samples.key(position), key)
+        return position - bisect_left(self._excluded, position)
+
+    def _position_of(self, key: str) -> int:
+        """The position that the index has for a key."""
         self._check_open()
         position = self._keys.position(key)
         i = bisect_left(self._excluded, position)
         if i < len(self._excluded) and self._excluded[i] == position:
             raise KeyError(f"{key} is excluded by the split file")
-        if position >= len(self._samples) or self._samples.key(position) != key:
-            raise FormatError(meta_path(self.path, "index.sqlite"), 0, f"the key {key!r}", "one that is in its place")
-        return position - i
+        if position >= len(self._samples):
+            self._check_key("", key)
+        return position
+
+    def _check_key(self, found: str, key: str) -> None:
+        if found != key:
+            index = meta_path(self.path, "index.sqlite")
+            raise FormatError(index, 0, f"a place for {key!r} where {found!r} is", "the shards that were prepared")
 
     def get(self, key: str) -> Any:
         """The sample with this key, as `[i]` gives it. KeyError for one that is not in this part of the dataset."""
-        return self[self.index(key)]
+        return self._sample(self._position_of(key), key)
 
     def get_file(self, name: str) -> Any:
         """One part of a sample by the name it has in the tar, `<key>.<part>`, decoded, or as bytes with `raw`.
@@ -205,8 +219,9 @@ class WebDataset(Dataset):
         names = split_name(name)
         if names is None:
             raise KeyError(f"{name} is no name of a sample's part")
-        position = self._position(self.index(names[0]))
+        position = self._position_of(names[0])
         raw = self._samples.read(position, names[1].__eq__)
+        self._check_key(raw.key, names[0])
         if not raw.parts:
             raise KeyError(name)
         if self.raw or self._decode is None:

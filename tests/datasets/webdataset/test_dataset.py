@@ -354,7 +354,14 @@ def test_stale_index_is_named(three: Path) -> None:
     with sqlite3.connect(three / ".nv-meta" / "index.sqlite") as db:
         db.execute("UPDATE samples SET sample_index = 2 WHERE sample_key = 's1'")
     db.close()
-    with pytest.raises(FormatError, match=r"index\.sqlite.*the key 's1'"):
+    dataset = WebDataset(three)
+    for use in (dataset.get, dataset.index, lambda key: dataset.get_file(f"{key}.txt")):
+        with pytest.raises(FormatError, match=r"index\.sqlite.*a place for 's1' where 's2' is"):
+            use("s1")
+    with sqlite3.connect(three / ".nv-meta" / "index.sqlite") as db:
+        db.execute("UPDATE samples SET sample_index = 20 WHERE sample_key = 's1'")
+    db.close()
+    with pytest.raises(FormatError, match="a place for 's1'"):
         WebDataset(three).get("s1")
 
 
