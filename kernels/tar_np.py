@@ -320,6 +320,7 @@ def _check_value(keyword: bytes, value: bytes, offset: int) -> None:
 
 def _take_meanings(group: Group, records: dict[bytes, bytes]) -> None:
     """Note what records say of a member: of two names, and of two real sizes, the later one counts."""
+    name = None
     for keyword, value in records.items():
         if keyword in NAMES:
             name = value.rstrip(b"/") if keyword == b"path" else value
@@ -327,7 +328,7 @@ def _take_meanings(group: Group, records: dict[bytes, bytes]) -> None:
             group.size = int(value)
         elif keyword in SIZES:
             group.real_size = int(value)
-    if group.name is None and any(keyword in records for keyword in NAMES):
+    if group.name is None:
         group.name = name
     version = records.get(b"GNU.sparse.major"), records.get(b"GNU.sparse.minor")
     is_older = b"GNU.sparse.map" in records or b"GNU.sparse.size" in records
