@@ -208,10 +208,12 @@ class IndexWriter:
         )
 
     def copy_media(self) -> None:
-        """Take over the media metadata of the previous index, if it has any."""
-        there = {name for (name,) in self._db.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
+        """Take over the media metadata of the previous index, if there is one that has any."""
+        tables = "SELECT name FROM old.sqlite_master WHERE type = 'table'"
+        there = {name for (name,) in self._db.execute(tables)} if self._origin[0] is not None else set()
         for table, schema in _MEDIA.items():
             if table in there:
+                self._db.execute(f"DROP TABLE IF EXISTS main.{table}")  # of a writer that was killed
                 self._db.execute(schema)
                 self._db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table}")
 

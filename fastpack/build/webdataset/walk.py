@@ -7,7 +7,9 @@ import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -111,7 +113,7 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
     writer = IndexWriter(
         index,
         mode=options.mode,
-        previous=index if index.is_file() else None,
+        previous=_previous(index),
         sample_tables=options.sample_tables,
         resume=options.resume,
         purpose=_purpose(names, options),
@@ -125,10 +127,21 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
                 progress.advance()
             if not walked.shards:
                 raise JobError(f"{root}: all shards are bad; nothing is written")
+            writer.copy_media()
     except DuplicateKeys as error:
         named = [(key, [walked.shards[int(number)].name for number in numbers]) for key, numbers in error.keys]
         raise DuplicateKeys(error.path, named, error.total) from None
     return walked
+
+
+def _previous(index: Path) -> Path | None:
+    """The index that is there, if it can be read."""
+    try:
+        with closing(nvmeta.SampleIndex(index)) as previous:
+            previous.has_media  # noqa: B018 (reads the names of its tables)
+    except (FileNotFoundError, FormatError):
+        return None
+    return index
 
 
 def _purpose(names: Sequence[str], options: WalkOptions) -> str:

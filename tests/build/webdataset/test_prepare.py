@@ -383,3 +383,19 @@ def test_indexes_only_of_an_old_set(shards: Path) -> None:
 def test_names_of_parts_are_few(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [f"k.{i}" for i in range(200)])
     assert prepare(tmp_path).part_types == [str(i) for i in range(walk.MAX_PARTS)]
+
+
+def test_media_metadata_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "split"
+    shutil.copytree(SPLIT, folder)
+    assert prepare(folder).reused == 0
+    for table in ("samples", "media_metadata"):
+        assert rows(folder, table) == sorted(map(tuple, EXPECTED[table]))
+    assert [row[:3] for row in rows(folder, "media_filters")] == [(1, "EXTENSION", "")]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database, and long enough to be looked at" * 100])
+def test_an_index_that_is_none_is_replaced(shards: Path, content: bytes) -> None:
+    (shards / ".nv-meta").mkdir()
+    nvmeta.index_path(shards).write_bytes(content)
+    assert prepare(shards).samples == len(keys(shards)) == 8
