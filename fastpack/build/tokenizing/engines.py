@@ -22,7 +22,7 @@ from fastpack.errors import MissingExtra
 
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: below, proving a faster engine takes longer than `tokenizers` alone
-PROVED_BYTES = 1 << 20  # of documents, taken evenly from the sample: 0.2-0.7 s of `tokenizers`
+PROVED_BYTES = 1 << 19  # of documents, taken evenly from the sample: 0.1-0.4 s of `tokenizers`
 MAX_LITERALS = 24  # of each end of a list of added tokens
 TEXTS_A_STEP = 256
 _FASTER: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the order in which "auto" tries them
