@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 
-cdef extern from "<endian.h>" nogil:
+cdef extern from "byte_order.h" nogil:
     uint64_t htole64(uint64_t)
 
 cdef extern from *:

@@ -9,7 +9,7 @@ import numpy as np
 from fastpack.kernels.header_errors import syntax_error
 
 
-cdef extern from "<endian.h>" nogil:
+cdef extern from "byte_order.h" nogil:
     uint16_t le16toh(uint16_t)
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)

@@ -6,7 +6,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from fastpack.kernels.tar_errors import syntax_error
 
 
-cdef extern from "<endian.h>" nogil:
+cdef extern from "byte_order.h" nogil:
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
 

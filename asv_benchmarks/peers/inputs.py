@@ -18,7 +18,7 @@ SEED = 20_261_121
 EOD = "<|endoftext|>"
 MIB = 1 << 20
 N_PARTS = 4
-LARGE = 3
+LARGE = 6
 VOCABULARIES = {1: 250, 2: 32_000, 4: 70_000}  # bytes a token -> entries
 
 CHAT_CONFIG = """\
@@ -69,7 +69,7 @@ def make_tokenizers(folder: Path) -> None:
 
 
 def make_inputs(folder: Path, n_bytes: int, tokenizers: str) -> None:
-    """What every operation reads: text.jsonl and the packed files of `n_bytes`, large.jsonl of three times as many.
+    """What every operation reads: text.jsonl and the packed files of `n_bytes`, large.jsonl of six times as many.
 
     tokenizers: the folder of `make_tokenizers` as the configurations are to name it.
     """

@@ -109,6 +109,7 @@ def run_pack(args: argparse.Namespace) -> int:
         warnings.simplefilter("always", UserWarning)
         config = _from_file(args) if is_config else _from_flags(args)
         started = time.perf_counter()
+        results: list[PackResult] = []
         if args.dry_run:
             _plan(args, config)
         else:

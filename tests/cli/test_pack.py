@@ -184,14 +184,14 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_termination_removes_what_was_begun(peer: Path) -> None:
     """SIGTERM in the middle of a run: no target, no partial file, no worker (they end with their parent's pipe)."""
-    Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 150)
+    Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 1500)
     command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2"]
     command += ["--tokenizer", TOKENIZER, "--eod-token", EOD]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     partial = Path(".big.pbin.partial")
     while not partial.exists() and process.poll() is None:
         time.sleep(0.01)
-    time.sleep(0.3)  # the run takes seconds: now it is at work
+    time.sleep(0.3)  # the run takes ten seconds or more: now it is at work
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 143

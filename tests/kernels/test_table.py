@@ -74,6 +74,7 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
+@pytest.mark.slow
 def test_without_numba_cython_serves_everything(tmp_path: Path) -> None:
     """The suite's core (kernels and datasets on Cython) in a process where numba cannot be imported."""
     hide = tmp_path / "hide_numba.py"

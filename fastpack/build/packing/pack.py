@@ -155,7 +155,5 @@ def prepare(config: PackConfig, engine: Engine) -> tuple[EncoderSpec, Tokenizer,
             f"settings.eod_token: {settings.eod_token!r} has the id {eod}, which does not fit into the {size} byte(s) "
             f"a token takes with a vocabulary of {tokenizer.vocab_size}"
         )
-    chosen, note = choose_engine(spec, engine, lambda: sample_texts(settings))
-    if chosen != spec:
-        spec, tokenizer = chosen, chosen.build()
+    spec, tokenizer, note = choose_engine(spec, tokenizer, engine, lambda: sample_texts(settings))
     return EncoderSpec(settings.jq_pattern, spec, eod, size), tokenizer, note

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from fastpack.errors import MissingExtra
 
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: below, proving a faster engine takes longer than `tokenizers` alone
-PROVED_BYTES = 1 << 20  # of documents, taken evenly from the sample: 0.2-0.7 s of `tokenizers`
+PROVED_BYTES = 1 << 19  # of documents, taken evenly from the sample: 0.1-0.4 s of `tokenizers`
 MAX_LITERALS = 24  # of each end of a list of added tokens
 TEXTS_A_STEP = 256
 _FASTER: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the order in which "auto" tries them
@@ -30,28 +31,34 @@ _FASTER: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the order in wh
 }
 
 
-def choose_engine(
-    spec: TokenizerSpec, engine: str, sample: Callable[[], Sequence[str]]
-) -> tuple[TokenizerSpec, str | None]:
-    """The spec to run with, and a sentence for the user where there is something to say.
+class Choice(NamedTuple):
+    """What to run: the spec for workers, the same built, and a sentence for the user where there is one to say."""
 
-    engine: one of ENGINES. sample: gives documents of the user's own; it is called only to prove a faster engine. Of
-    less than 2 MiB in all "auto" stays with the tokenizer's own library.
+    spec: TokenizerSpec
+    tokenizer: Tokenizer
+    sentence: str | None = None
+
+
+def choose_engine(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Callable[[], Sequence[str]]) -> Choice:
+    """What runs the tokenizer of `spec`.
+
+    own: the tokenizer, built on its own library. engine: one of ENGINES. sample: gives documents of the user's own; it
+    is called only to prove a faster engine. Of less than 2 MiB in all "auto" stays with the own library.
 
     Raises ValueError for an engine that does not fit the tokenizer or gives other ids, MissingExtra for one that is not
-    installed, and what building the tokenizer raises.
+    installed.
     """
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
     spec = replace(spec, engine="")
-    if engine in ("auto", spec.engine) and (engine != "auto" or spec.engine != "tokenizers"):
-        return spec, None
+    if engine == spec.engine or (engine == "auto" and spec.engine != "tokenizers"):
+        return Choice(spec, own)
     if spec.engine != "tokenizers":
         runs = f"runs on {spec.engine} alone" if spec.engine else "needs none"
         raise ValueError(f"the engine {engine} does not fit: {spec.variant_key} {runs}")
     if engine not in ("auto", *_FASTER):
         raise ValueError(f"the engine {engine} does not fit: {spec.variant_key} runs on tokenizers, or a faster engine")
-    return _choose_faster(spec, sample) if engine == "auto" else _prove_named(spec, engine, sample)
+    return _choose_faster(spec, own, sample) if engine == "auto" else _prove_named(spec, own, engine, sample)
 
 
 def run_on_engine(own: Tokenizer, engine: str) -> Tokenizer:
@@ -64,10 +71,7 @@ def run_on_engine(own: Tokenizer, engine: str) -> Tokenizer:
     return _FASTER[engine](own)
 
 
-def _prove_named(
-    spec: TokenizerSpec, engine: str, sample: Callable[[], Sequence[str]]
-) -> tuple[TokenizerSpec, str | None]:
-    own = spec.build()
+def _prove_named(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Callable[[], Sequence[str]]) -> Choice:
     try:
         fast = run_on_engine(own, engine)
     except EngineDeclines as error:
@@ -75,14 +79,13 @@ def _prove_named(
     difference = first_difference(own, fast, [*hard_texts(_literals(own)), *_evenly(sample())])
     if difference is not None:
         raise ValueError(f"the engine {engine} gives other ids than tokenizers, on the text {difference}")
-    return replace(spec, engine=engine), None
+    return Choice(replace(spec, engine=engine), fast)
 
 
-def _choose_faster(spec: TokenizerSpec, sample: Callable[[], Sequence[str]]) -> tuple[TokenizerSpec, str | None]:
+def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Sequence[str]]) -> Choice:
     documents = sample()
     if sum(map(len, documents)) < MIN_BYTES:
-        return spec, None
-    own = spec.build()
+        return Choice(spec, own)
     documents = _evenly(documents)
     texts = [*hard_texts(_literals(own)), *documents]
     reasons: list[str] = []
@@ -97,11 +100,13 @@ def _choose_faster(spec: TokenizerSpec, sample: Callable[[], Sequence[str]]) -> 
         difference = first_difference(own, fast, texts)
         if difference is None:
             proof = f"{len(documents)} of the documents and {len(texts) - len(documents)} hard texts"
-            return replace(spec, engine=engine), f"{engine} tokenises: it gave the same ids as tokenizers on {proof}."
+            sentence = f"{engine} tokenises: it gave the same ids as tokenizers on {proof}."
+            return Choice(replace(spec, engine=engine), fast, sentence)
         reasons.append(f"{engine} gives other ids on the text {difference}")
     if not reasons:
-        return spec, "tokenizers tokenises; a faster engine is not installed (pip install 'fastpack[gigatoken]')."
-    return spec, f"tokenizers tokenises: {'; '.join(reasons)}."
+        missing = "tokenizers tokenises; a faster engine is not installed (pip install 'fastpack[gigatoken]')."
+        return Choice(spec, own, missing)
+    return Choice(spec, own, f"tokenizers tokenises: {'; '.join(reasons)}.")
 
 
 def first_difference(own: Tokenizer, fast: Tokenizer, texts: Sequence[str]) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import orjson
 
 from fastpack.build.tokenizing.assembling import decline_options, frame_of, put_back
 from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
@@ -33,7 +33,7 @@ class GigatokenTokenizer:
             raise MissingExtra("gigatoken", "gigatoken", "the engine gigatoken") from None
         self._own = own
         description = own.backend.to_str()
-        decline_options(own.backend, json.loads(description))
+        decline_options(own.backend, orjson.loads(description))
         try:
             with refusals():
                 self._engine: Any = gigatoken_rs.load_hf_json(description)

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-LONG = 100_000  # characters of a very long line
+LONG = 100_000  # bytes of a very long line
 CHARACTERS_A_TEXT = 16  # a difference is reported with its text, and one odd character costs few others their proof
 
 _WORDS = (
@@ -41,7 +41,7 @@ def hard_texts(literals: Sequence[str] = ()) -> list[str]:
     texts += [a + b + c for a, b, c in product(("x", "1", "!", ""), _BLANKS, ("x", "1", "!", "'s", ""))]
     texts += ["x".join(a + b for b in _BLANKS) for a in _BLANKS]
     texts += ["".join(a + c + b for c in group) for group in _landmarks() for a, b in (("", "'s1"), ("!", "ab"))]
-    texts += [piece * (LONG // len(piece)) for piece in _LONG]
+    texts += [piece * (LONG // len(piece.encode())) for piece in _LONG]
     texts += [" " * LONG + "x"]
     return texts + [text for literal in literals for text in _round(literal)]
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from fastpack.build.tokenizing.hf_classes import CLASS_OF_MODEL, SPECIAL_TOKENS, TokenizerClass, tokenizer_class
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
     backend = _read_backend(path)
     padding, truncation = backend.padding, backend.truncation
     tokens = {"pad_token": padding["pad_token"]} if padding else {}
-    model = json.loads(backend.to_str())["model"]
+    model = orjson.loads(backend.to_str())["model"]
     if isinstance(model.get("unk_token"), str):
         tokens["unk_token"] = model["unk_token"]
     return LoadedTokenizer(
@@ -250,7 +252,7 @@ def _apply_habits(
 def _set_prefix_space(backend: Backend, wanted: Any) -> None:
     from tokenizers import pre_tokenizers
 
-    state = json.loads(backend.to_str())["pre_tokenizer"] or {}
+    state = orjson.loads(backend.to_str())["pre_tokenizer"] or {}
     if state.get("add_prefix_space", wanted) == wanted:
         return
     # ByteLevel and, in old files, Metaspace; neither has other settings that a constructor refuses.
@@ -282,7 +284,7 @@ def _set_template(backend: Backend, tokens: Mapping[str, Any], bos: bool, eos: b
 def _set_bert_normalizer(backend: Backend, config: Mapping[str, Any]) -> None:
     from tokenizers import normalizers
 
-    state = json.loads(backend.to_str())["normalizer"] or {}
+    state = orjson.loads(backend.to_str())["normalizer"] or {}
     wanted = {
         "lowercase": config.get("do_lower_case", True),
         "strip_accents": config.get("strip_accents"),

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+import orjson
+
 from fastpack.build.tokenizing.assembling import decline_options, frame_of, put_back
 from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
 from fastpack.build.tokenizing.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
@@ -37,7 +39,7 @@ class TiktokenTokenizer:
         except ImportError:
             raise MissingExtra("tiktoken", "tiktoken", "the engine tiktoken") from None
         self._own = own
-        description = json.loads(own.backend.to_str())
+        description = orjson.loads(own.backend.to_str())
         decline_options(own.backend, description)
         self._normalizes = _normalizes(description)
         specials = _specials(description)
