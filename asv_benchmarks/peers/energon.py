@@ -134,6 +134,7 @@ class Comparison:
             "fastpack": [sys.executable, "-m", "fastpack"],
         }
         self.environment = {**os.environ, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else modules may be compiled in every run
 
     def row(self, work: Work) -> Row:
         """Prepare `work` in turns, compare, and have Energon load it; failures become the row's note."""
