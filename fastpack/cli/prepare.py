@@ -30,8 +30,22 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("path", metavar="PATH", help="a folder with .tar shards, a .jsonl file or a metadataset .yaml")
     _add_split_options(parser)
     _add_definition_options(parser)
+    _add_media_options(parser)
     _add_run_options(parser)
-    return [parser]
+    media = new_command(
+        commands,
+        "prepare-media",
+        run="fastpack.cli.prepare:run_prepare_media",
+        aliases=("prepare_media",),
+        help="add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain files",
+        example="fastpack prepare-media DIR --media-metadata-by-extension",
+    )
+    media.add_argument("path", metavar="PATH", help="a prepared WebDataset, or a folder of plain files")
+    _add_media_options(media)
+    _option(media, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
+    _option(media, "--tmp-path", metavar="DIR", help="accepted and not needed: the index is built beside its place")
+    media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
+    return [parser, media]
 
 
 def _option(group: Any, name: str, **settings: Any) -> None:
@@ -78,6 +92,37 @@ def _add_definition_options(parser: argparse.ArgumentParser) -> None:
     _option(group, "--dataset-yaml-name", metavar="NAME", default="dataset.yaml", help="another name for it")
 
 
+def _add_media_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("metadata of media").add_mutually_exclusive_group()
+    _option(group, "--media-metadata-by-glob", metavar="PAT,...", help="of parts whose names match, such as '*.jpg'")
+    _option(group, "--media-metadata-by-header", action="store_true", help="of parts that begin as media do")
+    _option(group, "--media-metadata-by-extension", action="store_true", help="of parts with a known extension")
+
+
+def _media_filter(args: argparse.Namespace) -> Any:
+    from fastpack.build.webdataset.media import media_filter
+
+    glob, header, extension = (getattr(args, f"media_metadata_by_{way}") for way in ("glob", "header", "extension"))
+    try:
+        return media_filter(glob, header=header, extension=extension)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def run_prepare_media(args: argparse.Namespace) -> int:
+    """Add metadata of media; return the exit code."""
+    from fastpack.build.webdataset.prepare import prepare_media
+
+    try:
+        wanted = _media_filter(args)
+    except UsageError as error:
+        print(f"fastpack: error: {error}", file=sys.stderr)
+        return 2
+    n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
+    emit(args, {"path": args.path, "media": n}, f"{args.path}: metadata of {n:,} files")
+    return 0
+
+
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     _option(group, "--non-interactive", action="store_true", help="ask nothing")
@@ -109,6 +154,7 @@ def run_prepare(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.path} {UNKNOWN}")
     try:
         given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
+        given += ["--media-metadata-by-..."] if _wants_media(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
         return kinds[kind](args)
@@ -175,6 +221,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
         force_overwrite=args.force_overwrite or assistant is not None,
         walk_all=args.walk_all,
         skip_bad_shards=args.skip_bad_shards,
+        media=_media_filter(args) if _wants_media(args) else None,
         dry_run=args.dry_run,
         progress=progress(args, "prepare"),
         **common,
@@ -185,11 +232,19 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     return 0
 
 
+def _wants_media(args: argparse.Namespace) -> bool:
+    return any(vars(args)[f"media_metadata_by_{way}"] not in (None, False) for way in ("glob", "header", "extension"))
+
+
 def _check_usage(args: argparse.Namespace) -> None:
     from fastpack.build.webdataset.definition import check_definition
 
     if args.fix_duplicates:
         raise UsageError("fastpack changes no tar in place: `fastpack fix-duplicates DIR NEWDIR` writes renamed copies")
+    if _wants_media(args):
+        _media_filter(args)
+        if args.tar_index_only:
+            raise UsageError("metadata of media does not go with --tar-index-only: use prepare-media")
     if args.tar_index_only:
         if given := [name for name in ("--exclude", "--skip-bad-shards", "--dry-run") if getattr(args, _dest(name))]:
             raise UsageError(f"--tar-index-only keeps the list of shards: it does not go with {', '.join(given)}")
@@ -271,6 +326,7 @@ def _fields(result: PrepareResult) -> dict[str, Any]:
         "skipped": result.skipped,
         "warnings": result.warnings,
         "files": result.files,
+        "media": result.media,
     }
 
 

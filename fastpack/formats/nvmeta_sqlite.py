@@ -217,6 +217,18 @@ class IndexWriter:
                 self._db.execute(schema)
                 self._db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table}")
 
+    def add_media(self, rows: Iterable[tuple[str, str, str]], found_by: tuple[str, str]) -> None:
+        """Add metadata of media: (entry key, type, JSON) rows, each instead of an older one of its key.
+
+        found_by: strategy and patterns of the filter, which are noted once.
+        """
+        there = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table, schema in _MEDIA.items():
+            if table not in there:
+                self._db.execute(schema)
+        self._db.executemany("INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)", rows)
+        self._db.execute("INSERT OR IGNORE INTO media_filters (strategy, patterns) VALUES (?, ?)", found_by)
+
     def commit(self) -> None:
         """Build the indexes and take the target's name."""
         if self._sample_tables:

@@ -13,11 +13,13 @@ from fastpack.build.webdataset import definition, splits
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.build.webdataset.history import FILE_NAME as HISTORY
 from fastpack.build.webdataset.history import write_history
+from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, unchanged_shards, walk_shards
 from fastpack.errors import JobError
 from fastpack.files import PathLike, Progress, TargetExists
 from fastpack.formats import nvmeta
+from fastpack.formats.nvmeta import IndexWriter, SampleIndex
 
 MAX_WORKERS = 16
 _FILES = ("index.sqlite", "index.uuid", ".info.json", HISTORY)
@@ -65,7 +67,7 @@ class PrepareResult:
     splits: the shards of each part; part_types: names of parts in the order in which they appear; reused: shards that
     were not walked, because they did not change or a killed run had done them; skipped: bad shards and what is wrong
     with them; warnings: what the user should know; files: what was written in `.nv-meta`, or would be; written: False
-    after a dry run.
+    after a dry run; media: parts whose metadata was read.
     """
 
     path: Path
@@ -77,6 +79,7 @@ class PrepareResult:
     warnings: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     written: bool = True
+    media: int = 0
 
     @property
     def samples(self) -> int:
@@ -101,6 +104,7 @@ def prepare_webdataset(
     walk_all: bool = False,
     skip_bad_shards: bool = False,
     sample_tables: bool = True,
+    media: MediaFilter | None = None,
     dry_run: bool = False,
     compat: Compat = None,
     progress: Progress | None = None,
@@ -113,8 +117,9 @@ def prepare_webdataset(
     processor, at most 16). Shards that did not change since the last run are not walked again unless walk_all is set;
     resume goes on with a run that was killed. skip_bad_shards leaves damaged and empty shards out. sample_tables=False
     leaves `index.sqlite` without samples: training needs none there, but access by key does, and repeated keys are not
-    found. compat="energon" counts and matches as Energon
-    does, errors of rounding included. progress(bytes of shards done, in all).
+    found. compat="energon" counts and matches as Energon does, errors of rounding included. media: of which parts the
+    index is to have the metadata (`media.media_filter`); all shards are then walked. progress(bytes of shards done, in
+    all).
 
     Raises TargetExists (a FileExistsError and ValueError) for a prepared dataset without force_overwrite or resume,
     FormatError for a damaged shard, DuplicateKeys, ValueError for arguments that make no sense, FileNotFoundError. An
@@ -127,6 +132,7 @@ def prepare_webdataset(
         raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
     root, names = os.fspath(path), _found(path, exclude)
     options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
+    options.media = media
     if dry_run:
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
@@ -144,7 +150,9 @@ def prepare_webdataset(
         )
         files += [file.name for file in written]
     warnings = wish.problems(list(shards), parts)
-    return PrepareResult(Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files)
+    return PrepareResult(
+        Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files, media=walked.n_media
+    )
 
 
 def rebuild_indexes(
@@ -173,6 +181,46 @@ def rebuild_indexes(
     _write_counts(root, walked, options, before if counts_stay else shards)
     warnings = [] if counts_stay else [f"the number of samples is another one in {splits.named(changed)}"]
     return PrepareResult(Path(path), shards, {}, part_types(walked), walked.n_reused, {}, warnings, [*_FILES])
+
+
+def prepare_media(
+    path: PathLike,
+    media: MediaFilter,
+    *,
+    num_workers: int | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Add the metadata of media to a prepared dataset, or to a folder of plain files; return how many there are.
+
+    A plain folder gets an index of nothing else, whose entry keys are paths below the folder. What the index has of
+    other files stays. Raises as `prepare_webdataset`, MissingExtra without Pillow or av, JobError without media.
+    """
+    if nvmeta.is_prepared(path):
+        before = nvmeta.read_info(path)
+        options = _options(num_workers, False, False, True, SampleIndex(nvmeta.index_path(path)).has_samples, progress)
+        options.mode, options.media, options.keep_media = make_folder(path, list(before)), media, True
+        walked = walk_shards(os.fspath(path), list(before), options)
+        _write_counts(os.fspath(path), walked, options)
+        return walked.n_media
+    return _prepare_files(os.fspath(path), media)
+
+
+def _prepare_files(root: str, media: MediaFilter) -> int:
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"{root} is no folder")
+    paths = media_files(root, media)
+    if not paths:
+        raise JobError(f"{root}: no media files there")
+    folder, index = nvmeta.meta_path(root), nvmeta.index_path(root)
+    folder.mkdir(exist_ok=True)
+    with suppress(OSError):
+        folder.chmod((os.stat(root).st_mode | 0o700) & 0o7777)
+    mode = (os.stat(root).st_mode | 0o600) & 0o666
+    rows = list(media_of_files(root, paths, media))
+    with IndexWriter(index, mode=mode, previous=index if index.is_file() else None, sample_tables=False) as writer:
+        writer.copy_media()
+        writer.add_media(rows, media.noted())
+    return len(rows)
 
 
 def part_types(walked: Walked) -> list[str]:

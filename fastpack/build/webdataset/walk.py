@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.build.webdataset.history import History
+from fastpack.build.webdataset.media import MediaFilter, Row, media_of_shard
 from fastpack.errors import FormatError, JobError
 from fastpack.files import Progress
 from fastpack.formats import nvmeta, webdataset
@@ -31,7 +32,8 @@ _BAD = -1  # samples of a shard that is left out
 class WalkOptions:
     """How to walk: threads, what to do with bad shards, whether to go on with a run that was killed.
 
-    again: walk shards too that did not change since the last run. mode: permissions of the index.
+    again: walk shards too that did not change since the last run. mode: permissions of the index. media: of which parts
+    the metadata is to be read, instead of what the index has, or with keep_media besides it.
     """
 
     num_workers: int = 1
@@ -41,6 +43,8 @@ class WalkOptions:
     sample_tables: bool = True
     mode: int | None = None
     progress: Progress | None = None
+    media: MediaFilter | None = None
+    keep_media: bool = False
 
 
 @dataclass(slots=True)
@@ -48,19 +52,21 @@ class Walked:
     """What came of it: the good shards in order, and the bad ones with what is wrong with them.
 
     n_reused: shards that were not walked because they did not change, or were walked by a run that was killed;
-    changed: whether there is a new index.
+    changed: whether there is a new index; n_media: parts whose metadata was read.
     """
 
     shards: list[WalkedShard] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     n_reused: int = 0
     changed: bool = True
+    n_media: int = 0
 
 
 class _Result(NamedTuple):
     shard: WalkedShard
     scan: ShardScan | None = None
     reason: str = ""  # why the shard is left out
+    media: Sequence[Row] = ()
 
 
 def walk_shards(root: str, names: Sequence[str], options: WalkOptions) -> Walked:
@@ -83,7 +89,8 @@ def unchanged_shards(root: str, names: Sequence[str], options: WalkOptions) -> l
 
 def _known(root: str, options: WalkOptions) -> Numbered:
     history = History(root)
-    return {} if options.again or history.sample_tables != options.sample_tables else history.shards
+    again = options.again or options.media is not None
+    return {} if again or history.sample_tables != options.sample_tables else history.shards
 
 
 def _unchanged(root: str, names: Sequence[str], known: Numbered) -> Numbered:
@@ -121,13 +128,17 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
     try:
         with writer:
             left = _take_up(root, names, writer, walked)
+            if not writer.done and (options.media is None or options.keep_media):
+                writer.copy_media()
             progress = _Progress(root, names, len(names) - len(left), options.progress)
             for result in _results(root, left, unchanged, options):
+                if options.media is not None:
+                    writer.add_media(result.media, options.media.noted())
+                    walked.n_media += len(result.media)
                 _add(writer, result, unchanged, walked)
                 progress.advance()
             if not walked.shards:
                 raise JobError(f"{root}: all shards are bad; nothing is written")
-            writer.copy_media()
     except DuplicateKeys as error:
         named = [(key, [walked.shards[int(number)].name for number in numbers]) for key, numbers in error.keys]
         raise DuplicateKeys(error.path, named, error.total) from None
@@ -146,7 +157,7 @@ def _previous(index: Path) -> Path | None:
 
 def _purpose(names: Sequence[str], options: WalkOptions) -> str:
     digest = hashlib.sha256("\0".join(names).encode()).hexdigest()
-    return f"{digest} sample_tables={options.sample_tables} skip={options.skip_bad_shards}"
+    return f"{digest} {options.sample_tables} {options.skip_bad_shards} {options.media} {options.keep_media}"
 
 
 def _take_up(root: str, names: Sequence[str], writer: IndexWriter, walked: Walked) -> Sequence[str]:
@@ -180,7 +191,7 @@ def _results(root: str, names: Sequence[str], unchanged: Numbered, options: Walk
     """One result a shard, in order; `num_workers` of them are walked at a time."""
 
     def walk(name: str) -> _Result:
-        return _Result(unchanged[name][1]) if name in unchanged else _walk(root, name, options.skip_bad_shards)
+        return _Result(unchanged[name][1]) if name in unchanged else _walk(root, name, options)
 
     if options.num_workers == 1 or len(names) == 1:
         yield from map(walk, names)
@@ -198,19 +209,20 @@ def _results(root: str, names: Sequence[str], unchanged: Numbered, options: Walk
             pool.shutdown(cancel_futures=True)
 
 
-def _walk(root: str, name: str, skip_bad: bool) -> _Result:
+def _walk(root: str, name: str, options: WalkOptions) -> _Result:
     path, before = os.path.join(root, name), (0, 0)
     try:
         before = _state(path)
         scan = webdataset.scan_shard(path)
+        media = [] if options.media is None else media_of_shard(scan, options.media)
     except (FormatError, OSError) as error:
-        if not skip_bad:
+        if not options.skip_bad_shards:
             raise
         return _Result(WalkedShard(name, *before, _BAD, [str(error)]), reason=str(error))
     if _state(path) != before:
         raise JobError(f"{path} was changed while it was walked: prepare again when nobody writes it")
     _write_shard_index(path, scan)
-    return _Result(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan)
+    return _Result(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan, "", media)
 
 
 def _write_shard_index(path: str, scan: ShardScan) -> None:
