@@ -18,7 +18,7 @@ from fastpack.formats.webdataset import ShardScan
 _AT_ONCE = 16_384  # rows
 _SAMPLES = "sample_key, sample_index, byte_offset, byte_size"
 _PARTS = "sample_index, part_name, content_byte_offset, content_byte_size"
-_Rows = Iterator[tuple[Any, ...]]
+_Rows = Iterator[list[tuple[Any, ...]]]  # some at a time
 
 
 class IndexRows:
@@ -66,13 +66,10 @@ class IndexRows:
 
     def _compare(self, table: str, columns: str, order: str, number: int, expected: _Rows, shard: str) -> None:
         cursor = self._db.execute(f"SELECT {columns} FROM {table} WHERE tar_file_id = ? {order}", (number,))
-        while True:
-            wanted = [row for _, row in zip(range(_AT_ONCE), expected, strict=False)]
+        for wanted in chain(expected, [[]]):
             rows = cursor.fetchmany(len(wanted) or 1)
             if rows != wanted:
                 self._report_difference(table, columns, rows, wanted, shard)
-                return
-            if not wanted:
                 return
 
     def _report_difference(self, table: str, columns: str, rows: list[Any], wanted: list[Any], shard: str) -> None:
@@ -106,7 +103,7 @@ def _sample_rows(scan: ShardScan) -> _Rows:
         keys = scan.sample_keys[start : start + _AT_ONCE]
         places = offsets[start : start + len(keys) + 1]
         columns = (range(start, start + len(keys)), places[:-1].tolist(), np.diff(places).tolist())
-        yield from zip(map(bytes.decode, keys), *columns, strict=True)
+        yield list(zip(map(bytes.decode, keys), *columns, strict=True))
 
 
 def _part_rows(scan: ShardScan) -> _Rows:
@@ -114,4 +111,4 @@ def _part_rows(scan: ShardScan) -> _Rows:
         rows = slice(start, start + _AT_ONCE)
         numbers = (scan.part_samples[rows].tolist(), scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
         samples, offsets, sizes = numbers
-        yield from zip(samples, map(bytes.decode, scan.part_names[rows]), offsets, sizes, strict=True)
+        yield list(zip(samples, map(bytes.decode, scan.part_names[rows]), offsets, sizes, strict=True))
