@@ -146,7 +146,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def run_prepare(args: argparse.Namespace) -> int:
     """Prepare what the path is; return the exit code."""
-    from fastpack.build.webdataset.dispatch import UNKNOWN, kind_of
+    from fastpack.build.webdataset.kinds import UNKNOWN, kind_of
 
     kinds = {"webdataset": _prepare_folder, "jsonl": _prepare_jsonl, "metadataset": _prepare_metadataset}
     kind = kind_of(args.path)

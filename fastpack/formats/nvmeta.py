@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from yaml.composer import ComposerError
 
 from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, PathLike
@@ -193,7 +194,7 @@ class _ValueLoader(yaml.SafeLoader):
 
 def _refuse_alias(loader: Any) -> None:
     if loader.check_event(yaml.AliasEvent):
-        raise yaml.composer.ComposerError(None, None, "found an alias; refused here", loader.peek_event().start_mark)
+        raise ComposerError(None, None, "found an alias; refused here", loader.peek_event().start_mark)
 
 
 def _load(path: Path, texts_only: bool = False) -> Any:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
+from fastpack.build.webdataset.kinds import UNKNOWN, kind_of
 from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike
-
-UNKNOWN = "is no folder of tar shards, no .jsonl file and no metadataset (.yaml)"
 
 
 def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult | MetadatasetResult:
@@ -40,15 +38,6 @@ def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult 
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))}: options of folders of shards, not of a {kind}")
     return index_webdataset_jsonl(path, **options) if kind == "jsonl" else prepare_metadataset(path)
-
-
-def kind_of(path: PathLike) -> str:
-    """What `prepare` is given: "webdataset", "jsonl", "metadataset", or "" for anything else. FileNotFoundError."""
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"{os.fspath(path)} does not exist")
-    if os.path.isdir(path):
-        return "webdataset"
-    return {".jsonl": "jsonl", ".yaml": "metadataset"}.get(Path(path).suffix, "")
 
 
 def pairs(patterns: Mapping[str, str | Iterable[str]]) -> list[tuple[str, str]]:

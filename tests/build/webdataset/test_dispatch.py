@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.build.webdataset.dispatch import kind_of, pairs
+from fastpack.build.webdataset.dispatch import pairs
+from fastpack.build.webdataset.kinds import kind_of
 
 
 def test_kinds(tmp_path: Path) -> None:
