@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
         words = words[1:]
-    parser = build_parser()
+    parser = build_parser(words[0] if words else "")
     args = parser.parse_args(words)
     if not getattr(args, "run", None):
         parser.print_help(sys.stderr)

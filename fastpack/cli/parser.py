@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 
-from fastpack.cli import (
-    bench,
-    chat,
-    chunk,
-    filter,
-    fix_duplicates,
-    index,
-    info,
-    merge,
-    mount,
-    pack,
-    prepare,
-    preview,
-    quickstart,
-    shuffle,
-    validate,
-    verify,
-)
 from fastpack.cli.common import add_common_options
 from fastpack.cli.version import VersionAction
 
@@ -32,32 +15,37 @@ DESCRIPTION = (
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line as one argparse parser."""
+# Module of fastpack.cli -> the names of its commands, in the order in which help lists them.
+COMMANDS = {
+    "quickstart": ("quickstart",),
+    "index": ("index", "create_raw_index", "create_memmap_index"),
+    "pack": ("pack", "pack_encoded_data", "create_packed_data"),
+    "merge": ("merge", "merge_packed_data"),
+    "shuffle": ("shuffle", "shuffle_tokenized_data", "shuffle_jsonl_data"),
+    "chunk": ("chunk", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_chunk"),
+    "filter": ("filter", "filter_packed_data"),
+    "chat": ("chat", "prepare_instruction_tuning_data"),
+    "prepare": ("prepare", "prepare-media", "prepare_media"),
+    "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
+    "info": ("info",),
+    "validate": ("validate", "prepare_data"),
+    "verify": ("verify", "lint"),
+    "preview": ("preview",),
+    "mount": ("mount",),
+    "bench": ("bench",),
+}
+
+
+def build_parser(word: str = "") -> argparse.ArgumentParser:
+    """The whole command line as one argparse parser; where `word` is a command's name, that command's alone (20 ms)."""
     parser = argparse.ArgumentParser(
         prog="fastpack", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, debug=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for group in (
-        quickstart,
-        index,
-        pack,
-        merge,
-        shuffle,
-        chunk,
-        filter,
-        chat,
-        prepare,
-        fix_duplicates,
-        info,
-        validate,
-        verify,
-        preview,
-        mount,
-        bench,
-    ):
-        for command in group.add_commands(commands):
+    modules = [module for module, names in COMMANDS.items() if word in names] or list(COMMANDS)
+    for module in modules:
+        for command in import_module(f"fastpack.cli.{module}").add_commands(commands):
             add_common_options(command)
     return parser

@@ -15,7 +15,7 @@ import pytest
 
 import fastpack
 from fastpack.cli import describe, main
-from fastpack.cli.parser import build_parser
+from fastpack.cli.parser import COMMANDS, build_parser
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -36,6 +36,14 @@ def test_every_command_has_help_and_an_example(name: str, capsys: pytest.Capture
         main([name, "--help"])
     assert stopped.value.code == 0
     assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", COMMANDS)
+def test_the_table_of_commands_is_what_their_modules_add(module: str) -> None:
+    for word in COMMANDS[module]:
+        parser = build_parser(word)
+        (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        assert tuple(action.choices) == COMMANDS[module]
 
 
 @pytest.mark.parametrize("name", commands())
