@@ -36,10 +36,15 @@ class MappedTar:
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
+        self._was = _identity(self.path)
         self._data = map_bytes(path)
         self.n_bytes = len(self._data)
         self._address = self._data.ctypes.data
         self._at_random = False
+
+    def check_unchanged(self) -> None:
+        """FormatError when the file has another size, modification time or inode than when it was opened."""
+        _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
         """Bytes [start, end), of which `most` are wanted at first."""
@@ -67,8 +72,13 @@ class ReadTar:
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
+        self._was = _identity(self.path)
         self._file = ReadFile(path)
-        self.n_bytes = os.stat(path).st_size
+        self.n_bytes = self._was[0]
+
+    def check_unchanged(self) -> None:
+        """FormatError when the file has another size, modification time or inode than when it was opened."""
+        _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
         """At most `most` of the bytes [start, end), fewer only at the file's end."""
@@ -100,6 +110,18 @@ class ReadTar:
 
 
 Tar = MappedTar | ReadTar
+
+
+def _identity(path: str) -> tuple[int, int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _check_unchanged(path: str, was: tuple[int, int, int]) -> None:
+    now = _identity(path)
+    if now != was:
+        what = next(name for name, a, b in zip(("size", "modification time", "inode"), was, now, strict=True) if a != b)
+        raise FormatError(path, 0, f"a file whose {what} has changed", "the file that was opened")
 
 
 class Member(NamedTuple):

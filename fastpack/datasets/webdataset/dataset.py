@@ -265,6 +265,10 @@ class WebDataset(Dataset):
         """
         self._samples.will_need([self._position(i) for i in np.asarray(indices).tolist()])
 
+    def check_unchanged(self) -> None:
+        """FormatError when a shard that is open is not the file it was (2 us a shard); a loader asks every epoch."""
+        self._samples.check_unchanged()
+
     def close(self) -> None:
         super().close()
         self._samples.close()

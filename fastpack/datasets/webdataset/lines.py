@@ -65,6 +65,10 @@ class JsonLines:
         spans = [offsets[position : position + 2].tolist() for position in positions]
         will_need([(file, start, end - start) for start, end in spans])
 
+    def check_unchanged(self) -> None:
+        if self._open is not None:
+            self._open.file.check_unchanged()
+
     def close(self) -> None:
         self._open = None
 

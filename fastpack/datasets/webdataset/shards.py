@@ -64,6 +64,10 @@ class Samples(Protocol):
         """Have the system read samples in the background."""
         ...
 
+    def check_unchanged(self) -> None:
+        """FormatError when a file that is open is not the one that was opened."""
+        ...
+
     def close(self) -> None:
         """Close all files; the next read opens them again."""
         ...
@@ -144,6 +148,10 @@ class TarShards:
             start, end = shard.offsets[i : i + 2].tolist()
             spans.append((shard.tar, start, end - start))
         will_need(spans)
+
+    def check_unchanged(self) -> None:
+        for shard in list(self._open.values()):
+            shard.tar.check_unchanged()
 
     def close(self) -> None:
         with self._lock:

@@ -204,9 +204,10 @@ def test_other_processes_read_it(three: Path, method: str, io: Any) -> None:
     processes = [context.Process(target=child_keys, args=(dataset, i, out)) for i in (0, 4)]
     for process in processes:
         process.start()
-    found = {out.get() for _ in processes}
     for process in processes:
-        process.join(60)
+        process.join(60)  # what they say fits into the pipe
+    assert [process.exitcode for process in processes] == [0, 0]
+    found = {out.get() for _ in processes}
     assert found == {("text of s0", "s0"), ("text of d/s5", "s0")}
 
 
@@ -348,6 +349,19 @@ def test_shard_that_shrinks_is_an_error_with_pread(three: Path) -> None:
     os.truncate(three / "x0.tar", 3000)
     with pytest.raises(FormatError, match="at byte 3000: found the end of the file"):
         dataset[1]
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_shards_that_change_between_epochs_are_noticed(three: Path, io: Any) -> None:
+    dataset = WebDataset(three, io=io)
+    dataset[0]
+    dataset.check_unchanged()
+    loader = fastpack.StatefulDataLoader(dataset, 2, collate_fn=len)
+    assert list(loader) == [2, 2, 2]
+    os.truncate(three / "x0.tar", 3000)
+    with pytest.raises(FormatError, match="a file whose size has changed") as raised:
+        iter(loader)
+    assert raised.value.path == str(three / "x0.tar")
 
 
 def test_stale_index_is_named(three: Path) -> None:

@@ -87,6 +87,9 @@ def test_faulty_line_is_named_and_a_shrunk_file_too(lines: Path, tmp_path: Path)
     with pytest.raises(FormatError, match="part 'json' of sample '1' that cannot be decoded") as raised:
         dataset[1]
     assert (raised.value.path, raised.value.offset) == (str(bad), 10)
+    dataset.check_unchanged()
     os.truncate(bad, 22)
+    with pytest.raises(FormatError, match="size has changed"):
+        dataset.check_unchanged()
     with pytest.raises(FormatError, match="at byte 22: found the end of the file"):
         dataset[2]
