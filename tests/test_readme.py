@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
+from PIL import Image
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
@@ -32,7 +35,7 @@ tokenizer:
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a corpus, its configuration and two folders of shards, and the process in it."""
+    """A folder with a corpus, its configuration, two folders of shards and one of pictures, and the process in it."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(5)
     texts = ["".join(rng.choice(list("abc de\n"), 300)) for _ in range(40)]
@@ -42,11 +45,25 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = Path("shards", name)
         folder.mkdir(parents=True)
         np.save(folder / "a.npy", rng.integers(0, 50, 129 * 200).astype(np.uint16))
+    write_pictures(Path("images"), rng)
     return tmp_path
 
 
+def write_pictures(folder: Path, rng: np.random.Generator) -> None:
+    folder.mkdir()
+    for shard in range(10):
+        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
+            for number in range(shard * 5, shard * 5 + 5):
+                picture = io.BytesIO()
+                Image.fromarray(rng.integers(0, 256, (64, 64, 3)).astype(np.uint8)).save(picture, "JPEG")
+                for part, content in (("jpg", picture.getvalue()), ("txt", f"picture {number}".encode())):
+                    member = tarfile.TarInfo(f"{number:06d}.{part}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+
+
 def test_there_is_python_to_run() -> None:
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 def test_its_python_runs_as_it_stands(corpus: Path) -> None:
