@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack.kernels.batches_np import fill_documents, fill_packed, fill_plain, fill_tokens
+    from fastpack.kernels.btree_np import encode_cells, pack_cells
     from fastpack.kernels.documents_np import cu_seqlens, doc_ids, mask_labels
     from fastpack.kernels.encode_np import encode_rows
     from fastpack.kernels.header_np import decode_index
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.scan_np import scan_tokens, used_bytes
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.tar_np import walk_tar
+    from fastpack.kernels.texts_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.walk_np import block_starts
 
 __all__ = [
@@ -42,20 +44,25 @@ __all__ = [
     "cu_seqlens",
     "decode_index",
     "doc_ids",
+    "encode_cells",
     "encode_rows",
     "feistel",
     "fill_documents",
     "fill_packed",
     "fill_plain",
     "fill_tokens",
+    "first_unsorted",
     "index_lines",
     "locate",
     "locate_many",
     "locate_windows",
     "mask_labels",
+    "pack_cells",
     "scan_tokens",
     "seed_generator",
     "shuffle",
+    "sort_texts",
+    "sort_within",
     "stdlib_shuffle",
     "use",
     "used_bytes",
@@ -97,6 +104,11 @@ TABLE: dict[str, dict[str, str]] = {
     "encode_rows": _twins("encode", numba=False),
     "validate_json_rows": _twins("json", numba=False),
     "walk_tar": _twins("tar", numba=False),
+    "encode_cells": _twins("btree", numba=False),
+    "pack_cells": _twins("btree", numba=False),
+    "first_unsorted": _twins("texts", numba=False),
+    "sort_texts": _twins("texts", numba=False),
+    "sort_within": _twins("texts", numba=False),
 }
 
 _chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not overrule it

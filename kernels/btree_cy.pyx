@@ -1,0 +1,285 @@
+"""The Cython twin of btree_np."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+
+cdef extern from "byte_order.h" nogil:
+    uint16_t htobe16(uint16_t)
+    uint32_t htobe32(uint32_t)
+    uint64_t htobe64(uint64_t)
+
+cdef extern from *:
+    int clzll "__builtin_clzll"(unsigned long long) noexcept nogil
+
+cdef enum:  # btree_layout
+    PAGE_BYTES = 4096
+    TABLE_INTERIOR = 5
+    INDEX_LEAF = 10
+    TABLE_LEAF = 13
+    LEAF_HEADER_BYTES = 8
+    INTERIOR_HEADER_BYTES = 12
+    MAX_LOCAL_TABLE = 4061
+    MAX_LOCAL_INDEX = 1002
+    TEXT = -1
+    CELL_ROOM = 4096
+    MAX_FIELDS = 8
+    MAX_PARENT_BYTES = 1040  # of a cell in the parent: 4 for the page, 9 for the size, the payload, 4 for its overflow
+
+cdef enum:
+    HEADER_BYTES = 32  # of a record here at most: 1, MAX_FIELDS, and 8 more for the length of a text
+
+# Serial types of integers, and their bytes, by bits that they need without the sign, divided by 8.
+cdef uint8_t[8] INT_TYPE = [1, 2, 3, 4, 5, 5, 6, 6]
+cdef uint8_t[8] INT_BYTES = [1, 2, 3, 4, 6, 6, 8, 8]
+
+
+cdef struct Rows:
+    const int64_t* at
+    int64_t width
+    const int64_t* columns
+    int64_t n_columns
+    const int64_t* bounds
+    const uint8_t* data
+
+
+cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
+    """Write a varint at `p`, where 9 bytes are writable; return where it ends."""
+    cdef int n_bytes, i
+    if number < 0x80:
+        p[0] = <uint8_t>number
+        return p + 1
+    if number < 0x4000:
+        p[0] = <uint8_t>(0x80 | number >> 7)
+        p[1] = <uint8_t>(number & 0x7F)
+        return p + 2
+    if number >> 56:
+        p[8] = <uint8_t>number
+        number >>= 8
+        for i in range(7, -1, -1):
+            p[i] = <uint8_t>(0x80 | number & 0x7F)
+            number >>= 7
+        return p + 9
+    n_bytes = (70 - clzll(number)) // 7
+    p[n_bytes - 1] = <uint8_t>(number & 0x7F)
+    for i in range(n_bytes - 2, -1, -1):
+        number >>= 7
+        p[i] = <uint8_t>(0x80 | number & 0x7F)
+    return p + n_bytes
+
+
+cdef inline int int_type(int64_t value, int* n_bytes) noexcept nogil:
+    """The serial type of an integer, and how many bytes it takes."""
+    cdef int wide
+    if <uint64_t>value <= 1:
+        n_bytes[0] = 0
+        return 8 + <int>value
+    wide = (63 - clzll(<uint64_t>(value ^ (value >> 63)) | 1)) + (<uint64_t>(value ^ (value >> 63)) != 0)
+    wide >>= 3
+    n_bytes[0] = INT_BYTES[wide]
+    return INT_TYPE[wide]
+
+
+cdef inline uint8_t* put_int(uint8_t* p, int64_t value, int n_bytes) noexcept nogil:
+    """Write an integer of 0 to 8 bytes at `p`, where 8 are writable; return where it ends."""
+    cdef uint64_t word = htobe64(<uint64_t>value << ((64 - 8 * n_bytes) & 63))
+    memcpy(p, &word, 8)
+    return p + n_bytes
+
+
+cdef uint8_t* put_cell(uint8_t* p, const Rows* rows, int64_t row, int64_t text, bint is_table) noexcept nogil:
+    """Write the cell of a row at `p`, where CELL_ROOM bytes are writable; return where it ends, NULL if too large."""
+    cdef const int64_t* values = rows.at + row * rows.width
+    cdef uint8_t[HEADER_BYTES] header
+    cdef int64_t[MAX_FIELDS] number
+    cdef int[MAX_FIELDS] n_bytes
+    cdef uint8_t* type_end = header + 1
+    cdef int64_t n_text = 0, n_payload = 0, i
+    cdef int64_t n_fields = rows.n_columns + (not is_table)
+    for i in range(n_fields):
+        if i < rows.n_columns and rows.columns[i] == TEXT:
+            n_text = rows.bounds[text + 1] - rows.bounds[text]
+            type_end = put_varint(type_end, <uint64_t>(2 * n_text + 13))
+            n_bytes[i] = -1
+            continue
+        number[i] = values[rows.columns[i]] if i < rows.n_columns else row + 1
+        type_end[0] = <uint8_t>int_type(number[i], &n_bytes[i])
+        n_payload += n_bytes[i]
+        type_end += 1
+    header[0] = <uint8_t>(type_end - header)
+    n_payload += n_text + (type_end - header)
+    if n_payload > (MAX_LOCAL_TABLE if is_table else MAX_LOCAL_INDEX):
+        return NULL
+    p = put_varint(p, <uint64_t>n_payload)
+    if is_table:
+        p = put_varint(p, <uint64_t>(row + 1))
+    memcpy(p, header, HEADER_BYTES)
+    p += type_end - header
+    for i in range(n_fields):
+        if n_bytes[i] >= 0:
+            p = put_int(p, number[i], n_bytes[i])
+        else:
+            memcpy(p, rows.data + rows.bounds[text], <size_t>n_text)
+            p += n_text
+    return p
+
+
+def encode_cells(
+    int kind,
+    const int64_t[:, ::1] rows not None,
+    const int64_t[::1] order not None,
+    const int64_t[::1] columns not None,
+    const int64_t[::1] texts not None,
+    const int64_t[::1] bounds not None,
+    const uint8_t[::1] data not None,
+    int64_t[::1] state not None,
+    uint8_t[::1] cells not None,
+    int64_t[::1] ends not None,
+):
+    cdef Rows source = Rows(NULL, rows.shape[1], NULL, columns.shape[0], NULL, NULL)
+    cdef int64_t n = order.shape[0], n_taken = 0, n_cells = state[1], room = ends.shape[0], n_bytes = cells.shape[0]
+    cdef int64_t column, text = 0
+    cdef bint too_large = False, has_text = False
+    cdef uint8_t* end
+    cdef uint8_t* stop
+    for column in columns:
+        has_text |= column == TEXT
+        if column < TEXT or column >= rows.shape[1]:
+            raise ValueError(f"column {column} of rows that have {rows.shape[1]}")
+    if columns.shape[0] >= MAX_FIELDS or (has_text and texts.shape[0] != n):
+        raise ValueError(f"{columns.shape[0]} columns, {texts.shape[0]} texts of {n} rows")
+    if n_bytes - state[0] < CELL_ROOM or n_cells >= room or not n:
+        state[2] = 0
+        return 0
+    source.at = &rows[0, 0] if rows.shape[0] and rows.shape[1] else NULL
+    source.columns = &columns[0] if columns.shape[0] else NULL
+    source.bounds = &bounds[0] if has_text else NULL
+    source.data = &data[0] if data.shape[0] else NULL
+    end = &cells[0] + state[0]
+    with nogil:
+        while n_taken < n and n_cells < room and &cells[0] + n_bytes - end >= CELL_ROOM:
+            if has_text:
+                text = texts[n_taken]
+            stop = put_cell(end, &source, order[n_taken], text, kind == TABLE_LEAF)
+            too_large = stop == NULL
+            if too_large:
+                break
+            end = stop
+            ends[n_cells] = end - &cells[0]
+            n_cells += 1
+            n_taken += 1
+    state[0], state[1], state[2] = end - &cells[0], n_cells, too_large
+    return n_taken
+
+
+cdef struct Cells:
+    const uint8_t* at
+    const int64_t* ends
+    int64_t n
+
+
+cdef inline int64_t begin_of(const Cells* cells, int64_t i) noexcept nogil:
+    return cells.ends[i - 1] if i else 0
+
+
+cdef int64_t last_on_page(const Cells* cells, int64_t first, int64_t room) noexcept nogil:
+    """One past the last cell that finds place on a page with those from `first` on."""
+    cdef int64_t begin = begin_of(cells, first), stop = first
+    while stop < cells.n and 2 * (stop + 1 - first) + cells.ends[stop] - begin <= room:
+        stop += 1
+    return stop
+
+
+cdef void put_page(
+    uint8_t* page, int kind, const Cells* cells, int64_t first, int64_t stop, uint32_t right,
+) noexcept nogil:
+    """Write a page with the cells from `first` to `stop`."""
+    cdef int64_t begin = begin_of(cells, first), n_bytes = begin_of(cells, stop) - begin, i
+    cdef int64_t top = PAGE_BYTES - n_bytes
+    cdef uint16_t short_word
+    cdef uint32_t word = htobe32(right)
+    cdef uint8_t* p = page + LEAF_HEADER_BYTES
+    memset(page, 0, LEAF_HEADER_BYTES)
+    page[0] = <uint8_t>kind
+    short_word = htobe16(<uint16_t>(stop - first))
+    memcpy(page + 3, &short_word, 2)
+    short_word = htobe16(<uint16_t>top)
+    memcpy(page + 5, &short_word, 2)
+    if kind <= TABLE_INTERIOR:
+        memcpy(p, &word, 4)
+        p += 4
+    for i in range(first, stop):
+        short_word = htobe16(<uint16_t>(top + begin_of(cells, i) - begin))
+        memcpy(p, &short_word, 2)
+        p += 2
+    memset(p, 0, <size_t>(page + top - p))
+    memcpy(page + top, cells.at + begin, <size_t>n_bytes)
+
+
+cdef uint8_t* put_parent(
+    uint8_t* p, int kind, const Cells* cells, int64_t divider, int64_t page, int64_t rowid,
+) noexcept nogil:
+    """Write the cell that a page has in its parent; return where it ends."""
+    cdef uint32_t word = htobe32(<uint32_t>page)
+    cdef int64_t begin, n_bytes
+    memcpy(p, &word, 4)
+    if kind == TABLE_LEAF:
+        return put_varint(p + 4, <uint64_t>rowid)
+    begin = begin_of(cells, divider) + (4 if kind <= TABLE_INTERIOR else 0)
+    n_bytes = cells.ends[divider] - begin
+    memcpy(p + 4, cells.at + begin, <size_t>n_bytes)
+    return p + 4 + n_bytes
+
+
+cdef inline uint32_t child_of(const Cells* cells, int64_t i) noexcept nogil:
+    cdef uint32_t word
+    memcpy(&word, cells.at + begin_of(cells, i), 4)
+    return htobe32(word)
+
+
+def pack_cells(
+    int kind,
+    const uint8_t[::1] cells not None,
+    const int64_t[::1] ends not None,
+    bint is_last,
+    int64_t right,
+    int64_t first_page,
+    int64_t first_rowid,
+    int64_t[::1] state not None,
+    uint8_t[::1] pages not None,
+    uint8_t[::1] parents not None,
+    int64_t[::1] parent_ends not None,
+):
+    cdef Cells source = Cells(NULL, NULL, ends.shape[0])
+    cdef bint is_interior = kind <= TABLE_INTERIOR, divides = kind != TABLE_LEAF
+    cdef int64_t room = PAGE_BYTES - (INTERIOR_HEADER_BYTES if is_interior else LEAF_HEADER_BYTES)
+    cdef int64_t first = 0, stop, n_pages = 0, max_pages = pages.shape[0] // PAGE_BYTES
+    cdef uint32_t child
+    cdef uint8_t* parent
+    if parent_ends.shape[0] < max_pages or parents.shape[0] < MAX_PARENT_BYTES * max_pages:
+        raise ValueError(f"{parent_ends.shape[0]} ends and {parents.shape[0]} bytes for {max_pages} pages' parents")
+    source.at = &cells[0] if cells.shape[0] else NULL
+    source.ends = &ends[0] if source.n else NULL
+    parent = &parents[0] if max_pages else NULL
+    with nogil:
+        while n_pages < max_pages:
+            stop = last_on_page(&source, first, room)
+            if stop + divides >= source.n:
+                if not is_last:
+                    break
+                if stop < source.n:
+                    stop -= divides
+            child = <uint32_t>right
+            if stop < source.n:
+                if is_interior:
+                    child = child_of(&source, stop)
+                parent = put_parent(parent, kind, &source, stop, first_page + n_pages, first_rowid + stop - 1)
+                parent_ends[n_pages] = parent - &parents[0]
+            put_page(&pages[PAGE_BYTES * n_pages], kind, &source, first, stop, child)
+            n_pages += 1
+            if stop >= source.n:
+                first = source.n
+                break
+            first = stop + divides
+    state[0], state[1] = first, parent - &parents[0] if max_pages else 0
+    return n_pages

@@ -1,0 +1,136 @@
+"""Cells and pages of SQLite's b-trees: the plain Python twin.
+
+A row is a row of an int64 matrix, and maybe a text; a cell is what a b-tree page holds of it. Cells lie one behind the
+other in a buffer until there are enough for a page; what a page's parent holds of it, a cell as well, goes to another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.kernels.btree_layout import (
+    CELL_ROOM,
+    INTERIOR_HEADER_BYTES,
+    LEAF_HEADER_BYTES,
+    MAX_LOCAL,
+    PAGE_BYTES,
+    TABLE_INTERIOR,
+    TABLE_LEAF,
+    TEXT,
+    record,
+    varint,
+)
+
+
+def encode_cells(
+    kind: int,
+    rows: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    columns: npt.NDArray[np.int64],
+    texts: npt.NDArray[np.int64],
+    bounds: npt.NDArray[np.int64],
+    data: npt.NDArray[np.uint8],
+    state: npt.NDArray[np.int64],
+    cells: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int64],
+) -> int:
+    """Encode the rows `order` of the matrix as cells of leaf pages; return how many were taken.
+
+    kind: TABLE_LEAF, whose cells have the rowid (the number of the row + 1) in front, or INDEX_LEAF, where it is the
+    last field. columns: the other fields, each a column of `rows`, or TEXT, for text number texts[i] of row order[i]:
+    data[bounds[t]:bounds[t + 1]]. ends[i]: where cell i ends in `cells`. state int64[3], changed: bytes in `cells`,
+    number of cells, and whether the next row is too large for a page by itself: then it is not taken. Rows are taken
+    while there are CELL_ROOM bytes, and room in `ends`.
+    """
+    end, n_cells, _ = state.tolist()
+    n_taken, too_large = 0, False
+    while n_taken < len(order) and end + CELL_ROOM <= len(cells) and n_cells < len(ends):
+        row = int(order[n_taken])
+        values = [_text(data, bounds, texts[n_taken]) if k == TEXT else int(rows[row, k]) for k in columns.tolist()]
+        payload = record(values if kind == TABLE_LEAF else [*values, row + 1])
+        too_large = len(payload) > MAX_LOCAL[kind]
+        if too_large:
+            break
+        cell = varint(len(payload)) + (varint(row + 1) if kind == TABLE_LEAF else b"") + payload
+        cells[end : end + len(cell)] = np.frombuffer(cell, np.uint8)
+        end += len(cell)
+        ends[n_cells] = end
+        n_cells += 1
+        n_taken += 1
+    state[:] = end, n_cells, too_large
+    return n_taken
+
+
+def _text(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], number: np.int64) -> bytes:
+    return data[bounds[number] : bounds[number + 1]].tobytes()
+
+
+def pack_cells(
+    kind: int,
+    cells: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int64],
+    is_last: bool,
+    right: int,
+    first_page: int,
+    first_rowid: int,
+    state: npt.NDArray[np.int64],
+    pages: npt.NDArray[np.uint8],
+    parents: npt.NDArray[np.uint8],
+    parent_ends: npt.NDArray[np.int64],
+) -> int:
+    """Put cells on b-tree pages, as many on each as there is room for; return how many pages that makes.
+
+    kind: of the pages, which take numbers from `first_page` on; cells of interior pages begin with their child's.
+    is_last: no cells come behind these, and the last page is made too; `right` is then its rightmost child. Else a page
+    is made only if the one behind it is sure to have a cell. parents, parent_ends [one a page]: for each page but the
+    last of all, its cell in the parent, with the cell that divides it from the next page (which is then on neither) or,
+    for leaves of a table, its last rowid; first_rowid: of the first cell. `parents` has 1040 bytes a page. state
+    int64[2], set: cells that were taken, bytes in `parents`. Stops when `pages` are full, or no cells are left.
+    """
+    is_interior, divides = kind <= TABLE_INTERIOR, kind != TABLE_LEAF
+    header_bytes = INTERIOR_HEADER_BYTES if is_interior else LEAF_HEADER_BYTES
+    n, first, n_pages, end = len(ends), 0, 0, 0
+    while PAGE_BYTES * (n_pages + 1) <= len(pages):
+        begin = int(ends[first - 1]) if first else 0
+        stop = first
+        while stop < n and header_bytes + 2 * (stop + 1 - first) + int(ends[stop]) - begin <= PAGE_BYTES:
+            stop += 1
+        if stop + divides >= n:  # the cells end with this page, or the one behind it would be empty
+            if not is_last:
+                break
+            if stop < n:
+                stop -= divides
+        child, divider = right, b""
+        if stop < n:
+            if kind == TABLE_LEAF:
+                divider = varint(first_rowid + stop - 1)
+            else:
+                divider = cells[int(ends[stop - 1]) : int(ends[stop])].tobytes()
+                if is_interior:
+                    child, divider = int.from_bytes(divider[:4], "big"), divider[4:]
+            parent = (first_page + n_pages).to_bytes(4, "big") + divider
+            parents[end : end + len(parent)] = np.frombuffer(parent, np.uint8)
+            end += len(parent)
+            parent_ends[n_pages] = end
+        content = cells[begin : int(ends[stop - 1]) if stop else 0].tobytes()
+        starts = [begin, *ends[first : stop - 1].tolist()][: stop - first]
+        page = _page(kind, content, [start - begin for start in starts], child if is_interior else None)
+        pages[PAGE_BYTES * n_pages : PAGE_BYTES * (n_pages + 1)] = np.frombuffer(page, np.uint8)
+        n_pages += 1
+        if stop >= n:
+            first = n
+            break
+        first = stop + divides
+    state[:] = first, end
+    return n_pages
+
+
+def _page(kind: int, content: bytes, starts: list[int], right: int | None) -> bytes:
+    """A page: its header, pointers to the cells, and at its end the cells."""
+    top = PAGE_BYTES - len(content)
+    header = bytes([kind, 0, 0]) + len(starts).to_bytes(2, "big") + top.to_bytes(2, "big") + b"\0"
+    if right is not None:
+        header += right.to_bytes(4, "big")
+    pointers = b"".join((top + start).to_bytes(2, "big") for start in starts)
+    return (header + pointers).ljust(top, b"\0") + content

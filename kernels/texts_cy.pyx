@@ -1,0 +1,247 @@
+"""The Cython twin of texts_np: a merge sort of (first 8 bytes, number), which begins with what is in order already."""
+
+from libc.stdint cimport int64_t, uint64_t, uint8_t
+from libc.string cimport memcmp, memcpy
+
+
+cdef extern from "byte_order.h" nogil:
+    uint64_t htobe64(uint64_t)
+
+cdef enum:
+    SHORT_RUN = 24  # texts that are sorted by insertion; 16 and 32 take as long
+
+
+cdef struct Item:
+    uint64_t word  # the first 8 bytes behind what all texts begin with, the first byte highest
+    int64_t number
+
+
+cdef struct Texts:
+    const uint8_t* data
+    const int64_t* bounds
+    const int64_t* numbers  # of the texts that items have, `stride` apart; NULL: the items' own
+    int64_t stride
+    int64_t n_common  # bytes that all of them begin with
+    bint repeats  # two that are equal were met: in a sorted order equal ones are neighbours, which are always compared
+
+
+cdef inline int64_t text_of(const Texts* texts, int64_t number) noexcept nogil:
+    return number if texts.numbers == NULL else texts.numbers[number * texts.stride]
+
+
+cdef inline int64_t length(const Texts* texts, int64_t number) noexcept nogil:
+    return texts.bounds[number + 1] - texts.bounds[number]
+
+
+cdef inline void set_item(Item* item, const Texts* texts, int64_t number) noexcept nogil:
+    cdef int64_t at = text_of(texts, number)
+    cdef int64_t n = length(texts, at) - texts.n_common
+    cdef uint64_t word = 0
+    cdef const uint8_t* text = texts.data + texts.bounds[at] + texts.n_common
+    if n >= 8:
+        memcpy(&word, text, 8)
+    else:
+        memcpy(&word, text, <size_t>n)
+    item.word = htobe64(word)
+    item.number = number
+
+
+cdef int compare_ends(Texts* texts, int64_t left, int64_t right) noexcept nogil:
+    """Compare texts that are the same in their words, if they have been looked at."""
+    left, right = text_of(texts, left), text_of(texts, right)
+    cdef int64_t n_left = length(texts, left), n_right = length(texts, right)
+    cdef int64_t n = min(n_left, n_right) - texts.n_common
+    cdef int found = 0
+    if n > 0:
+        found = memcmp(texts.data + texts.bounds[left] + texts.n_common,
+                       texts.data + texts.bounds[right] + texts.n_common, <size_t>n)
+    if found == 0:
+        found = (n_left > n_right) - (n_left < n_right)
+        texts.repeats |= found == 0
+    return found
+
+
+cdef inline bint is_after(const Item* left, const Item* right, Texts* texts) noexcept nogil:
+    """Whether `left` is to come behind `right`."""
+    if left.word != right.word:
+        return left.word > right.word
+    return compare_ends(texts, left.number, right.number) > 0
+
+
+cdef void insert(Item* items, int64_t n_sorted, int64_t n, Texts* texts) noexcept nogil:
+    """Sort n items of which the first n_sorted are in order."""
+    cdef int64_t i, k
+    cdef Item item
+    for i in range(n_sorted, n):
+        item = items[i]
+        k = i
+        while k > 0 and is_after(&items[k - 1], &item, texts):
+            items[k] = items[k - 1]
+            k -= 1
+        items[k] = item
+
+
+cdef int64_t make_runs(Item* items, int64_t n, int64_t* ends, Texts* texts) noexcept nogil:
+    """Sort short stretches, and leave longer ones that are in order; return how many there are, and where each ends."""
+    cdef int64_t first = 0, stop, n_runs = 0
+    while first < n:
+        stop = first + 1
+        while stop < n and not is_after(&items[stop - 1], &items[stop], texts):
+            stop += 1
+        if stop - first < SHORT_RUN and stop < n:
+            insert(items + first, stop - first, min(SHORT_RUN, n - first), texts)
+            stop = min(first + SHORT_RUN, n)
+        ends[n_runs] = stop
+        n_runs += 1
+        first = stop
+    return n_runs
+
+
+cdef void merge(const Item* left, const Item* middle, const Item* stop, Item* out, Texts* texts) noexcept nogil:
+    """Merge the two sorted stretches before and from `middle`."""
+    cdef const Item* right = middle
+    if right == stop or not is_after(right - 1, right, texts):
+        memcpy(out, left, <size_t>(stop - left) * sizeof(Item))
+        return
+    while True:
+        if is_after(left, right, texts):
+            out[0] = right[0]
+            right += 1
+            out += 1
+            if right == stop:
+                memcpy(out, left, <size_t>(middle - left) * sizeof(Item))
+                return
+        else:
+            out[0] = left[0]
+            left += 1
+            out += 1
+            if left == middle:
+                memcpy(out, right, <size_t>(stop - right) * sizeof(Item))
+                return
+
+
+cdef Item* merge_runs(Item* items, Item* spare, int64_t* ends, int64_t n_runs, Texts* texts) noexcept nogil:
+    """Merge runs until there is one; return which of the two buffers it is in."""
+    cdef int64_t i, first
+    while n_runs > 1:
+        first = 0
+        for i in range(0, n_runs, 2):
+            if i + 1 < n_runs:
+                merge(items + first, items + ends[i], items + ends[i + 1], spare + first, texts)
+                first = ends[i + 1]
+            else:
+                memcpy(spare + first, items + first, <size_t>(ends[i] - first) * sizeof(Item))
+                first = ends[i]
+            ends[i // 2] = first
+        n_runs = (n_runs + 1) // 2
+        items, spare = spare, items
+    return items
+
+
+cdef int64_t count_common(const Texts* texts, int64_t n) noexcept nogil:
+    """How many bytes all texts begin with."""
+    cdef int64_t i, k, n_common = length(texts, 0)
+    cdef const uint8_t* first = texts.data + texts.bounds[0]
+    cdef const uint8_t* text
+    for i in range(1, n):
+        n_common = min(n_common, length(texts, i))
+        text = texts.data + texts.bounds[i]
+        if memcmp(text, first, <size_t>n_common) != 0:
+            k = 0
+            while text[k] == first[k]:
+                k += 1
+            n_common = k
+    return n_common
+
+
+cdef bint are_in_order(Texts* texts, int64_t n) noexcept nogil:
+    cdef int64_t i
+    for i in range(1, n):
+        if compare_ends(texts, i - 1, i) > 0:
+            return False
+    return True
+
+
+cdef void sort_items(int64_t first, int64_t n, int64_t* work, Texts* texts, int64_t* order) noexcept nogil:
+    """Sort what has the numbers from `first` on; work: int64[5 * n + 2]."""
+    cdef Item* items = <Item*>work
+    cdef Item* spare = <Item*>(work + 2 * n)
+    cdef int64_t* ends = work + 4 * n
+    cdef int64_t i
+    for i in range(n):
+        set_item(&items[i], texts, first + i)
+    items = merge_runs(items, spare, ends, make_runs(items, n, ends, texts), texts)
+    for i in range(n):
+        order[i] = items[i].number
+
+
+def sort_texts(
+    const uint8_t[::1] data not None, const int64_t[::1] bounds not None, int64_t[::1] work not None,
+    int64_t[::1] order not None,
+):
+    cdef int64_t n = order.shape[0], i
+    cdef Texts texts
+    if bounds.shape[0] != n + 1 or work.shape[0] < 5 * n + 2:
+        raise ValueError(f"{bounds.shape[0]} bounds and {work.shape[0]} integers of work for {n} texts")
+    if not n:
+        return False
+    texts = Texts(NULL, &bounds[0], NULL, 0, 0, False)
+    if data.shape[0]:
+        texts.data = &data[0]
+    with nogil:
+        if are_in_order(&texts, n):  # as most are; then no memory of `work` is touched
+            for i in range(n):
+                order[i] = i
+        else:
+            texts.repeats = False
+            texts.n_common = count_common(&texts, n)
+            sort_items(0, n, &work[0], &texts, &order[0])
+    return texts.repeats
+
+
+def sort_within(
+    const int64_t[:, ::1] rows not None, int64_t first, const uint8_t[::1] data not None,
+    const int64_t[::1] bounds not None, int64_t[::1] work not None, int64_t[::1] order not None,
+):
+    cdef int64_t n = rows.shape[0], room = order.shape[0], n_taken = 0, stop
+    cdef Texts texts
+    if work.shape[0] < 5 * room + 2 or rows.shape[1] < 3 or not 0 <= first <= n:
+        raise ValueError(f"{work.shape[0]} integers of work for {room} rows from {first} of {n}")
+    if not room or first == n:
+        return 0
+    texts = Texts(NULL, &bounds[0], &rows[0, rows.shape[1] - 1], rows.shape[1], 0, False)
+    if data.shape[0]:
+        texts.data = &data[0]
+    with nogil:
+        while first < n:
+            stop = first + 1
+            while stop < n and rows[stop, 0] == rows[first, 0] and rows[stop, 1] == rows[first, 1]:
+                stop += 1
+                if stop - first > room - n_taken:
+                    break
+            if stop - first > room - n_taken:
+                break
+            if stop - first == 1:
+                order[n_taken] = first
+            else:
+                sort_items(first, stop - first, &work[0], &texts, &order[n_taken])
+            n_taken += stop - first
+            first = stop
+    return n_taken
+
+
+def first_unsorted(const int64_t[:, ::1] rows not None, int n_columns):
+    cdef int64_t n = rows.shape[0], i
+    cdef int k
+    if not 0 < n_columns <= rows.shape[1]:
+        raise ValueError(f"{n_columns} columns of {rows.shape[1]}")
+    with nogil:
+        for i in range(1, n):
+            k = 0
+            while k < n_columns and rows[i, k] == rows[i - 1, k]:
+                k += 1
+            if k == n_columns or rows[i, k] < rows[i - 1, k]:
+                break
+        else:
+            i = n
+    return i

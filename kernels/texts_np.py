@@ -1,0 +1,69 @@
+"""The order of texts by their bytes, and of rows by integers: the plain Python twin.
+
+Text t is data[bounds[t]:bounds[t + 1]]; one that is the beginning of another comes before it, as with memcmp.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+
+def sort_texts(
+    data: npt.NDArray[np.uint8],
+    bounds: npt.NDArray[np.int64],
+    work: npt.NDArray[np.int64],  # noqa: ARG001
+    order: npt.NDArray[np.int64],
+) -> bool:
+    """Fill `order` with the numbers of the texts in their order, of equal ones the lower first; whether any are equal.
+
+    work: int64[5 * len(order) + 2], to be used as the twin likes. It takes less time the longer the stretches of texts
+    that are in order already.
+    """
+    raw = data.tobytes()
+    places = bounds.tolist()
+    texts = [raw[start:end] for start, end in pairwise(places)]
+    order[:] = sorted(range(len(texts)), key=texts.__getitem__)
+    return len(set(texts)) < len(texts)
+
+
+def sort_within(
+    rows: npt.NDArray[np.int64],
+    first: int,
+    data: npt.NDArray[np.uint8],
+    bounds: npt.NDArray[np.int64],
+    work: npt.NDArray[np.int64],  # noqa: ARG001
+    order: npt.NDArray[np.int64],
+) -> int:
+    """Fill `order` with the numbers of rows, from `first` on, each group's sorted by their texts; return how many.
+
+    A group are rows that follow each other with the same first two columns; the last column is the number of a row's
+    text. Rows of equal texts stay as they were. Only whole groups are taken, as many as `order` has room for: none if
+    it has not even for the next one. work: int64[5 * len(order) + 2].
+    """
+    stop = min(first + len(order) + 1, len(rows))
+    heads = rows[first:stop, :2]
+    starts = [0, *(np.flatnonzero((heads[1:] != heads[:-1]).any(axis=1)) + 1).tolist()]
+    if stop == len(rows):
+        starts.append(stop - first)
+    n_taken = max((start for start in starts if start <= len(order)), default=0)
+    numbers = range(first, first + n_taken)
+
+    def place(row: int) -> tuple[int, bytes]:
+        text = rows[row, -1]
+        group = int(np.searchsorted(starts, row - first, "right"))
+        return group, data[bounds[text] : bounds[text + 1]].tobytes()
+
+    order[:n_taken] = sorted(numbers, key=place)
+    return n_taken
+
+
+def first_unsorted(rows: npt.NDArray[np.int64], n_columns: int) -> int:
+    """The first row whose first `n_columns` are not greater than those of the row before it; len(rows) if none is."""
+    greater = np.zeros(max(len(rows) - 1, 0), np.bool_)
+    for k in reversed(range(n_columns)):
+        greater = (rows[1:, k] > rows[:-1, k]) | ((rows[1:, k] == rows[:-1, k]) & greater)
+    wrong = np.flatnonzero(~greater)
+    return int(wrong[0]) + 1 if len(wrong) else len(rows)
