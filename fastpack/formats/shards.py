@@ -48,7 +48,7 @@ class Shard:
         """
         self.check_unchanged()
         if not self.plain:
-            return np.asarray(np.load(self.path, mmap_mode="r", allow_pickle=False))
+            return np.asarray(_load_npy(self.path))
         if self.length == 0:
             return np.empty(0, self.dtype)
         data = map_bytes(self.path)
@@ -126,7 +126,7 @@ def scan_shards(paths: Sequence[Path], dtype: np.dtype[Any] | None = None, raw: 
 
     raw: whether they are headerless, whatever they are called. dtype: of headerless files; without it one is uint32
     when its size divides by 4, else uint16. Raises ValueError for an empty headerless file, for a dtype given to `.npy`
-    files, and what `numpy.load` raises for a broken `.npy`.
+    files, FormatError for a broken `.npy`.
     """
     if raw or (raw is None and paths[0].suffix == ".bin"):
         return [_scan_bin(os.fspath(path), dtype) for path in paths]
@@ -154,10 +154,30 @@ def _scan_npy(path: str) -> Shard:
     offset = 10 + int.from_bytes(head[8:10], "little")
     header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_MAGIC and offset <= len(head) else None
     if header is None:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)  # unusual, or broken: numpy reads it or says why
-        return Shard(path, array.dtype, len(array), 0, plain=False, stamp=stamp)
-    dtype, length = np.dtype(header[1].decode()), int(header[2])
+        return _unusual(path, stamp)
+    try:
+        dtype, length = np.dtype(header[1].decode()), int(header[2])
+    except TypeError:  # no such dtype
+        return _unusual(path, stamp)
     if offset + length * dtype.itemsize > stamp[0]:
         expected = f"{length} tokens of {dtype.itemsize} bytes from byte {offset}, as its header says"
         raise FormatError(path, stamp[0], f"the end of the file after {stamp[0]} bytes", expected)
     return Shard(path, dtype, length, offset, stamp=stamp)
+
+
+def _unusual(path: str, stamp: tuple[int, int, int]) -> Shard:
+    array = _load_npy(path)
+    return Shard(path, array.dtype, len(array), 0, plain=False, stamp=stamp)
+
+
+def _load_npy(path: str) -> npt.NDArray[Any]:
+    """A mapping of an array that is not flat or has an unusual header, by numpy's own reader; FormatError."""
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")  # numpy.load takes archives and pickles as well
+    except OSError:
+        raise
+    except Exception as error:  # the header is a Python literal, and what reading one raises is nowhere listed
+        raise FormatError(path, 0, " ".join(f"{type(error).__name__}: {error}".split()), "a .npy array") from error
+    if array.ndim == 0:
+        raise FormatError(path, 0, "a single number", "an array of tokens")
+    return array

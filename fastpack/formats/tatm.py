@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from fastpack.files import AtomicFile, PathLike
+from fastpack.formats.parsing import ParseError, parse_json, parse_yaml
 
 MAX_BYTES = 1 << 20
 NAMES = ("metadata.json", "metadata.yaml", "metadata.yml")
@@ -132,15 +133,6 @@ class MetadataNotFound(FileNotFoundError, ValueError):
     """A folder holds no metadata (tatm raises ValueError here)."""
 
 
-class _NoAliasLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without aliases, by which a short file can unfold to any size."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("aliases are refused")
-        return super().compose_node(parent, index)
-
-
 def find_metadata(directory: PathLike) -> Path:
     """metadata.json, else .yaml, else .yml in `directory`; MetadataNotFound without any."""
     for name in NAMES:
@@ -166,27 +158,26 @@ def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
 
 def load_json(path: PathLike) -> Any:
     """What a small JSON file holds; ValueError for one over 1 MiB or that cannot be parsed."""
-    text = _read(path)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return parse_json(_read(path))
+    except ParseError as error:
         raise ValueError(f"{path}: not a JSON file: {error}") from error
 
 
 def load_yaml(path: PathLike) -> Any:
     """What a small YAML file holds; ValueError for one over 1 MiB, with aliases, or that cannot be parsed."""
     try:
-        return yaml.load(_read(path), Loader=_NoAliasLoader)
-    except (yaml.YAMLError, RecursionError) as error:
+        return parse_yaml(_read(path))
+    except ParseError as error:
         raise ValueError(f"{path}: not a YAML file that can be read: {error}") from error
 
 
-def _read(path: PathLike) -> str:
+def _read(path: PathLike) -> bytes:
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{path}: metadata of more than {MAX_BYTES} bytes are refused")
-    return data.decode("utf-8")
+    return data
 
 
 def _write(path: PathLike, text: str) -> None:

@@ -138,7 +138,7 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     """
     try:
         tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also a date or a number that there is not, and brackets in brackets
         raise ValueError(f"{path}: no TOML: {error}") from error
     data, train = dict(_table(tables, "data")), dict(_table(tables, "train"))
     for argument in cli_args:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from fastpack.files import PathLike
+from fastpack.formats.parsing import ParseError, parse_yaml
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 10_000  # aliases counted as often as they are used, so a bomb ends here
@@ -23,10 +24,15 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader that refuses a key written twice; 1e5 is a number and 2024-01-01 a text, as in OmegaConf."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        plain = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for i, key in enumerate(plain):
-            if key in plain[:i]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} occurs twice", node.start_mark)
+            if isinstance(key, Hashable):  # else refused below
+                seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -52,14 +58,14 @@ def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any
     if len(text) > MAX_BYTES:
         raise ValueError(f"{os.fspath(path)}: a configuration of more than {MAX_BYTES} bytes is refused")
     try:
-        tree = yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        tree = parse_yaml(text, _Loader)
+    except ParseError as error:
         raise ValueError(f"{os.fspath(path)}: not a YAML file that can be read: {error}") from error
     if not isinstance(tree, dict):
         raise ValueError(f"{os.fspath(path)}: found {type(tree).__name__}, expected a mapping with settings")
     try:
         return resolve(tree, config_path=os.fspath(path if known_as is None else known_as))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 

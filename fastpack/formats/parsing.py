@@ -1,0 +1,79 @@
+"""YAML and JSON that users write, parsed with care: nothing in them is run, and all that is wrong is one error."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import yaml
+from yaml.composer import ComposerError
+from yaml.reader import ReaderError
+
+# What PyYAML raises beside its own errors: for a date that there is not, `!!int ''`, `!!bool x`, `!!timestamp x`, ...
+_SLIPS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+
+
+class ParseError(ValueError):
+    """A text that cannot be parsed; offset: where, in bytes, as far as that is known (else 0)."""
+
+    def __init__(self, reason: str, offset: int) -> None:
+        self.offset = offset
+        super().__init__(reason)
+
+    def __reduce__(self) -> tuple[type[ParseError], tuple[str, int]]:
+        return type(self), (str(self), self.offset)
+
+
+class NoAliases:
+    """Mixed into a loader of PyYAML, refuses aliases, by which a short file can unfold to any size."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):  # type: ignore[attr-defined]
+            mark = self.peek_event().start_mark  # type: ignore[attr-defined]
+            raise ComposerError(None, None, "found an alias; aliases are refused", mark)
+        return super().compose_node(parent, index)  # type: ignore[misc]
+
+
+class ValueLoader(NoAliases, yaml.SafeLoader):
+    """PyYAML's safe loader without aliases."""
+
+
+class TextLoader(NoAliases, yaml.BaseLoader):
+    """All scalars are texts, so that a name may be `1` or `yes`; aliases are refused."""
+
+
+def parse_yaml(data: bytes, loader: Any = ValueLoader) -> Any:
+    """What a YAML text holds, as `loader` reads it; ParseError."""
+    try:
+        return yaml.load(data, Loader=loader)
+    except (yaml.YAMLError, *_SLIPS) as error:
+        raise ParseError(_reason(error), _yaml_offset(data, error)) from error
+
+
+def parse_json(data: bytes) -> Any:
+    """What a JSON text holds, as json.loads reads it; ParseError."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        offset = 0
+        if isinstance(error, json.JSONDecodeError):
+            codec = json.detect_encoding(data)
+            offset = len(error.doc[: error.pos].encode(codec, "surrogatepass"))
+        elif isinstance(error, UnicodeDecodeError):
+            offset = error.start
+        raise ParseError(_reason(error), min(offset, len(data))) from error
+
+
+def _reason(error: BaseException) -> str:
+    own = isinstance(error, (yaml.YAMLError, ValueError))
+    return " ".join((str(error) if own else f"{type(error).__name__}: {error}").split())
+
+
+def _yaml_offset(data: bytes, error: BaseException) -> int:
+    """PyYAML counts characters, but for bytes that are none."""
+    if isinstance(error, ReaderError) and error.encoding != "unicode":
+        return int(error.position)
+    mark = getattr(error, "problem_mark", None)
+    n_characters = error.position if isinstance(error, ReaderError) else getattr(mark, "index", 0)
+    codec = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
+    return min(len(data.decode(codec, "replace")[:n_characters].encode(codec, "replace")), len(data))
