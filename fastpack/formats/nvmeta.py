@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from yaml.composer import ComposerError
 
 from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats import braces
 from fastpack.formats.nvmeta_lookup import SampleIndex, SampleRow
-from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, WalkedShard, write_sample_index
+from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, write_sample_index
+from fastpack.formats.nvmeta_staging import WalkedShard
+from fastpack.formats.parsing import ParseError, TextLoader, ValueLoader, parse_json, parse_yaml
 
 __all__ = [
     "ENERGON_VERSION",
@@ -176,27 +177,6 @@ def write_uuid(folder: PathLike, mode: int | None = None) -> None:
     _write(meta_path(folder, "index.uuid"), str(uuid.uuid4()), mode)
 
 
-class _TextLoader(yaml.BaseLoader):
-    """All scalars are texts, so that a part may be named `1` or `yes`; aliases are refused."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        _refuse_alias(self)
-        return super().compose_node(parent, index)
-
-
-class _ValueLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without aliases."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        _refuse_alias(self)
-        return super().compose_node(parent, index)
-
-
-def _refuse_alias(loader: Any) -> None:
-    if loader.check_event(yaml.AliasEvent):
-        raise ComposerError(None, None, "found an alias; refused here", loader.peek_event().start_mark)
-
-
 def _load(path: Path, texts_only: bool = False) -> Any:
     with open(path, "rb") as file:
         data = file.read(MAX_BYTES + 1)
@@ -204,12 +184,10 @@ def _load(path: Path, texts_only: bool = False) -> Any:
         raise FormatError(path, MAX_BYTES, "more bytes", f"at most {MAX_BYTES}")
     try:
         if path.suffix == ".json":
-            return json.loads(data)
-        return yaml.load(data, Loader=_TextLoader if texts_only else _ValueLoader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        offset = getattr(error, "pos", 0) if mark is None else mark.index
-        raise FormatError(path, offset, " ".join(str(error).split()), "a file that can be parsed") from error
+            return parse_json(data)
+        return parse_yaml(data, TextLoader if texts_only else ValueLoader)
+    except ParseError as error:
+        raise FormatError(path, error.offset, str(error), "a file that can be parsed") from error
 
 
 def _expanded(path: Path, part: str, shards: Any) -> list[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from fastpack.errors import FormatError
 from fastpack.files import PathLike
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class SampleRow(NamedTuple):
@@ -115,6 +117,8 @@ class SampleIndex:
         self.close()
 
     def _query(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        import sqlite3  # 4 ms, which a first `prepare` need not spend
+
         with self._lock:
             try:
                 return self._open().execute(query, values).fetchall()
@@ -125,7 +129,7 @@ class SampleIndex:
         if self._db is None or self._pid != os.getpid():
             if not self.path.is_file():
                 raise FileNotFoundError(f"{self.path} is not there: prepare the dataset to have an index by key")
-            self._db = sqlite3.connect(read_only_uri(self.path), uri=True, check_same_thread=False)
+            self._db = connect_read_only(self.path)
             self._pid = os.getpid()
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
             self._tables = frozenset(name for (name,) in tables)
@@ -136,6 +140,13 @@ class SampleIndex:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["path"])  # type: ignore[misc]
+
+
+def connect_read_only(path: PathLike) -> sqlite3.Connection:
+    """A connection to a file that nobody changes while it is open."""
+    import sqlite3
+
+    return sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
 
 
 def read_only_uri(path: PathLike) -> str:

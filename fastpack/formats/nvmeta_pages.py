@@ -93,11 +93,15 @@ _TREES = (
 )
 
 
-def write_index_pages(file: Writer, rows: IndexRows) -> None:
+def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
     """Write the database into an empty file; in memory are some megabytes, and at most 48 bytes a key.
 
-    Raises ValueError for rows that are not in order, and KeysRepeat; what is in the file then is good for nothing.
+    rows: None for a database without tables. Raises ValueError for rows that are not in order, and KeysRepeat; what is
+    in the file then is good for nothing.
     """
+    if rows is None:
+        PageFile(file).finish([])
+        return
     for table, n_columns in ((rows.samples, 2), (rows.parts, 3)):
         wrong = kernels.first_unsorted(table, n_columns)
         if wrong < len(table):
