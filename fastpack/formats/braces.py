@@ -13,6 +13,7 @@ from itertools import product
 from typing import TypeAlias
 
 MAX_NAMES = 10_000_000  # one expression may stand for: a file of some bytes must not ask for all memory
+MAX_DEPTH = 100  # of braces in braces; each level is parsed by itself
 
 _INT_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$")
 _LETTER_RANGE = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$")
@@ -88,15 +89,13 @@ def expand(expression: str, *, escape: bool = True) -> Iterator[str]:
     """The texts a brace expression stands for, in order; one without braces stands for itself.
 
     escape=False leaves backslashes alone, so that braces cannot be escaped. Raises ValueError for braces that do not
-    match, for more than 10 million texts, and for nesting beyond Python's limit.
+    match, for more than 10 million texts, and for braces nested more than 100 deep.
     """
     if "{" not in expression and "}" not in expression and "\\" not in expression:
         return iter((expression,))
     try:
         pattern = _parse(expression, escape)
         too_many = pattern.count() > MAX_NAMES
-    except RecursionError:
-        raise ValueError(f"braces nested too deeply: {expression[:200]!r}") from None
     except OverflowError:  # of a range's length
         too_many = True
     if too_many:
@@ -141,6 +140,8 @@ def _parse(text: str, escape: bool) -> _Pattern:
                 slots.append(_Texts((text[start:position],)))
                 start = position
             depth += 1
+            if depth > MAX_DEPTH:
+                raise ValueError(f"braces nested too deeply: {text[:200]!r}")
         elif character == "}":
             depth -= 1
             if depth == 0:
