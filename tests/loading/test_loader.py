@@ -147,7 +147,7 @@ def test_a_consumer_that_keeps_random_batches_and_views_sees_them_unchanged(shar
                 kept.append((number, name, batch[name][rng.randrange(4) :, 3:]))
             if rng.random() < 0.2:
                 del kept[: rng.randrange(3)]
-            if rng.random() < 0.05:
+            if rng.random() < 0.005:
                 gc.collect()
     assert len(kept) > 10
     for number, name, view in kept:
