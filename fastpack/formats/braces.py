@@ -93,8 +93,8 @@ def expand(expression: str, *, escape: bool = True) -> Iterator[str]:
     """
     if "{" not in expression and "}" not in expression and "\\" not in expression:
         return iter((expression,))
+    pattern = _parse(expression, escape)
     try:
-        pattern = _parse(expression, escape)
         too_many = pattern.count() > MAX_NAMES
     except OverflowError:  # of a range's length
         too_many = True
