@@ -210,6 +210,12 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     return policy == "override"
 
 
+def partial_path(path: PathLike) -> str:
+    """Where the bytes of the file `path` lie while it is being written."""
+    folder, name = os.path.split(os.path.realpath(path))
+    return os.path.join(folder, f".{name}.partial")
+
+
 class AtomicFile:
     """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
 
@@ -221,9 +227,8 @@ class AtomicFile:
         self.path = os.path.realpath(path)  # a symbolic link is written through, as open(path, "wb") would
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise JobError(f"{self.path} exists and is not a regular file")
-        folder, name = os.path.split(self.path)
-        os.makedirs(folder, exist_ok=True)
-        self.partial_path = os.path.join(folder, f".{name}.partial")
+        self.partial_path = partial_path(self.path)
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
         self._position = 0
         self._file: io.FileIO | None = None
         try:

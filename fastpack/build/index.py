@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections import deque
@@ -20,11 +19,11 @@ from fastpack import kernels
 from fastpack.errors import FastpackError
 from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages, map_bytes, may_write
 from fastpack.formats.compressed import is_compressed
+from fastpack.formats.json_lines import Faults, faulty_lines, json_fault
 from fastpack.formats.jsonl import RawIndexWriter, default_index_path
 
 Data: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = npt.NDArray[np.int64]
-Faults: TypeAlias = list[tuple[int, Exception]]  # (row of the chunk, what json.loads said)
 
 _WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
 _CHUNK = 32_768  # rows at once: fewer make the calls between kernels felt, more leave the second-level cache
@@ -156,14 +155,14 @@ def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generat
     buffer = np.empty((_CHUNK, 2), np.int64)
     if num_threads == 1:
         for rows in _scan(data, progress, buffer):
-            yield rows, _judge(data, rows)
+            yield rows, faulty_lines(data, rows)
         return
     waiting: deque[tuple[Rows, Future[Faults]]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
         try:
             for rows in _scan(data, progress, buffer):
                 rows = rows.copy()
-                waiting.append((rows, pool.submit(_judge, data, rows)))
+                waiting.append((rows, pool.submit(faulty_lines, data, rows)))
                 while len(waiting) > 2 * num_threads:
                     rows, judged = waiting.popleft()
                     yield rows, judged.result()
@@ -172,26 +171,6 @@ def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generat
                 yield rows, judged.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _judge(data: Data, rows: Rows) -> Faults:
-    """The faulty lines among `rows`: the kernel accepts most lines at a glance, json.loads has the last word."""
-    verdict = np.empty(len(rows), np.uint8)
-    kernels.validate_json_rows(data, rows, verdict)
-    faults: Faults = []
-    for i in np.flatnonzero(verdict == 0).tolist():
-        error = _fault(_line(data, rows[i]))
-        if error is not None:
-            faults.append((i, error))
-    return faults
-
-
-def _fault(line: bytes) -> Exception | None:
-    try:
-        json.loads(line)
-    except Exception as error:  # any: also RecursionError, and ValueError of huge integers
-        return error.with_traceback(None)  # its frames would hold the mapping, and themselves, in a cycle
-    return None
 
 
 def _line(data: Data, row: Rows) -> bytes:
@@ -216,7 +195,7 @@ class _FaultLog:
 
     def empty_file(self) -> None:
         """An empty file is one faulty line, as Modalities reads it."""
-        error = _fault(b"")
+        error = json_fault(b"")
         assert error is not None
         self._report(b"", 0, 0, error)
 

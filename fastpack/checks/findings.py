@@ -7,8 +7,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fastpack.errors import FormatError
+from fastpack.files import Progress
 
 Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How closely to look, and with what knowledge: the arguments of `verify`, for the checker of a format."""
+
+    vocab_size: int | None = None
+    eos_token_id: int | None = None
+    deep: bool = False
+    trust_code: bool = False
+    threads: int = 2
+    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +68,11 @@ class VerifyReport:
         """Whether there is no error; warnings may be there."""
         return self.n_errors == 0
 
+    @property
+    def n_warnings(self) -> int:
+        """Findings that are no errors."""
+        return len(self.findings) + self.n_more - self.n_errors
+
     def add(self, severity: Severity, file: object, offset: int | None, found: str, expected: str) -> None:
         """One more finding."""
         self.take(Finding(severity, str(file), offset, found, expected))
@@ -84,7 +102,9 @@ class VerifyReport:
         yield from map(str, self.findings)
         if self.n_more:
             yield f"and {self.n_more:,} more"
-        looked = ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in self.checked.items())
-        n_warnings = len(self.findings) + self.n_more - self.n_errors
         verdict = f"{self.n_errors:,} errors" if self.n_errors else "sound"
-        yield f"{self.path}: {self.kind}: {looked}: {verdict}, {n_warnings:,} warnings"
+        yield f"{self.path}: {self.kind}: {self.looked_at()}: {verdict}, {self.n_warnings:,} warnings"
+
+    def looked_at(self) -> str:
+        """What was looked at, as "3 shards, 20 samples"."""
+        return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in self.checked.items())

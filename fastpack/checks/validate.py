@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fastpack import kernels
+from fastpack.checks.tokens import TokenScan
 from fastpack.errors import JobError
-from fastpack.files import PathLike, Progress, drop_pages, map_bytes
+from fastpack.files import PathLike, Progress
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import load_yaml
 from fastpack.formats.traps import find_traps, token_dtype
 
-SCANNED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
 RULE = "=" * 60
 
 
@@ -142,7 +140,7 @@ def look_into(
     is_raw = folder.suffix == "bin"
     said = token_dtype(info["dtype"]) if is_raw and info.get("dtype") else None
     findings = [Finding(str(path), None, trap) for trap in find_traps(scan_shards(folder.shards), tail_is_trimmed=True)]
-    scan = _Scan(vocab_size or info.get("vocab_size"), -1 if eos_token_id is None else eos_token_id, progress)
+    scan = ShardsScan(vocab_size or info.get("vocab_size"), -1 if eos_token_id is None else eos_token_id, progress)
     shards = scan_shards(folder.shards, said)
     scan.run(shards)
     findings += scan.findings
@@ -150,13 +148,13 @@ def look_into(
         "dtypes": sorted({str(shard.dtype) for shard in shards}),
         "tokens": sum(shard.length for shard in shards),
         "zero_tail_tokens": sum(shard.length - length for shard, length in zip(shards, scan.used, strict=True)),
-        "smallest_id": scan.smallest,
-        "largest_id": scan.largest,
-        "vocab_size": scan.vocab_size,
+        "smallest_id": scan.tokens.smallest,
+        "largest_id": scan.tokens.largest,
+        "vocab_size": scan.tokens.vocab_size,
     }
     if eos_token_id is not None:
-        found["eos_tokens"] = scan.n_eos
-        if scan.n_eos == 0:
+        found["eos_tokens"] = scan.tokens.n_eos
+        if scan.tokens.n_eos == 0:
             text = f"token {eos_token_id}, the end of a document, is nowhere: packed samples would be one document"
             findings.append(Finding(str(path), None, text))
     if seq_len:
@@ -167,12 +165,11 @@ def look_into(
     return found | {"findings": findings}
 
 
-class _Scan:
+class ShardsScan:
     """What all tokens of some shards have in common."""
 
     def __init__(self, vocab_size: int | None, eos: int, progress: Progress | None) -> None:
-        self.vocab_size, self.eos, self._progress = vocab_size, eos, progress
-        self.smallest = self.largest = self.n_eos = 0
+        self.tokens, self._progress = TokenScan(vocab_size, eos), progress
         self.used: list[int] = []  # tokens of each shard without the zeros at its end
         self.findings: list[Finding] = []
 
@@ -196,31 +193,9 @@ class _Scan:
             self.findings.append(Finding(shard.path, offset, text))
 
     def _tokens(self, shard: Shard) -> None:
-        outside = 0
-        for start, tokens in _chunks(shard):
-            smallest, largest, n_eos = kernels.scan_tokens(tokens, self.eos)
-            self.smallest, self.largest = min(self.smallest, smallest), max(self.largest, largest)
-            self.n_eos += n_eos
-            if not outside and (smallest < 0 or (self.vocab_size and largest >= self.vocab_size)):
-                bad = (tokens < 0) | (tokens >= (self.vocab_size or np.iinfo(np.int64).max))
-                outside = 1 + start + int(np.flatnonzero(bad)[0])
-                text = f"token {tokens[outside - 1 - start]} is not an id of a vocabulary of {self.vocab_size}"
-                self.findings.append(Finding(shard.path, shard.offset + (outside - 1) * shard.dtype.itemsize, text))
-
-
-def _chunks(shard: Shard) -> Any:
-    """Pieces of a shard's tokens in a dtype that kernels take, with the number of the first token of each."""
-    if not shard.plain:
-        yield 0, np.asarray(shard.open()).astype(np.int64).reshape(-1)
-        return
-    if shard.length == 0:
-        return
-    data = map_bytes(shard.path)
-    step = SCANNED_BYTES // shard.dtype.itemsize
-    for start in range(0, shard.length, step):
-        first = shard.offset + start * shard.dtype.itemsize
-        end = shard.offset + min(shard.length, start + step) * shard.dtype.itemsize
-        tokens: npt.NDArray[Any] = data[first:end].view(shard.dtype)
-        easy = tokens.dtype.isnative and tokens.dtype.str[1:] in ("u1", "u2", "u4", "i1", "i2", "i4", "i8")
-        yield start, tokens if easy and tokens.flags.aligned else tokens.astype(np.int64)
-        drop_pages(data, first, end)
+        for _ in self.tokens.look(shard):
+            pass
+        if self.tokens.outside is not None:
+            number, token = self.tokens.outside
+            text = f"token {token} is not an id of a vocabulary of {self.tokens.vocab_size}"
+            self.findings.append(Finding(shard.path, shard.offset + number * shard.dtype.itemsize, text))

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fastpack.checks.findings import VerifyReport
+from fastpack.checks.findings import Look, VerifyReport
+from fastpack.checks.packed import is_unfinished
+from fastpack.checks.shards import SUFFIXES, has_shards
 from fastpack.errors import JobError
 from fastpack.files import PathLike, Progress
 from fastpack.formats import nvmeta
@@ -17,8 +19,8 @@ from fastpack.formats import nvmeta
 class Checker(NamedTuple):
     """How a format is known, what its datasets are called, and the function that looks at one.
 
-    function: "module:name" of a function (path, report, *, decode, trust_code, threads, progress) that fills the report
-    it is given; imported when it is needed.
+    function: "module:name" of a function (path, report, look) that fills the report it is given; imported when it is
+    needed.
     """
 
     kind: str
@@ -31,6 +33,14 @@ def _is_webdataset(path: Path) -> bool:
     return nvmeta.meta_path(path).is_dir()
 
 
+def _is_shards(path: Path) -> bool:
+    return has_shards(path) if path.is_dir() else path.suffix in SUFFIXES
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix == ".pbin" and not path.is_dir()
+
+
 CHECKERS = (
     Checker(
         "webdataset",
@@ -38,31 +48,84 @@ CHECKERS = (
         _is_webdataset,
         "fastpack.checks.webdataset.verify:check",
     ),
+    Checker("shards", "a .bin or .npy file of tokens, or a folder of such", _is_shards, "fastpack.checks.shards:check"),
+    Checker("pbin", "a .pbin file", _is_packed, "fastpack.checks.packed:check"),
+    Checker("jsonl", "a .jsonl file", lambda path: path.suffix == ".jsonl", "fastpack.checks.lines:check"),
+    Checker("idx", "an .idx file", lambda path: path.suffix == ".idx", "fastpack.checks.lines:check_index"),
 )
 
 
 def verify(
     path: PathLike,
     *,
+    vocab_size: int | None = None,
+    eos_token_id: int | None = None,
+    deep: bool = False,
     decode: bool = False,
     trust_code: bool = False,
     threads: int = 2,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Look at all of a dataset; the report lists what is wrong and is never an exception.
+    """Look at all of a file or dataset; the report lists what is wrong and is never an exception.
 
-    A prepared WebDataset: its tars by their headers, `.tar.idx`, index.sqlite, .info.json, split.yaml and the others of
-    `.nv-meta`, each against the others. decode: every part of every sample as well. trust_code: as `WebDataset` has it.
+    A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
+    JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
+    A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
+    packed files and JSON lines: each of them.
+
+    vocab_size: an id that large or larger is an error (shards: default the metadata's). eos_token_id: every document
+    of a packed file has to end in it. deep: every line has to be JSON, every sample of a WebDataset to decode
+    (`decode`: the same); trust_code: as `WebDataset` has it. threads: shards of a WebDataset at a time.
     Raises FileNotFoundError, JobError for what no checker is for.
     """
     where = Path(path)
-    os.stat(where)
-    for checker in CHECKERS:
-        if checker.is_one(where):
-            report = VerifyReport(os.fspath(path), checker.kind)
-            module, name = checker.function.split(":")
-            check = getattr(importlib.import_module(module), name)
-            check(where, report, decode=decode, trust_code=trust_code, threads=threads, progress=progress)
-            return report
-    known = ", ".join(checker.description for checker in CHECKERS)
-    raise JobError(f"{where}: not one of what can be verified: {known}")
+    if not (_is_packed(where) and is_unfinished(where)):
+        os.stat(where)
+    look = Look(
+        vocab_size=vocab_size,
+        eos_token_id=eos_token_id,
+        deep=deep or decode,
+        trust_code=trust_code,
+        threads=threads,
+        progress=progress,
+    )
+    checker = _checker_of(where)
+    if checker is not None:
+        report = VerifyReport(os.fspath(path), checker.kind)
+        _run(checker, where, report, look)
+        return report
+    members = _members(where)
+    if not members:
+        known = ", ".join(checker.description for checker in CHECKERS)
+        raise JobError(f"{where}: not one of what can be verified: {known}, or a folder of such files")
+    report = VerifyReport(os.fspath(path), "folder")
+    for member, one in members:
+        _run(one, member, report, look)
+    report.count(files=len(members))
+    return report
+
+
+def _checker_of(path: Path) -> Checker | None:
+    return next((checker for checker in CHECKERS if checker.is_one(path)), None)
+
+
+def _run(checker: Checker, path: Path, report: VerifyReport, look: Look) -> None:
+    module, name = checker.function.split(":")
+    getattr(importlib.import_module(module), name)(path, report, look)
+
+
+def _members(folder: Path) -> list[tuple[Path, Checker]]:
+    """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
+    if not folder.is_dir():
+        return []
+    names = set(os.listdir(folder))
+    names |= {name[1 : -len(".partial")] for name in names if name.startswith(".") and name.endswith(".pbin.partial")}
+    raw = {name for name in names if name.endswith(".jsonl")}
+    covered = {f"{name}.idx" for name in raw} | {f"{name[: -len('.jsonl')]}.idx" for name in raw}  # looked at with it
+    found = []
+    for name in sorted(names - covered):
+        path = folder / name
+        checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
+        if checker is not None:
+            found.append((path, checker))
+    return found

@@ -1,10 +1,15 @@
-"""`fastpack verify`: whether a dataset is sound."""
+"""`fastpack verify`: whether files and datasets are sound."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.common import Commands, emit, new_command, progress, say
+
+if TYPE_CHECKING:
+    from fastpack.checks.findings import VerifyReport
 
 DAMAGED = 3  # exit code
 
@@ -16,11 +21,23 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "verify",
         run="fastpack.cli.verify:run_verify",
         aliases=("lint",),
-        help="check a prepared WebDataset: tars, indexes, counts and splits against each other (exit code 3: damaged)",
-        example="fastpack verify --decode webdataset/",
+        help="check packed files, JSON lines, shards and WebDatasets, each part against the others "
+        "(exit code 3: damaged)",
+        example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
-    parser.add_argument("path", metavar="PATH", nargs="+", help="the folder of a prepared WebDataset")
-    parser.add_argument("--decode", action="store_true", help="decode every sample as well")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy or .bin file, or a folder of such"
+    )
+    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="token ids from N on are wrong")
+    parser.add_argument(
+        "--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the token that ends every document"
+    )
+    parser.add_argument(
+        "--deep",
+        "--decode",
+        action="store_true",
+        help="parse every JSON line and decode every sample of a WebDataset as well",
+    )
     parser.add_argument(
         "--trust-code", "--trust_code", action="store_true", help="run code of the dataset, and pickles, to decode it"
     )
@@ -29,20 +46,61 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Print what is wrong, and 0 when nothing is."""
+    """Print what is wrong; 3 where there is damage, else 1 where something could not be looked at, else 0."""
+    from fastpack.cli import describe
+    from fastpack.errors import FastpackError
+
+    reports: list[VerifyReport] = []
+    failed: list[dict[str, str]] = []
+    for path in args.path:
+        try:
+            reports.append(_verify(args, path))
+        except (FastpackError, OSError, ValueError) as error:
+            if len(args.path) == 1:
+                raise
+            failed.append({"path": path, "error": describe(error)})
+    emit(args, _as_json(reports, failed, len(args.path)), "\n".join(_lines(reports, len(args.path))))
+    for failure in failed:
+        say(args, f"fastpack: error: {failure['error']}")
+    if not all(report.is_sound for report in reports):
+        return DAMAGED
+    return 1 if failed else 0
+
+
+def _verify(args: argparse.Namespace, path: str) -> VerifyReport:
     from fastpack.checks.verify import verify
 
-    reports = [
-        verify(
-            path,
-            decode=args.decode,
-            trust_code=args.trust_code,
-            threads=max(1, args.threads),
-            progress=progress(args, "verify"),
-        )
-        for path in args.path
-    ]
+    return verify(
+        path,
+        vocab_size=args.vocab_size,
+        eos_token_id=args.eos_token_id,
+        deep=args.deep,
+        trust_code=args.trust_code,
+        threads=max(1, args.threads),
+        progress=progress(args, "verify"),
+    )
+
+
+def _as_json(reports: list[VerifyReport], failed: list[dict[str, str]], n_paths: int) -> dict[str, Any]:
     found = [report.as_json() for report in reports]
-    result = found[0] if len(found) == 1 else {"sound": all(one["sound"] for one in found), "reports": found}
-    emit(args, result, "\n".join(line for report in reports for line in report.lines()))
-    return 0 if all(report.is_sound for report in reports) else DAMAGED
+    if n_paths == 1:
+        return found[0]
+    return {"sound": all(one["sound"] for one in found) and not failed, "reports": found, "failed": failed}
+
+
+def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:
+    """The findings and a sentence for one path; for several the findings, then a table."""
+    if n_paths == 1:
+        yield from reports[0].lines()
+        return
+    rows = [("", "errors", "warnings", "format", "path", "checked")]
+    for report in reports:
+        yield from list(report.lines())[:-1]
+        verdict = "sound" if report.is_sound else "DAMAGED"
+        rows.append(
+            (verdict, f"{report.n_errors:,}", f"{report.n_warnings:,}", report.kind, report.path, report.looked_at())
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))
+        yield "  ".join(cells).rstrip()

@@ -23,6 +23,7 @@ from fastpack import create_raw_index, read_raw_index
 from fastpack.build import index as module
 from fastpack.build.index import FaultyLine, create_raw_data_index
 from fastpack.files import AtomicFile, TargetExists
+from fastpack.formats.json_lines import json_fault
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "golden/modalities/idx_expected.json").read_text())
 
@@ -142,7 +143,7 @@ def test_windows_and_chunks_change_nothing(
         for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP", 100)):
             patch.setattr(module, name, value)
         assert index_of(raw, tmp_path, validate=False) == rows_of(raw)
-        good = [row for row in rows_of(raw) if module._fault(raw[row[0] : sum(row)]) is None]
+        good = [row for row in rows_of(raw) if json_fault(raw[row[0] : sum(row)]) is None]
         for threads in (1, 2):
             assert index_of(raw, tmp_path, drop_faulty_entries=True, num_threads=threads) == good
 

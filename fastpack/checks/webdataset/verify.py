@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.checks.findings import Finding, VerifyReport
+from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.checks.webdataset.rows import IndexRows
 from fastpack.errors import FastpackError, FormatError
 from fastpack.files import Progress
@@ -23,15 +23,7 @@ _NAMED = 20  # keys that occur twice, and shards of a kind, that are named
 _PREPARE = "`fastpack prepare` writes it"
 
 
-def check(
-    folder: Path,
-    report: VerifyReport,
-    *,
-    decode: bool = False,
-    trust_code: bool = False,
-    threads: int = 2,
-    progress: Progress | None = None,
-) -> None:
+def check(folder: Path, report: VerifyReport, look: Look) -> None:
     """Fill the report; see `fastpack.checks.verify.verify`."""
     try:
         counts = nvmeta.read_info(folder)
@@ -47,18 +39,18 @@ def check(
         _check_split(folder, counts, rows, report)
         _check_small_files(folder, report)
         _check_unknown(folder, counts, report)
-        phases = 1 + decode
-        keys = _check_shards(folder, counts, rows, report, threads, _phase(progress, 0, phases))
+        phases = 1 + look.deep
+        keys = _check_shards(folder, counts, rows, report, look.threads, _phase(look.progress, 0, phases))
         if rows is not None:
             rows.check_numbers(len(counts))
     finally:
         if rows is not None:
             rows.close()
     _check_keys(folder, list(counts), keys, report)
-    if decode:
+    if look.deep:
         from fastpack.checks.webdataset.decode import decode_all
 
-        decode_all(folder, report, trust_code, _phase(progress, 1, phases))
+        decode_all(folder, report, look.trust_code, _phase(look.progress, 1, phases))
 
 
 def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:

@@ -1,0 +1,204 @@
+"""Whether a JSON lines file and its indexes, `.idx` and `.jsonl.idx`, are of each other, and whether its lines are JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.checks.findings import Finding, Look, VerifyReport
+from fastpack.errors import FormatError
+from fastpack.files import drop_pages, map_bytes
+from fastpack.formats.json_lines import faulty_lines
+from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.webdataset import read_shard_index
+
+_WINDOW = 8 << 20  # bytes scanned at once
+_ROWS = 65_536  # lines judged at once
+_JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
+_WRITE = "`fastpack index` writes it"
+_AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
+
+Data = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int64]
+
+
+def check(path: Path, report: VerifyReport, look: Look) -> None:
+    """Fill the report; see `fastpack.checks.verify.verify`."""
+    data = map_bytes(path)
+    report.count(bytes=len(data))
+    n_nul = len(data) - kernels.used_bytes(data)
+    if n_nul:
+        report.add("error", path, len(data) - n_nul, f"{n_nul} bytes 0 at the end", "lines of JSON")
+    index = _read_index(path, data, report)
+    starts = _read_offsets(path, len(data), report)
+    _Lines(path, data, index, starts, report, look).check()
+
+
+def check_index(path: Path, report: VerifyReport, look: Look) -> None:
+    """An `.idx` file that is given by its own name: with the raw file beside it, where there is one."""
+    is_offsets = path.name.endswith(".jsonl.idx")
+    raw = path.with_suffix("") if is_offsets else path.with_suffix(".jsonl")
+    if raw.is_file():
+        check(raw, report, look)
+        return
+    report.add("warning", path, None, f"no {raw.name} beside it", "the file that it is the index of")
+    try:
+        entries = len(read_shard_index(path)) - 1 if is_offsets else len(read_raw_index(path))
+        report.count(entries=entries)
+    except FormatError as error:
+        report.take(Finding.of(error))
+
+
+def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
+    """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
+    index_path = default_index_path(path)
+    if not index_path.is_file():
+        if not path.with_suffix(".jsonl.idx").is_file():
+            report.add("warning", index_path, None, "no file", f"the index of {path.name}; {_WRITE}")
+        return None
+    try:
+        index = read_raw_index(index_path)
+        check_bounds(index, len(data), index_path)
+    except FormatError as error:
+        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
+        return None
+    report.count(entries=len(index))
+    if counts_characters(data, index):
+        expected = "bytes: `fastpack index --repair-legacy` restores them"
+        report.add("error", index_path, None, "lengths of lines in characters", expected)
+        return None
+    if (index[1:, 0] <= index[:-1, 0]).any():
+        report.add("warning", index_path, None, "entries that are not in the order of the file", "ascending offsets")
+        index = index[np.argsort(index[:, 0], kind="stable")]
+    return index
+
+
+def _read_offsets(path: Path, n_bytes: int, report: VerifyReport) -> Rows | None:
+    """The offsets of a JSON lines dataset of Energon; None where there are none that can be used."""
+    offsets_path = path.with_suffix(".jsonl.idx")
+    if not offsets_path.is_file():
+        return None
+    try:
+        offsets = read_shard_index(offsets_path)
+    except FormatError as error:
+        report.take(Finding.of(error))
+        return None
+    report.count(samples=len(offsets) - 1)
+    for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
+        if int(offsets[place]) != expected:
+            found = f"the offset {int(offsets[place])}"
+            report.add("error", offsets_path, 8 * place, found, f"{expected}, as of {path.name}: {_AGAIN}")
+            return None
+    return offsets
+
+
+class _Lines:
+    """The lines of a file beside what its indexes say."""
+
+    def __init__(
+        self, path: Path, data: Data, index: Rows | None, offsets: Rows | None, report: VerifyReport, look: Look
+    ) -> None:
+        self._path, self._data, self._index, self._offsets = path, data, index, offsets
+        self._report, self._look = report, look
+        self._done = 0  # entries of the index that were compared
+        self._done_offsets = 0
+        self._judged = self._faulty = self._wrong = self._astray = self._missing = 0
+
+    def check(self) -> None:
+        n_lines = 0
+        for rows in scan_lines(self._data):
+            n_lines += len(rows)
+            if self._index is not None:
+                self._compare(rows, self._index)
+            if self._offsets is not None:
+                self._compare_offsets(rows, self._offsets)
+            if self._look.deep:
+                self._judge(rows)
+            if self._look.progress is not None:
+                self._look.progress(int(rows[-1].sum()), len(self._data))
+        if self._index is not None and self._done < len(self._index):
+            self._wrong_entry(self._done, self._index[self._done])  # a length of 0 at the end of the file
+        self._report.count(lines=n_lines)
+        for amount, path, what, expected in (
+            (self._wrong, default_index_path(self._path), "entries that are no line", _AGAIN),
+            (self._missing, default_index_path(self._path), "lines of JSON that it does not have", _AGAIN),
+            (self._astray, self._path.with_suffix(".jsonl.idx"), "offsets where no line starts", _AGAIN),
+            (self._faulty, self._path, "lines that are no JSON", "JSON on each line"),
+        ):
+            if amount > 1:
+                self._report.add("error", path, None, f"{amount} {what} in all", expected)
+
+    def _compare(self, rows: Rows, index: Rows) -> None:
+        """The entries up to the last of these lines have to be lines; lines without entry have to be faulty ones."""
+        end = int(np.searchsorted(index[:, 0], rows[-1, 0], side="right"))
+        entries, first = index[self._done : end], self._done
+        self._done = end
+        if len(entries) == len(rows) and (entries == rows).all():
+            return
+        at = np.searchsorted(rows[:, 0], entries[:, 0]).clip(max=len(rows) - 1)
+        wrong = np.flatnonzero((rows[at] != entries).any(axis=1))
+        if len(wrong):
+            self._wrong_entry(first + int(wrong[0]), entries[int(wrong[0])], len(wrong))
+        without = np.ones(len(rows), bool)
+        without[at[rows[at, 0] == entries[:, 0]]] = False
+        self._judge_missing(rows[without])
+
+    def _wrong_entry(self, number: int, row: Rows, amount: int = 1) -> None:
+        if not self._wrong:
+            found = f"entry {number} = ({int(row[0])}, {int(row[1])})"
+            expected = f"a line of {self._path.name}, its start and its length: {_AGAIN}"
+            self._report.add("error", default_index_path(self._path), None, found, expected)
+        self._wrong += amount
+
+    def _judge_missing(self, rows: Rows) -> None:
+        """Lines that the index leaves out: only such that are no JSON may be."""
+        self._report.count(lines_left_out=len(rows))
+        rows = rows[: max(0, _JUDGED - self._judged)]
+        self._judged += len(rows)
+        faulty = {row for row, _ in faulty_lines(self._data, rows)}
+        missing = [row for number, row in enumerate(rows.tolist()) if number not in faulty]
+        if missing and not self._missing:
+            found = f"no entry for the line at byte {missing[0][0]} of {self._path.name}, which is JSON"
+            self._report.add("error", default_index_path(self._path), None, found, f"one: {_AGAIN}")
+        self._missing += len(missing)
+
+    def _compare_offsets(self, rows: Rows, offsets: Rows) -> None:
+        end = int(np.searchsorted(offsets[:-1], rows[-1, 0], side="right"))
+        some = offsets[self._done_offsets : end]
+        at = np.searchsorted(rows[:, 0], some).clip(max=len(rows) - 1)
+        astray = np.flatnonzero(rows[at, 0] != some)
+        if len(astray) and not self._astray:
+            number = self._done_offsets + int(astray[0])
+            path = self._path.with_suffix(".jsonl.idx")
+            expected = f"the start of a line of {self._path.name}: {_AGAIN}"
+            self._report.add("error", path, 8 * number, f"the offset {int(offsets[number])}", expected)
+        self._astray += len(astray)
+        self._done_offsets = end
+
+    def _judge(self, rows: Rows) -> None:
+        for number, error in faulty_lines(self._data, rows):
+            if not self._faulty:
+                found = f"a line that is no JSON ({error})"
+                self._report.add("error", self._path, int(rows[number, 0]), found, "JSON on each line")
+            self._faulty += 1
+
+
+def scan_lines(data: Data) -> Iterator[Rows]:
+    """The lines of a file as rows int64[k, 2] of (offset, length), some at a time in one buffer."""
+    buffer = np.empty((_ROWS, 2), np.int64)
+    line_start = behind = 0
+    for first in range(0, len(data), _WINDOW):
+        window, base = data[first : first + _WINDOW], first
+        while len(window):
+            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
+            window, base = window[consumed:], base + consumed
+            if n_rows:
+                yield buffer[:n_rows]
+        drop_pages(data, behind, line_start)
+        behind = line_start
+    if line_start < len(data):
+        yield np.array([[line_start, len(data) - line_start]])
