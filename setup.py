@@ -30,6 +30,8 @@ SDIST_EXTRAS = (
     "examples/*.py",
     "tests/**/*.py",
     "tests/golden/**/*",
+    "tests/fuzz/corpus/**/*",
+    "tests/fuzz/*.md",
     "asv_benchmarks/*.py",
     "asv_benchmarks/*.md",
     "asv_benchmarks/*.json",

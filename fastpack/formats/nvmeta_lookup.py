@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -69,12 +70,15 @@ class SampleIndex:
         )
         if not rows:
             raise KeyError(key)
+        self._check_types(rows, (int, int, int, int))
         return SampleRow(*rows[0])
 
     def keys(self, first: str, count: int) -> list[str]:
         """At most `count` keys from `first` on, in the order of their UTF-8; a key that repeats, as often as it is."""
         query = "SELECT sample_key FROM samples WHERE sample_key >= ? ORDER BY sample_key LIMIT ?"
-        return [key for (key,) in self._query(query, (first, count))]
+        rows = self._query(query, (first, count))
+        self._check_types(rows, (str,))
+        return [key for (key,) in rows]
 
     def samples(self, tar_file_id: int) -> list[tuple[str, SampleRow]]:
         """The keys and places of a shard's samples, in the order of the shard."""
@@ -83,6 +87,7 @@ class SampleIndex:
             "ORDER BY sample_index",
             (tar_file_id,),
         )
+        self._check_types(rows, (str, int, int, int, int))
         return [(key, SampleRow(*row)) for key, *row in rows]
 
     def parts(self, tar_file_id: int, sample_index: int) -> list[tuple[str, int, int]]:
@@ -92,11 +97,13 @@ class SampleIndex:
         """
         if not self.has_parts:
             raise FormatError(self.path, 0, "no table sample_parts", "one; the dataset needs to be prepared again")
-        return self._query(
+        rows = self._query(
             "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
             "WHERE tar_file_id = ? AND sample_index = ? ORDER BY content_byte_offset",
             (tar_file_id, sample_index),
         )
+        self._check_types(rows, (str, int, int))
+        return rows
 
     def part_totals(self) -> list[tuple[str, int, int]]:
         """(part name, how many there are, bytes of their content) of all parts, the most frequent first."""
@@ -122,8 +129,15 @@ class SampleIndex:
         with self._lock:
             try:
                 return self._open().execute(query, values).fetchall()
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of names and error texts
                 raise FormatError(self.path, 0, f"SQLite's error {str(error)!r}", "an index of samples") from error
+
+    def _check_types(self, rows: Sequence[Sequence[Any]], kinds: Sequence[type[Any]]) -> None:
+        """FormatError for a value of another type: SQLite keeps any value in any column."""
+        for column, kind in zip(zip(*rows, strict=True), kinds, strict=False):
+            if set(map(type, column)) != {kind}:
+                value = next(value for value in column if type(value) is not kind)
+                raise FormatError(self.path, 0, f"{value!r:.80} in a row", "text" if kind is str else "an integer")
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None or self._pid != os.getpid():

@@ -20,7 +20,7 @@ from fastpack.files import PathLike, map_bytes
 
 # The header numpy writes for a one-dimensional array; whatever differs is left to numpy's own reader (100 us a file).
 _NPY_PLAIN = re.compile(
-    rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \}\s*\n?\Z", re.ASCII
+    rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n?\Z", re.ASCII
 )
 
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"

@@ -13,6 +13,7 @@ import resource
 import shutil
 import signal
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ DECIMALS = (b"-1", b"0", b"00", b"4294967296", b"9223372036854775808", b"1" * 30
 
 
 class Edit(NamedTuple):
-    """One change: which kind, where (as a part of 65536 of the length), and a number the kind makes what it wants of."""
+    """One change: which kind, where (65536 is the end), and a number the kind makes what it wants of."""
 
     kind: int
     place: int
@@ -86,6 +87,10 @@ class Target:
 
 @contextmanager
 def _time_limit() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+        yield
+        return
+
     def stop(number: int, frame: FrameType | None) -> None:
         raise Hang(f"no answer in {MAX_SECONDS} s")
 
@@ -116,7 +121,7 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def refused(error: Exception, path: Path, n_bytes: int) -> bool:
-    """False, for `return refused(...)`: asserts that the error names the file and, with an offset, a place inside it."""
+    """False, always; asserts that the error names the file and, where it has an offset, a place inside it."""
     assert str(path) in str(error) or path.name in str(error), repr(error)
     if isinstance(error, FormatError):
         assert 0 <= error.offset <= n_bytes, (error.offset, n_bytes)

@@ -175,7 +175,8 @@ def packed_seeds() -> list[bytes]:
 
 
 def index_seeds() -> list[bytes]:
-    return fuzz_header.seeds() + [(GOLDEN / f"modalities/idx/{name}.idx").read_bytes() for name in ("one", "edge_u2028")]
+    folder = GOLDEN / "modalities/idx"
+    return fuzz_header.seeds() + [(folder / f"{name}.idx").read_bytes() for name in ("one", "edge_u2028")]
 
 
 def check_lines(data: bytes, folder: Path) -> bool:
@@ -218,8 +219,9 @@ def line_seeds() -> list[bytes]:
     return [b"\n".join([*LINES, b""]), *((folder / f"{name}.jsonl").read_bytes()[:1000] + b"\n" for name in names)]
 
 
-JSON_TOKENS = (b'"', b"\\u", b"\\ud83d\\ude00", b"{", b"}", b"[", b"]", b":", b",", b"-", b"1e5", b"0.", b"true", b"NaN")
-JSON_TOKENS += (b"\n", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\xc0\x80", b"[" * 60, b"9" * 99)
+JSON_TOKENS = tuple(b'" \\u \\ud83d\\ude00 { } [ ] : , - 1e5 0. true NaN'.split())
+JSON_TOKENS += (b"\n", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\xc0\x80")
+JSON_TOKENS += (b"[" * 60, b"9" * 99)
 MACHINE = tuple((header_np.Machine, name) for name in ("step", "put", "get", "take_decimal"))
 
 TARGETS = (

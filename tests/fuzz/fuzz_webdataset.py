@@ -125,7 +125,8 @@ def check_sqlite(data: bytes, folder: Path) -> bool:
                 continue
             except KeyError:
                 found = []
-            assert found == theirs.execute(query, values).fetchall(), query
+            expected = _asked(theirs, query, values)
+            assert expected is None or found == expected, query
             for row in found:
                 for value in row:
                     assert type(value) in (int, str), row
@@ -134,6 +135,14 @@ def check_sqlite(data: bytes, folder: Path) -> bool:
         ours.close()
         theirs.close()
     return accepted
+
+
+def _asked(db: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[Any] | None:
+    """SQLite's answer; None where it has none: what it notices of a damaged file depends on what was asked before."""
+    try:
+        return db.execute(query, values).fetchall()
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        return None
 
 
 SAMPLE = "SELECT tar_file_id, sample_index, byte_offset, byte_size FROM samples "
@@ -200,15 +209,16 @@ def split_seeds() -> list[bytes]:
 
 def definition_seeds() -> list[bytes]:
     seeds = [(GOLDEN / f"energon/{name}/.nv-meta/dataset.yaml").read_bytes() for name in ("reading", "split")]
-    return [*seeds, b"sample_type: {__module__: m, __class__: C}\nsample_loader: a.py:f\npart_filter: [x, 1, 2.5, null]\n"]
+    more = b"sample_type: {__module__: m, __class__: C}\nsample_loader: a.py:f\npart_filter: [x, 1, 2.5, null]\n"
+    return [*seeds, more]
 
 
-SPLIT_TOKENS = (*YAML_TOKENS, b"{1..9}", b"{a..e}", b"{0..99999999999}", b"{,}", b"{1..9..0}", b"split_parts", b"exclude")
+SPLIT_TOKENS = YAML_TOKENS + tuple(b"{1..9} {a..e} {0..99999999999} {,} {1..9..0} split_parts exclude".split())
 TRACE = tuple((tar_np._Walk, name) for name in ("next_member", "take_extension", "take_member", "take_sparse_header"))
 TRACE += tuple((tar_np, name) for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value"))
 
 TARGETS = (
-    Target("tar", fuzz_tar.seeds, check_tar, trace=TRACE),
+    Target("tar", fuzz_tar.seeds, check_tar, trace=TRACE, max_bytes=1 << 15),
     Target("info", info_seeds, check_info, (*YAML_TOKENS, b"shard_counts"), max_bytes=2048),
     Target("split", split_seeds, check_split, SPLIT_TOKENS, trace=((braces, "_parse"),), max_bytes=1024),
     Target("definition", definition_seeds, check_definition, YAML_TOKENS, max_bytes=1024),

@@ -42,7 +42,8 @@ def write(path: Path, samples: Any, format: int) -> None:
                     kind, f"{folder}k{number}.{part}"
                 )
                 info = tarfile.TarInfo(name)
-                info.type = KINDS.get(kind, tarfile.REGTYPE)
+                # Of an old kind, a long name that is cut at a slash says a folder, and its data a damaged archive.
+                info.type = KINDS.get(kind if kind != "old" or len(name) < 100 else "file", tarfile.REGTYPE)
                 info.size = len(data) if kind not in ("dir", "link") else 0
                 tar.addfile(info, io.BytesIO(data) if info.size else None)
 
