@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastpack.build.index_many import create_raw_indices
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
+    from fastpack.build.repair import RepairResult, repair
     from fastpack.build.tokenizing.wrappers import PreTrainedHFTokenizer, PreTrainedSPTokenizer
     from fastpack.build.webdataset.dispatch import prepare
     from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
@@ -93,6 +94,8 @@ _HOME = {
     "pack_each": "build.packing.pack",
     "PlannedPack": "build.packing.plan",
     "plan_packing": "build.packing.plan",
+    "RepairResult": "build.repair",
+    "repair": "build.repair",
     "PreTrainedHFTokenizer": "build.tokenizing.wrappers",
     "PreTrainedSPTokenizer": "build.tokenizing.wrappers",
     "pack_encoded_data": "build.packing.pack",
@@ -210,6 +213,7 @@ __all__ = [
     "PrepareResult",
     "PreparedChat",
     "PreparedPartition",
+    "RepairResult",
     "ResumableDistributedSampler",
     "Sample",
     "SimilarityInterleavedSample",
@@ -247,6 +251,7 @@ __all__ = [
     "prepare_webdataset",
     "read_raw_index",
     "rebuild_indexes",
+    "repair",
     "repair_raw_index",
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",

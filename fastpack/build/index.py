@@ -104,6 +104,17 @@ def create_raw_index(
     return IndexResult(target, writer.n_rows, faults.dropped, len(data))
 
 
+def all_lines(data: Data) -> tuple[Rows, npt.NDArray[np.bool_]]:
+    """The rows int64[n, 2] of all lines of a raw file, and for each whether it is JSON [n]."""
+    lines, judged = [np.empty((0, 2), np.int64)], [np.empty(0, bool)]
+    for rows, faulty in _checked(data, None, 1):
+        lines.append(rows.copy())
+        good = np.ones(len(rows), bool)
+        good[[i for i, _ in faulty]] = False
+        judged.append(good)
+    return np.concatenate(lines), np.concatenate(judged)
+
+
 def create_raw_data_index(
     src_path: PathLike, index_path: PathLike | None = None, file_existence_policy: ExistencePolicy = "error"
 ) -> IndexResult:

@@ -1,4 +1,4 @@
-"""Whether a JSON lines file and its indexes, `.idx` and `.jsonl.idx`, are of each other, and whether its lines are JSON."""
+"""Whether a JSONL file and its indexes, `.idx` and `.jsonl.idx`, fit each other; whether its lines are JSON."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from fastpack.errors import FormatError
 from fastpack.files import map_bytes, partial_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.pbin_journal import journal_path, read_journal
-from fastpack.formats.pbin_layout import INDEX_BASES, Layout, check_range, counts_from
-from fastpack.formats.pbin_merge import is_tiled, merge_borders, read_rows
+from fastpack.formats.pbin_layout import Layout, check_range
+from fastpack.formats.pbin_merge import is_tiled, merge_borders, read_rows, settle
 from fastpack.formats.shards import Shard
 from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID, MIN_ZERO_TAIL
 
@@ -43,7 +43,7 @@ def check(path: Path, report: VerifyReport, look: Look) -> None:
 
 def is_unfinished(path: Path) -> bool:
     """Whether a pack of this file was begun, and is going on or was killed."""
-    return os.path.exists(journal_path(path)) or os.path.exists(partial_path(path))
+    return os.path.exists(partial_path(path))
 
 
 def _check_leftovers(path: Path, report: VerifyReport) -> None:
@@ -63,12 +63,7 @@ def _read_index(file: PackedFile, report: VerifyReport) -> tuple[npt.NDArray[np.
     if len(rest):
         place = len(file.file) - len(rest)
         report.add("warning", file.path, place, f"{len(rest)} bytes after the index", "the end of the file")
-    if layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
-        layout = layout._replace(generation=4)
-    bases = INDEX_BASES[layout.generation]
-    base = counts_from(rows, layout, bases)
-    rows[:, 0] -= bases[0] if base is None else base
-    return rows, layout
+    return rows, settle(rows, layout)
 
 
 def _check_generation(path: Path, layout: Layout, report: VerifyReport) -> None:

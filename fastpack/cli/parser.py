@@ -30,6 +30,7 @@ COMMANDS = {
     "info": ("info",),
     "validate": ("validate", "prepare_data"),
     "verify": ("verify", "lint"),
+    "repair": ("repair",),
     "preview": ("preview",),
     "mount": ("mount",),
     "bench": ("bench",),

@@ -1,6 +1,6 @@
-"""The index that Modalities' `merge_packed_data` writes since June 2024: 12 bytes too low for each file before.
+"""Indexes of packed files as they stand, and the one that Modalities' `merge_packed_data` writes since June 2024.
 
-Only the offsets are wrong: the documents of such a file lie back to back, in the order of its index, and their lengths
+That is 12 bytes too low for each file before. Only the offsets are wrong: the documents of such a file lie back to back, in the order of its index, and their lengths
 are right, so where each starts is the sum of the lengths before it.
 """
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.files import PathLike
-from fastpack.formats.pbin_layout import HEADER_BYTES, Layout
+from fastpack.formats.pbin_layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
 from fastpack.kernels.header_errors import IndexSyntaxError
 
 
@@ -29,6 +29,16 @@ def read_rows(
     except IndexSyntaxError as error:
         raise FormatError(path, layout.index_offset + error.offset, error.found, error.expected) from None
     return rows, segment[n_bytes:]
+
+
+def settle(rows: npt.NDArray[np.int64], layout: Layout) -> Layout:
+    """Have `rows` count from the start of the data; the layout, in which generations 4 and 5 are told apart."""
+    if layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
+        layout = layout._replace(generation=4)
+    bases = INDEX_BASES[layout.generation]
+    base = counts_from(rows, layout, bases)
+    rows[:, 0] -= bases[0] if base is None else base
+    return layout
 
 
 def starts_in_order(rows: npt.NDArray[np.int64], data_length: int) -> npt.NDArray[np.int64] | None:

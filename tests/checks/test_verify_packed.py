@@ -211,9 +211,11 @@ def test_work_left_behind(tmp_path: Path) -> None:
     found, _ = only(verify(path), "error")
     assert found == "an unfinished write of a.pbin, 3 tokens at its last checkpoint"
     assert verify(tmp_path).n_errors == 1
+    other = packed(tmp_path / "b.pbin")
     (tmp_path / ".a.pbin.journal").rename(tmp_path / ".b.pbin.journal")
+    assert verify(other).findings == []  # the journal alone: it was finished
     (tmp_path / ".a.pbin.partial").rename(tmp_path / ".b.pbin.partial")
-    assert only(verify(packed(tmp_path / "b.pbin")), "warning")[0].startswith("an unfinished write of b.pbin")
+    assert only(verify(other), "warning")[0].startswith("an unfinished write of b.pbin")
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,72 @@
+"""`fastpack repair`: a damaged packed file or index as it should be."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command
+from fastpack.cli.edits import option, usage_error
+
+if TYPE_CHECKING:
+    from fastpack.build.repair import RepairResult
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `repair`."""
+    parser = new_command(
+        commands,
+        "repair",
+        run="fastpack.cli.repair:run_repair",
+        help="write a damaged packed file, or the index of a JSONL file, as it should be",
+        example="fastpack repair corpus.pbin -o repaired.pbin --eos-token-id 50256",
+    )
+    parser.add_argument("path", metavar="PATH", help="a .pbin (one that was never finished, too), a .jsonl or an .idx")
+    parser.add_argument("-o", "--output", metavar="PATH", help="the repaired file (of a .jsonl: its index)")
+    option(parser, "in-place", action="store_true", help="replace the damaged file once the repaired one is complete")
+    option(
+        parser,
+        "eos-token-id",
+        type=int,
+        metavar="ID",
+        help="the token that ends every document: by it documents are found again where the index is lost",
+    )
+    option(parser, "token-size", type=int, choices=(1, 2, 4), help="bytes a token takes, if the header does not tell")
+    add_policy_option(parser)
+    add_dry_run_option(parser)
+    return [parser]
+
+
+def run_repair(args: argparse.Namespace) -> int:
+    """Repair; return the exit code."""
+    from dataclasses import asdict
+
+    from fastpack.build.repair import repair
+
+    if args.output is None and not (args.in_place or args.dry_run):
+        return usage_error("nothing is changed in place unless you say so: give -o OUTPUT, or --in-place")
+    if args.output is not None and args.in_place:
+        return usage_error("--in-place and -o exclude each other")
+    result = repair(
+        args.path,
+        args.output,
+        in_place=args.in_place,
+        eos_token_id=args.eos_token_id,
+        token_size_in_bytes=args.token_size,
+        file_existence_policy=args.file_existence_policy,
+        dry_run=args.dry_run,
+    )
+    emit(args, {**asdict(result), "path": str(result.path), "dry_run": args.dry_run}, _describe(args, result))
+    return 0
+
+
+def _describe(args: argparse.Namespace, result: RepairResult) -> str:
+    if not result.problem:
+        return f"{args.path}: nothing to repair"
+    if not result.written and not args.dry_run:
+        return f"{result.path}: exists, kept"
+    contents = f"{result.documents} lines" if result.tokens is None else f"{result.documents} documents"
+    contents += "" if result.tokens is None else f", {result.tokens} tokens"
+    lost = f"; {result.lost_bytes} bytes left out" if result.lost_bytes else ""
+    would = "would write " if args.dry_run else ""
+    return f"{args.path}: {result.problem}\n{would}{result.path}: {contents}{lost}"
