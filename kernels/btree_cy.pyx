@@ -27,6 +27,7 @@ cdef enum:  # btree_layout
     MAX_PARENT_BYTES = 1040  # of a cell in the parent: 4 for the page, 9 for the size, the payload, 4 for its overflow
 
 cdef enum:
+    LAST_SHORT_TYPE = 57  # bytes of the longest text whose serial type is one byte
     HEADER_BYTES = 32  # of a record here at most: 1, MAX_FIELDS, and 8 more for the length of a text
 
 # Serial types of integers, and their bytes, by bits that they need without the sign, divided by 8.
@@ -41,6 +42,7 @@ cdef struct Rows:
     int64_t n_columns
     const int64_t* bounds
     const uint8_t* data
+    const uint8_t* data_end
 
 
 cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
@@ -53,6 +55,11 @@ cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
         p[0] = <uint8_t>(0x80 | number >> 7)
         p[1] = <uint8_t>(number & 0x7F)
         return p + 2
+    if number < 0x200000:
+        p[0] = <uint8_t>(0x80 | number >> 14)
+        p[1] = <uint8_t>(0x80 | number >> 7 & 0x7F)
+        p[2] = <uint8_t>(number & 0x7F)
+        return p + 3
     if number >> 56:
         p[8] = <uint8_t>number
         number >>= 8
@@ -124,6 +131,49 @@ cdef uint8_t* put_cell(uint8_t* p, const Rows* rows, int64_t row, int64_t text, 
     return p
 
 
+cdef inline void copy_text(uint8_t* p, const uint8_t* text, int64_t n_bytes, const uint8_t* end) noexcept nogil:
+    """Copy a text to `p`, where 32 bytes more are writable; it is part of what ends at `end`."""
+    if n_bytes <= 16 and end - text >= 16:
+        memcpy(p, text, 16)
+    elif n_bytes <= 32 and end - text >= 32:
+        memcpy(p, text, 32)
+    else:
+        memcpy(p, text, <size_t>n_bytes)
+
+
+cdef inline uint8_t* put_short_cell(
+    uint8_t* p, const int64_t* values, const int64_t* columns, int64_t n_columns, int64_t row, const uint8_t* text,
+    int64_t n_text, const uint8_t* data_end, bint is_table,
+) noexcept nogil:
+    """As put_cell, where the payload is sure to have fewer than 128 bytes: in one pass, which takes half the time."""
+    cdef uint8_t* head
+    cdef uint8_t* body
+    cdef uint8_t* cell = p
+    cdef int64_t i
+    cdef int n_bytes
+    p += 1
+    if is_table:
+        p = put_varint(p, <uint64_t>(row + 1))
+    head = p
+    body = p + 2 + n_columns - is_table + (n_text > LAST_SHORT_TYPE)
+    head[0] = <uint8_t>(body - head)
+    head += 1
+    for i in range(n_columns):
+        if columns[i] == TEXT:
+            head = put_varint(head, <uint64_t>(2 * n_text + 13))
+            copy_text(body, text, n_text, data_end)
+            body += n_text
+        else:
+            head[0] = <uint8_t>int_type(values[columns[i]], &n_bytes)
+            head += 1
+            body = put_int(body, values[columns[i]], n_bytes)
+    if not is_table:
+        head[0] = <uint8_t>int_type(row + 1, &n_bytes)
+        body = put_int(body, row + 1, n_bytes)
+    cell[0] = <uint8_t>(body - p)
+    return body
+
+
 def encode_cells(
     int kind,
     const int64_t[:, ::1] rows not None,
@@ -136,10 +186,13 @@ def encode_cells(
     uint8_t[::1] cells not None,
     int64_t[::1] ends not None,
 ):
-    cdef Rows source = Rows(NULL, rows.shape[1], NULL, columns.shape[0], NULL, NULL)
+    cdef Rows source = Rows(NULL, rows.shape[1], NULL, columns.shape[0], NULL, NULL, NULL)
     cdef int64_t n = order.shape[0], n_taken = 0, n_cells = state[1], room = ends.shape[0], n_bytes = cells.shape[0]
-    cdef int64_t column, text = 0
-    cdef bint too_large = False, has_text = False
+    cdef int64_t column, text = 0, n_text = 0, row
+    # A payload has its header's length, a type a field and one byte more for a text's, 8 bytes a number, and the text.
+    cdef int64_t longest_short = 127 - 2 - 9 * (columns.shape[0] + 1)
+    cdef bint too_large = False, has_text = False, is_table = kind == TABLE_LEAF
+    cdef const uint8_t* start = NULL
     cdef uint8_t* end
     cdef uint8_t* stop
     for column in columns:
@@ -155,15 +208,23 @@ def encode_cells(
     source.columns = &columns[0] if columns.shape[0] else NULL
     source.bounds = &bounds[0] if has_text else NULL
     source.data = &data[0] if data.shape[0] else NULL
+    source.data_end = source.data + data.shape[0]
     end = &cells[0] + state[0]
     with nogil:
         while n_taken < n and n_cells < room and &cells[0] + n_bytes - end >= CELL_ROOM:
+            row = order[n_taken]
             if has_text:
                 text = texts[n_taken]
-            stop = put_cell(end, &source, order[n_taken], text, kind == TABLE_LEAF)
-            too_large = stop == NULL
-            if too_large:
-                break
+                start = source.data + source.bounds[text]
+                n_text = source.bounds[text + 1] - source.bounds[text]
+            if n_text <= longest_short:
+                stop = put_short_cell(end, source.at + row * source.width, source.columns, source.n_columns, row,
+                                      start, n_text, source.data_end, is_table)
+            else:
+                stop = put_cell(end, &source, row, text, is_table)
+                too_large = stop == NULL
+                if too_large:
+                    break
             end = stop
             ends[n_cells] = end - &cells[0]
             n_cells += 1

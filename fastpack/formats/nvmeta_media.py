@@ -33,7 +33,7 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
     first = next(entries, None)
     if first is None:
         return
-    import sqlite3  # 4 ms, which most runs need not spend
+    import sqlite3  # 2 ms, which most runs need not spend
 
     # The file is locked by who writes it; SQLite's own locks would meet that one on NFS. An error costs the whole file.
     uri = f"file:{quote(str(path))}?nolock=1"

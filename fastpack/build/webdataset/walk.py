@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -238,12 +239,7 @@ def _write_shard_index(path: str, scan: ShardScan) -> None:
 
 def _part_names(scan: ShardScan) -> list[str]:
     """Names of parts in the order in which they first appear, the first 50."""
-    names: dict[bytes, None] = {}
-    for name in scan.part_names:
-        names[name] = None
-        if len(names) == MAX_PARTS:
-            break
-    return [name.decode() for name in names]
+    return [name.decode() for name in islice(dict.fromkeys(scan.part_names), MAX_PARTS)]
 
 
 class _Progress:
