@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import yaml
@@ -75,6 +76,8 @@ class TatmDataMetadata:
             )
         if isinstance(self.tokenized_info, dict):
             self.tokenized_info = TokenizedInfo(**self.tokenized_info)
+        if not isinstance(self.tokenized_info, (TokenizedInfo, NoneType)):
+            raise ValueError(f"Invalid tokenized_info value: {self.tokenized_info!r:.80}")
 
     def _plain(self) -> dict[str, Any]:
         """Plain values, None left out at the top and kept below, as tatm does."""

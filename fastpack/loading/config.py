@@ -137,7 +137,7 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     keys that there are not, and values of another type or out of range.
     """
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tables = tomllib.loads(Path(path).read_bytes().decode())
     except (ValueError, RecursionError) as error:  # also a date or a number that there is not, and brackets in brackets
         raise ValueError(f"{path}: no TOML: {error}") from error
     data, train = dict(_table(tables, "data")), dict(_table(tables, "train"))
@@ -201,7 +201,7 @@ def _convert(name: str, value: Any, wanted: Any) -> Any:
         return [_build(inner[0], _table({name: one}, name)) for one in value]
     if kind is dict and isinstance(value, Mapping):
         return {str(key): _convert(f"{name}.{key}", one, inner[1]) for key, one in value.items()}
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 1023:  # others are no float
         return float(value)
     if type(value) is kind:
         return value

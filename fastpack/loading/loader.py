@@ -115,7 +115,8 @@ class StatefulDataLoader:
         return len(self.dataset if self.sampler is None else self.sampler) // self.batch_size
 
     def __iter__(self) -> Self:
-        self._stop()
+        for producer in self._running:  # they stay until there is another: an interrupt here is not the epoch's end
+            producer.end()
         if self._to_check is not None:
             check_order(self._to_check, self.sampler)
             self._to_check = None
@@ -127,7 +128,7 @@ class StatefulDataLoader:
         if hasattr(self.dataset, "check_unchanged"):
             self.dataset.check_unchanged()
         hint = getattr(self.dataset, "will_need", None)
-        self._running.append(Producer(self._plan(), self._fetch, self.prefetch, self._since, hint))
+        self._running[:] = [Producer(self._plan(), self._fetch, self.prefetch, self._since, hint)]
         return self
 
     def __next__(self) -> Any:
@@ -142,6 +143,7 @@ class StatefulDataLoader:
             self._go_to(self._epoch + 1, Place(0, self._num_replicas))
             raise StopIteration
         self._since = made.number + 1
+        self._running[0].lost = False
         return made.batch
 
     def _plan(self) -> Iterator[Any]:

@@ -62,13 +62,16 @@ class Producer:
         self._threaded = prefetch > 0
         self._thread: threading.Thread | None = None
         self._stop = Stop()
-        self.lost = False  # in a forked child whose parent was still at work: its position is not known
+        # Its position is not known: in a forked child whose parent was still at work, and where an interrupt (Ctrl-C)
+        # broke off `get`, or what its caller does until it sets this to False: a batch may have been taken.
+        self.lost = False
 
     def get(self) -> Made | None:
         """The next batch, None at the end; raises what making it raised, and tries that batch again when called again.
 
-        The exception's traceback leads to where it was raised in the background.
+        The exception's traceback leads to where it was raised in the background. `lost` until the caller says otherwise.
         """
+        self.lost = True
         if not self._threaded:
             made = self._make()
         else:
@@ -81,6 +84,7 @@ class Producer:
                 self._room.put(True)
         if made is None or made.error is None:
             return made
+        self.lost = not isinstance(made.error, Exception)  # an interrupt leaves a plan that is a generator finished
         try:
             raise made.error
         finally:
@@ -100,9 +104,11 @@ class Producer:
     def _end(self, patience: float | None) -> None:
         thread = self._thread
         if thread is not None:
-            thread.join(patience)
+            with suppress(RuntimeError):  # an interrupt came before it was started
+                thread.join(patience)
             if not thread.is_alive():
                 self._thread = None
+                _RUNNING.discard(self)
 
     def _start(self) -> None:
         self._end(None)
