@@ -25,6 +25,7 @@ DIRECTIVES = {
 }
 SDIST_EXTRAS = (
     "CHANGELOG.md",
+    "docs/*.md",
     "kernels/*.h",
     "kernels/*.pxi",
     "examples/*.py",

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     )
     from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra, UntrustedCode
     from fastpack.files import FileExistencePolicy
+    from fastpack.formats.checksums import write_checksums
     from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
     from fastpack.formats.tatm import TatmDataMetadata
@@ -148,6 +149,7 @@ _HOME = {
     "JobError": "errors",
     "MissingExtra": "errors",
     "UntrustedCode": "errors",
+    "write_checksums": "formats.checksums",
     "read_raw_index": "formats.jsonl",
     "repair_raw_index": "formats.jsonl",
     "write_raw_index": "formats.jsonl",
@@ -256,6 +258,7 @@ __all__ = [
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",
     "verify",
+    "write_checksums",
     "write_raw_index",
 ]
 

@@ -41,6 +41,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
 
 POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
+CHECKSUMS = ".fpsum"  # of the file of that name without it, see formats/checksums.py
 
 
 class TargetExists(FileExistsError, ValueError):
@@ -291,6 +292,7 @@ class AtomicFile:
     def commit(self) -> None:
         """Flush to the disk and take the target's name, replacing what was there."""
         os.fsync(self._fd)
+        remove(self.path + CHECKSUMS)  # they are those of the file that goes
         os.replace(self.partial_path, self.path)
         self._close()
         _sync_folder(os.path.dirname(self.path))

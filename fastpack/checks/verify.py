@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fastpack.checks.findings import Look, VerifyReport
 from fastpack.checks.packed import is_unfinished
 from fastpack.checks.shards import SUFFIXES, has_shards
+from fastpack.checks.sums import check_sums, write_sums
 from fastpack.errors import JobError
 from fastpack.files import PathLike, Progress
 from fastpack.formats import nvmeta
@@ -63,6 +64,7 @@ def verify(
     deep: bool = False,
     decode: bool = False,
     trust_code: bool = False,
+    write_checksums: bool = False,
     threads: int = 2,
     progress: Progress | None = None,
 ) -> VerifyReport:
@@ -76,7 +78,9 @@ def verify(
     vocab_size: an id that large or larger is an error (shards: default the metadata's). eos_token_id: every document
     of a packed file has to end in it. deep: every line has to be JSON, every sample of a WebDataset to decode
     (`decode`: the same); trust_code: as `WebDataset` has it. threads: shards of a WebDataset at a time.
-    Raises FileNotFoundError, JobError for what no checker is for.
+    Files with checksums beside them (`<file>.fpsum`) are compared with those; write_checksums: write them instead, for
+    every file, where no error was found.
+    Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
     """
     where = Path(path)
     if not (_is_packed(where) and is_unfinished(where)):
@@ -89,6 +93,15 @@ def verify(
         threads=threads,
         progress=progress,
     )
+    report = _look_at(where, path, look)
+    if not write_checksums:
+        check_sums(where, report, look)
+    elif report.is_sound:
+        write_sums(where, report, progress)
+    return report
+
+
+def _look_at(where: Path, path: PathLike, look: Look) -> VerifyReport:
     checker = _checker_of(where)
     if checker is not None:
         report = VerifyReport(os.fspath(path), checker.kind)

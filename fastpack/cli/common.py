@@ -57,6 +57,32 @@ def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing")
 
 
+def add_checksum_option(parser: argparse.ArgumentParser) -> None:
+    """`--write-checksums`: see `write_checksums`."""
+    parser.add_argument(
+        "--write-checksums",
+        "--write_checksums",
+        action="store_true",
+        help="write checksums beside what is written (FILE.fpsum), which `fastpack verify` compares; extra checksum",
+    )
+
+
+def check_checksum_option(args: argparse.Namespace) -> None:
+    """MissingExtra at the start, and not when all is done, where checksums are wanted and cannot be written."""
+    if args.write_checksums:
+        from fastpack.formats.checksums import load_hash
+
+        load_hash()
+
+
+def write_checksums(args: argparse.Namespace, path: str) -> None:
+    """Write the checksums of a file that the command has written, if they are wanted."""
+    if args.write_checksums:
+        from fastpack.formats.checksums import write_checksums
+
+        write_checksums(path, progress=progress(args, "checksums"))
+
+
 def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
     if args.json:

@@ -7,7 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import add_dry_run_option, add_policy_option, emit, progress, say
+from fastpack.cli.common import (
+    add_checksum_option,
+    add_dry_run_option,
+    add_policy_option,
+    check_checksum_option,
+    emit,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.editing.results import EditResult
@@ -19,6 +28,7 @@ def add_edit_options(parser: argparse.ArgumentParser) -> None:
     """The options of every one of them."""
     add_policy_option(parser)
     add_dry_run_option(parser)
+    add_checksum_option(parser)
 
 
 def add_compat_option(parser: argparse.ArgumentParser, meaning: str) -> None:
@@ -40,6 +50,7 @@ def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResul
     """Call `edit` and report what it did; return the exit code."""
     import warnings
 
+    check_checksum_option(args)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         result = edit(
@@ -51,6 +62,8 @@ def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResul
         )
     for warning in warned:
         say(args, str(warning.message))
+    if result.written:
+        write_checksums(args, str(result.path))
     _report(args, result)
     return 0
 

@@ -6,7 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command, progress, say
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    add_policy_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.index import IndexResult
@@ -33,6 +44,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_policy_option(parser)
     add_dry_run_option(parser)
+    add_checksum_option(parser)
     parser.add_argument(
         "--no-validate", "--no_validate", action="store_true", help="do not check that each line is JSON"
     )
@@ -74,6 +86,7 @@ def _index(args: argparse.Namespace) -> int:
     from fastpack.build.sources import is_one_file
     from fastpack.errors import JobError
 
+    check_checksum_option(args)
     options: dict[str, Any] = {
         "validate": not args.no_validate,
         "drop_faulty_entries": args.drop_faulty,
@@ -93,6 +106,9 @@ def _index(args: argparse.Namespace) -> int:
             raise JobError(_locate(error)) from error
     for warning in faulty:
         say(args, _shorten(str(warning.message)))
+    for result in results:
+        if result.written:
+            write_checksums(args, str(result.path))
     reports = [_fields(result) for result in results]
     emit(args, reports[0] if one else {"files": reports}, "\n".join(map(_describe, results)))
     return 0

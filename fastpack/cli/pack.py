@@ -8,7 +8,18 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command, progress, say
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    add_policy_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult
@@ -36,6 +47,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     _add_ways(parser)
     add_policy_option(parser)
     add_dry_run_option(parser)
+    add_checksum_option(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
     old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
     old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
@@ -105,6 +117,7 @@ def run_pack(args: argparse.Namespace) -> int:
     if not is_config and (missing := _missing_option(args)):
         print(f"fastpack: error: {missing}", file=sys.stderr)
         return 2
+    check_checksum_option(args)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
         config = _from_file(args) if is_config else _from_flags(args)
@@ -116,6 +129,9 @@ def run_pack(args: argparse.Namespace) -> int:
             results = _pack(args, config)
     for warning in warned:
         say(args, str(warning.message))
+    for result in results:
+        if not result.kept_existing:
+            write_checksums(args, result.path)
     if not args.dry_run:
         _report(args, results, time.perf_counter() - started)
     return 0

@@ -41,6 +41,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--trust-code", "--trust_code", action="store_true", help="run code of the dataset, and pickles, to decode it"
     )
+    parser.add_argument(
+        "--write-checksums",
+        "--write_checksums",
+        action="store_true",
+        help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
+    )
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="shards at a time (default: 2)")
     return [parser]
 
@@ -76,6 +82,7 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport:
         eos_token_id=args.eos_token_id,
         deep=args.deep,
         trust_code=args.trust_code,
+        write_checksums=args.write_checksums,
         threads=max(1, args.threads),
         progress=progress(args, "verify"),
     )
