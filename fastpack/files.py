@@ -11,14 +11,14 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import io
 import mmap
 import os
 import stat
 from collections.abc import Callable
 from enum import StrEnum
-from types import TracebackType
-from typing import IO, Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ class FileExistencePolicy(StrEnum):
 ExistencePolicy: TypeAlias = Literal["skip", "error", "override"] | FileExistencePolicy
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
+F = TypeVar("F", bound=Callable[..., Any])
 
 POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
 CHECKSUMS = ".fpsum"  # of the file of that name without it, see formats/checksums.py
@@ -135,6 +136,21 @@ def is_in_memory(address: int, n_bytes: int) -> bool:
     return not failed and all(page & 1 for page in pages)
 
 
+def _names_file(function: F) -> F:
+    """Errors of the system then say which file they are about, which those of a descriptor do not by themselves."""
+
+    @functools.wraps(function)
+    def naming(first: Any, *others: Any) -> Any:  # a path, or an object with one
+        try:
+            return function(first, *others)
+        except OSError as error:
+            if error.errno is not None and error.filename is None:
+                error.filename = os.fspath(getattr(first, "path", first))
+            raise
+
+    return cast(F, naming)
+
+
 class ReadFile:
     """A file read by position; closed when the last reference is gone. Safe under threads."""
 
@@ -145,6 +161,7 @@ class ReadFile:
         self.path = os.fspath(path)
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    @_names_file
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
         """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
         done = 0
@@ -176,16 +193,20 @@ def open_stream(path: PathLike) -> io.BufferedReader:
     return file
 
 
-def append_durably(path: PathLike, data: Bytes) -> None:
-    """Append all of `data` to a file of our own, which is made if need be, and have it reach the disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    try:
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in AtomicFile.write
-        while view:
-            view = view[os.write(fd, view) :]
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+@_names_file
+def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
+    """Have all of `data` reach the disk at `offset` of a file of our own; what was behind it there is dropped."""
+    with io.FileIO(os.fspath(path), "r+", opener=_create) as file:
+        os.ftruncate(file.fileno(), offset)
+        _put(file.fileno(), data, offset)
+        os.fsync(file.fileno())
+
+
+def _put(fd: int, data: Bytes, offset: int) -> None:
+    view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
+    while view:
+        n_bytes = os.pwrite(fd, view, offset)
+        view, offset = view[n_bytes:], offset + n_bytes
 
 
 def remove(path: PathLike) -> None:
@@ -220,11 +241,12 @@ def partial_path(path: PathLike) -> str:
 class AtomicFile:
     """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
 
-    keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte.
+    keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
+    what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
     Raises JobError when another process is writing the same target. Missing parent folders are made.
     """
 
-    def __init__(self, path: PathLike, *, keep: bool = False) -> None:
+    def __init__(self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override") -> None:
         self.path = os.path.realpath(path)  # a symbolic link is written through, as open(path, "wb") would
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise JobError(f"{self.path} exists and is not a regular file")
@@ -233,26 +255,35 @@ class AtomicFile:
         self._position = 0
         self._file: io.FileIO | None = None
         try:
-            self._file = _lock_partial(self.partial_path, self.path)
-            if not keep:
-                self._file.truncate(0)
-            self._position = self._file.seek(0, os.SEEK_END)
+            self._start(keep, policy)
         except JobError:
             raise
         except BaseException:  # a signal's exception, maybe between the call and the assignment
+            self.abort()
             _sweep(self.partial_path)
             raise
-        self._fd = self._file.fileno()
 
+    @_names_file
+    def _start(self, keep: bool, policy: ExistencePolicy) -> None:
+        self._file = _lock_partial(self.partial_path, self.path)
+        self._fd = self._file.fileno()
+        if not may_write(self.path, policy):
+            raise TargetExists(f"{self.path} was written by another process meanwhile")
+        if not keep:
+            os.ftruncate(self._fd, 0)
+        self._position = self._file.seek(0, os.SEEK_END)
+
+    @_names_file
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
         n_bytes, done = len(view), 0
         while done < n_bytes:
             done += os.write(self._fd, view[done:])
         self._position += n_bytes
         return n_bytes
 
+    @_names_file
     def reserve(self, n_bytes: int) -> None:
         """Have the next `n_bytes`, all of which will be written, set aside on the disk, where the file system can.
 
@@ -261,20 +292,20 @@ class AtomicFile:
         if _fallocate is not None and n_bytes > 0 and _fallocate(self._fd, _KEEP_SIZE, self._position, n_bytes):
             error = ctypes.get_errno()
             if error in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise OSError(error, os.strerror(error), self.path)
+                raise OSError(error, os.strerror(error))
 
+    @_names_file
     def patch(self, offset: int, data: bytes) -> None:
         """Overwrite bytes at `offset` that are already written (a header whose sizes are known at the end)."""
         if offset + len(data) > self._position:
             raise ValueError(f"patch of [{offset}, {offset + len(data)}) beyond the {self._position} bytes written")
-        while data:
-            done = os.pwrite(self._fd, data, offset)
-            data, offset = data[done:], offset + done
+        _put(self._fd, data, offset)
 
     def tell(self) -> int:
         """Bytes written so far."""
         return self._position
 
+    @_names_file
     def truncate(self, n_bytes: int) -> None:
         """Forget all bytes from `n_bytes` on."""
         if n_bytes > self._position:
@@ -282,6 +313,7 @@ class AtomicFile:
         os.ftruncate(self._fd, n_bytes)
         self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
 
+    @_names_file
     def sync(self) -> None:
         """Have what is written so far reach the disk."""
         getattr(os, "fdatasync", os.fsync)(self._fd)  # not on macOS
@@ -289,26 +321,27 @@ class AtomicFile:
     def fileno(self) -> int:
         return self._fd
 
+    @_names_file
     def commit(self) -> None:
         """Flush to the disk and take the target's name, replacing what was there."""
         os.fsync(self._fd)
         remove(self.path + CHECKSUMS)  # they are those of the file that goes
         os.replace(self.partial_path, self.path)
-        self._close()
-        _sync_folder(os.path.dirname(self.path))
+        self.suspend()
+        folder = ReadFile(os.path.dirname(self.path))
+        os.fsync(folder._fd)
 
     def abort(self) -> None:
         """Remove what was written; the target stays as it was. Harmless after `commit()`."""
         if self._file is not None:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
-            self._close()
+            try:
+                if _same_file(self._file, self.partial_path):  # not so when it was renamed just before a signal
+                    os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
+            finally:
+                self.suspend()
 
     def suspend(self) -> None:
         """Stop writing; what is written stays in the partial file, for a writer with `keep`."""
-        self._close()
-
-    def _close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -316,17 +349,12 @@ class AtomicFile:
     def __enter__(self) -> AtomicFile:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            try:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
                 self.commit()
-            except BaseException:
-                self.abort()
-                raise
-        else:
-            self.abort()
+        finally:
+            self.abort()  # harmless after commit
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
@@ -336,19 +364,19 @@ class AtomicFile:
 def _lock_partial(partial_path: str, target: str) -> io.FileIO:
     """The partial file, locked: a file object, so that it is closed even if an exception loses it."""
     while True:
-        file = io.FileIO(partial_path, "r+", opener=_create)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(io.FileIO(partial_path, "r+", opener=_create))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobError(f"another process is writing {target}: wait for it, or end it") from None
             # Between open and lock another writer may have renamed or removed this very file: then start over.
             if _same_file(file, partial_path):
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written would be elsewhere too
+                    raise JobError(f"{partial_path} is in the way: it is another file as well, or none; remove it")
+                stack.pop_all()
                 return file
-        except BlockingIOError:
-            file.close()
-            raise JobError(f"another process is writing {target}: wait for it, or end it") from None
-        except BaseException:
-            file.close()
-            raise
-        file.close()
 
 
 def _create(path: str, _flags: int) -> int:
@@ -368,11 +396,3 @@ def _same_file(file: IO[bytes] | io.FileIO, path: str) -> bool:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

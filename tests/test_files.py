@@ -250,3 +250,49 @@ def test_modalities_names_of_the_policies_are_the_plain_words(policy: FileExiste
             may_write(tmp_path / "old", policy)
     else:
         assert may_write(tmp_path / "old", policy) == (policy == "override")
+
+
+def test_a_partial_file_that_is_another_file_as_well_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    partial = tmp_path / ".a.bin.partial"
+    for make in (lambda: os.link(tmp_path / "precious", partial), lambda: os.mkfifo(partial)):
+        make()
+        with pytest.raises(JobError, match=r"\.a\.bin\.partial is in the way"):
+            AtomicFile(tmp_path / "a.bin")
+        partial.unlink()
+    partial.symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match=r"\.a\.bin\.partial"):
+        AtomicFile(tmp_path / "a.bin")
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert partial.is_symlink()
+
+
+def test_an_abort_after_the_rename_removes_no_other_writers_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal's exception comes right after the rename, and another writer starts before the file is given up."""
+    others: list[AtomicFile] = []
+
+    def replace(source: str, target: str) -> None:
+        os.rename(source, target)
+        others.append(AtomicFile(tmp_path / "a.bin"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"first")
+    monkeypatch.undo()
+    others[0].write(b"second")
+    others[0].commit()
+    assert (tmp_path / "a.bin").read_bytes() == b"second"
+
+
+def test_errors_of_reading_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "a.bin").write_bytes(b"abc")
+    file = files.ReadFile(tmp_path / "a.bin")
+    monkeypatch.setattr(os, "preadv", fail)
+    with pytest.raises(OSError, match=r"Input/output error: '.*a\.bin'"):
+        file.read_into(np.empty(3, np.uint8), 0)

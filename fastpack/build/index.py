@@ -91,7 +91,7 @@ def create_raw_index(
         return IndexResult(target, 0, 0, 0, written=False)
     data = map_bytes(source)
     faults = _FaultLog(source, data, drop_faulty_entries)
-    with RawIndexWriter(target) as writer:
+    with RawIndexWriter(target, file_existence_policy) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
         # Closed at once when a fault ends the loop: left to the garbage collector, it may be one of the pool's own

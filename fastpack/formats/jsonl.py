@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import AtomicFile, PathLike, map_bytes
+from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes
 from fastpack.formats import pickled_index
 
 _NEWLINE, _RETURN = 10, 13
@@ -47,10 +47,13 @@ def write_raw_index(path: PathLike, index: npt.ArrayLike) -> None:
 
 
 class RawIndexWriter:
-    """An `.idx` file written row by row in bounded memory; it takes its name when the with block ends without error."""
+    """An `.idx` file written row by row in bounded memory; it takes its name when the with block ends without error.
 
-    def __init__(self, path: PathLike) -> None:
-        self._file = AtomicFile(path)
+    Raises as `AtomicFile` does, TargetExists by `policy`.
+    """
+
+    def __init__(self, path: PathLike, policy: ExistencePolicy = "override") -> None:
+        self._file = AtomicFile(path, policy=policy)
         self._encoder = pickled_index.IndexEncoder(self._file.write)
 
     @property

@@ -180,10 +180,11 @@ class PackedWriter:
         self._dtype = np.dtype(f"<u{token_size_in_bytes}")
         self._buffer = np.empty(_BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
+        self._policy = file_existence_policy
         self._output: AtomicFile | None = self._open(path)
 
     def _open(self, path: PathLike) -> AtomicFile:
-        output = AtomicFile(path)
+        output = AtomicFile(path, policy=self._policy)
         output.write(bytes(HEADER_BYTES))
         return output
 
@@ -249,7 +250,7 @@ class PackedWriter:
             else:
                 self._copy(flat)
         except BaseException:
-            self.abort()  # what the file holds is no longer known: close() must not make it a result
+            self._fail()  # what the file holds is no longer known: close() must not make it a result
             raise
         self.n_tokens += len(flat)
 
@@ -279,7 +280,7 @@ class PackedWriter:
             self._output.patch(0, HEADER[5].pack(data_length, self.token_size_in_bytes))
             self._output.commit()
         except BaseException:
-            self.abort()
+            self._fail()
             raise
         self._output = None
 
@@ -292,6 +293,9 @@ class PackedWriter:
             encoder.append(np.stack([ends - lengths, lengths], axis=1))
             start = int(ends[-1])
         encoder.close()
+
+    def _fail(self) -> None:
+        self.abort()
 
     def abort(self) -> None:
         """Remove what was written; a file of this name stays as it was. Harmless when closed already."""

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, append_durably, map_bytes, remove
+from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes, remove, write_durably
 from fastpack.formats.pbin import PackedWriter
 from fastpack.formats.pbin_layout import HEADER_BYTES
 
@@ -46,11 +46,11 @@ class CheckpointedWriter(PackedWriter):
         self._resume = resume
         self._journal_path = journal_path(path)
         self._noted = 0  # documents whose lengths are in the journal
-        self._has_journal = False
+        self._journal_bytes = 0  # whole frames of this work; what a kill tore lies behind them
         super().__init__(path, token_size_in_bytes, file_existence_policy=file_existence_policy)
 
     def _open(self, path: PathLike) -> AtomicFile:
-        output = AtomicFile(path, keep=True)
+        output = AtomicFile(path, keep=True, policy=self._policy)
         try:
             if not (self._resume and self._take_up(output)):
                 remove(self._journal_path)
@@ -63,7 +63,7 @@ class CheckpointedWriter(PackedWriter):
 
     def _take_up(self, output: AtomicFile) -> bool:
         """Set this writer to where the last checkpoint was; False where there is none of this work."""
-        frames = read_journal(self._journal_path)
+        frames = _read_frames(self._journal_path)
         first = next(frames, None)
         if first is None:
             return False
@@ -71,17 +71,18 @@ class CheckpointedWriter(PackedWriter):
             self.stale = True
             return False
         n_tokens = 0
-        for fields, lengths in frames:
-            n_tokens = fields["tokens"]
+        for fields, lengths, end in frames:
+            n_tokens, self._journal_bytes = fields["tokens"], end
             self.notes.append(fields["note"])
             self._lengths.frombytes(lengths)
         n_bytes = HEADER_BYTES + n_tokens * self.token_size_in_bytes
         if not self.notes or n_bytes > output.tell():
             self.notes.clear()
             del self._lengths[:]
+            self._journal_bytes = 0
             return False
         output.truncate(n_bytes)
-        self.n_tokens, self._noted, self._has_journal = n_tokens, len(self._lengths), True
+        self.n_tokens, self._noted = n_tokens, len(self._lengths)
         return True
 
     def _first_frame(self) -> dict[str, Any]:
@@ -94,10 +95,10 @@ class CheckpointedWriter(PackedWriter):
         self._output.sync()
         fields = {"tokens": self.n_tokens, "note": note}
         frames = _frame(fields, self._lengths[self._noted :].tobytes())
-        if not self._has_journal:
+        if not self._journal_bytes:
             frames = _frame(self._first_frame()) + frames
-        append_durably(self._journal_path, frames)
-        self._noted, self._has_journal = len(self._lengths), True
+        write_durably(self._journal_path, self._journal_bytes, frames)
+        self._noted, self._journal_bytes = len(self._lengths), self._journal_bytes + len(frames)
 
     def close(self) -> None:
         open_before = self._output is not None
@@ -107,11 +108,17 @@ class CheckpointedWriter(PackedWriter):
 
     def suspend(self) -> None:
         """Stop; the work up to the last checkpoint stays for `resume`, or nothing where there was none."""
-        if not self._has_journal:
+        if not self._journal_bytes:
             self.abort()
         elif self._output is not None:
             self._output.suspend()
             self._output = None
+
+    def _fail(self) -> None:
+        if self._resume:
+            self.suspend()
+        else:
+            self.abort()
 
     def abort(self) -> None:
         if self._output is not None:
@@ -127,6 +134,18 @@ def journal_path(path: PathLike) -> str:
 
 def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
     """(JSON fields, bytes behind them) of each frame up to the first that is torn; nothing where there is no file."""
+    return ((fields, rest) for fields, rest, _ in _read_frames(path))
+
+
+def remove_finished_journal(path: PathLike) -> None:
+    """Remove the journal that a kill left beside a packed file that was complete by then."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if os.path.exists(path) and not os.path.lexists(os.path.join(folder, f".{name}.partial")):
+        remove(journal_path(path))
+
+
+def _read_frames(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes, int]]:
+    """As `read_journal`, each with where it ends, in bytes."""
     if not os.path.isfile(path):
         return
     data = map_bytes(path)
@@ -137,8 +156,8 @@ def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
         if len(payload) < n_bytes or zlib.crc32(payload) != checksum:
             return
         text, _, rest = payload.partition(b"\n")
-        yield json.loads(text), rest
         start += _FRAME.size + n_bytes
+        yield json.loads(text), rest, start
 
 
 def _frame(fields: Mapping[str, Any], rest: bytes = b"") -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,12 @@ from hypothesis import given
 
 from fastpack.errors import JobError
 from fastpack.formats.pbin import PackedWriter
-from fastpack.formats.pbin_journal import CheckpointedWriter, journal_path, read_journal
+from fastpack.formats.pbin_journal import (
+    CheckpointedWriter,
+    journal_path,
+    read_journal,
+    remove_finished_journal,
+)
 
 
 def writer_at(path: Path, identity: str = "a", **options: Any) -> CheckpointedWriter:
@@ -138,3 +144,44 @@ def test_a_second_writer_takes_nothing_from_the_first(tmp_path: Path) -> None:
             writer_at(tmp_path / "x.pbin", resume=True)
         writer.append([2])
     assert (tmp_path / "x.pbin").read_bytes() == whole(tmp_path, [[1], [2]])
+
+
+def test_checkpoints_behind_a_torn_one_count(left_behind: Path) -> None:
+    journal = Path(journal_path(left_behind))
+    journal.write_bytes(journal.read_bytes()[:-3])  # a kill, or a full disk, in the third
+    writer = writer_at(left_behind, resume=True)
+    assert writer.n_documents == 2
+    writer.append([8, 9])
+    writer.checkpoint({"n": 7})
+    leave(writer)
+    writer = writer_at(left_behind, resume=True)
+    assert [note["n"] for note in writer.notes] == [0, 1, 7]
+    writer.close()
+    assert left_behind.read_bytes() == whole(left_behind.parent, [[0], [0, 1], [8, 9]])
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_full_disk_costs_no_checkpoint_where_it_is_to_be_resumed(
+    resume: bool, left_behind: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = writer_at(left_behind, resume=resume)
+    writer.append([8, 9])
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*x\.pbin'"):
+        patch.setattr(os, "write", fail)
+        writer.close()
+    assert len(os.listdir(left_behind.parent)) == 2 * resume
+    writer = writer_at(left_behind, resume=True)
+    assert writer.n_documents == 3 * resume
+    writer.abort()
+
+
+def test_the_journal_of_a_finished_file_is_removed(left_behind: Path) -> None:
+    journal = Path(journal_path(left_behind))
+    remove_finished_journal(left_behind)
+    assert journal.exists()  # not finished
+    (left_behind.parent / ".x.pbin.partial").replace(left_behind)
+    remove_finished_journal(left_behind)
+    assert os.listdir(left_behind.parent) == ["x.pbin"]

@@ -80,7 +80,7 @@ def create_shuffled_jsonl_chunk(
     lines, order = _shuffled(sources, chunk_id, num_chunks, global_seed)
     if compat is None:
         lines = Collection(complete_lines(sources, paths, int(order[-1])))
-    return replace(write_lines(lines, order, target, progress, dry_run), sources=len(paths))
+    return replace(write_lines(lines, order, target, file_existence_policy, progress, dry_run), sources=len(paths))
 
 
 def create_shuffled_jsonl_dataset_chunk(

@@ -74,7 +74,7 @@ def merge_packed_data(
     if dry_run:
         n_bytes = HEADER_BYTES + n_tokens * size + _index_bytes(parts, size)
     else:
-        with AtomicFile(target) as output:
+        with AtomicFile(target, policy=file_existence_policy) as output:
             output.write(HEADER[5].pack(n_tokens * size, size))
             output.reserve(n_tokens * size)
             for part in parts:

@@ -68,4 +68,4 @@ def shuffle_jsonl_data(
     order = stdlib_order(len(sources[0].rows), seed)
     if compat is None and len(order):
         sources = complete_lines(sources, [input_data_path], int(order[-1]))
-    return write_lines(Collection(sources), order, target, progress, dry_run)
+    return write_lines(Collection(sources), order, target, file_existence_policy, progress, dry_run)

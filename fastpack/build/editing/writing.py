@@ -35,10 +35,17 @@ def write_documents(
     return replace(result, bytes=target.stat().st_size)
 
 
-def write_lines(lines: Collection, order: Order, target: Path, progress: Progress | None, dry_run: bool) -> EditResult:
+def write_lines(
+    lines: Collection,
+    order: Order,
+    target: Path,
+    policy: ExistencePolicy,
+    progress: Progress | None,
+    dry_run: bool,
+) -> EditResult:
     """Write the lines in `order`, newlines included, unless `dry_run`."""
     if not dry_run:
-        with AtomicFile(target) as output:
+        with AtomicFile(target, policy=policy) as output:
             output.reserve(lines.n_bytes)
             lines.write(order, lambda block, _lengths: output.write(block), progress)
     return EditResult(target, len(order), None, lines.n_bytes, written=not dry_run)

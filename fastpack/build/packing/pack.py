@@ -24,6 +24,7 @@ from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_
 from fastpack.errors import DataWarning
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
+from fastpack.formats.pbin_journal import remove_finished_journal
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnFaulty: TypeAlias = Literal["skip", "error"]
@@ -106,6 +107,8 @@ def _options(policy: ExistencePolicy, on_faulty: OnFaulty, resume: bool, progres
 
 def _pack(config: PackConfig, targets: Sequence[Target], options: Options, engine: Engine) -> list[PackResult]:
     spec, tokenizer, note = prepare(config, engine)
+    for target in targets:
+        remove_finished_journal(target.dst_path)
     missing = [target for target in targets if is_to_write(target, options.policy, options.resume)]
     packed = {output.target.dst_path: output for output in Run(config, spec, tokenizer, options).pack(missing)}
     results: list[PackResult] = []

@@ -393,7 +393,7 @@ def test_a_worker_that_cannot_start_says_why(
     real = pack_module.files.may_write
 
     def vanish(*args: Any) -> bool:
-        (tmp_path / "tokenizer.json").unlink()
+        (tmp_path / "tokenizer.json").unlink(missing_ok=True)
         return real(*args)
 
     monkeypatch.setattr(pack_module.files, "may_write", vanish)
