@@ -1,7 +1,7 @@
 """Indexes of packed files as they stand, and the one that Modalities' `merge_packed_data` writes since June 2024.
 
-That is 12 bytes too low for each file before. Only the offsets are wrong: the documents of such a file lie back to back,
-in the order of its index, and their lengths are right, so where each starts is the sum of the lengths before it.
+That is 12 bytes too low for each file before. Only the offsets are wrong: the documents of such a file lie back to
+back, in the order of its index, and their lengths are right, so where each starts is the sum of those before it.
 """
 
 from __future__ import annotations
