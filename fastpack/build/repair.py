@@ -13,10 +13,10 @@ from fastpack.build.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
 from fastpack.errors import FormatError, JobError
 from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes, may_write, partial_path
-from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index, write_raw_index
+from fastpack.formats import pickled_index
+from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, write_raw_index
 from fastpack.formats.pbin_journal import CheckpointedWriter, journal_path, read_journal
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES, Layout
-from fastpack.formats.pickled_index import IndexEncoder
 
 _BLOCK_ROWS = 1 << 16
 
@@ -101,7 +101,7 @@ def _write(rescue: Rescue, target: Path) -> None:
         output.reserve(n_bytes)
         for tokens in rescue.pieces():
             output.write(tokens)
-        encoder = IndexEncoder(output.write)
+        encoder = pickled_index.IndexEncoder(output.write)
         for first in range(0, len(rescue.rows), _BLOCK_ROWS):
             encoder.append(rescue.rows[first : first + _BLOCK_ROWS])
         encoder.close()
@@ -151,7 +151,7 @@ def _problem_of(path: Path, data: npt.NDArray[np.uint8], lines: Rows, are_json: 
     if not path.exists():
         return "no index"
     try:
-        index = read_raw_index(path)
+        index = pickled_index.decode(map_bytes(path), path, allow_trailing=False)
         check_bounds(index, len(data), path)
     except FormatError as error:
         return f"an index that cannot be used: {error}"

@@ -13,7 +13,8 @@ from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
 from fastpack.files import drop_pages, map_bytes
 from fastpack.formats.json_lines import faulty_lines
-from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
+from fastpack.formats.pickled_index import decode_prefix
 from fastpack.formats.webdataset import read_shard_index
 
 _WINDOW = 8 << 20  # bytes scanned at once
@@ -47,7 +48,7 @@ def check_index(path: Path, report: VerifyReport, look: Look) -> None:
         return
     report.add("warning", path, None, f"no {raw.name} beside it", "the file that it is the index of")
     try:
-        entries = len(read_shard_index(path)) - 1 if is_offsets else len(read_raw_index(path))
+        entries = len(read_shard_index(path)) - 1 if is_offsets else len(_decode(path, report))
         report.count(entries=entries)
     except FormatError as error:
         report.take(Finding.of(error))
@@ -61,7 +62,7 @@ def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
             report.add("warning", index_path, None, "no file", f"the index of {path.name}; {_WRITE}")
         return None
     try:
-        index = read_raw_index(index_path)
+        index = _decode(index_path, report)
         check_bounds(index, len(data), index_path)
     except FormatError as error:
         report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
@@ -74,6 +75,14 @@ def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
     if (index[1:, 0] <= index[:-1, 0]).any():
         report.add("warning", index_path, None, "entries that are not in the order of the file", "ascending offsets")
         index = index[np.argsort(index[:, 0], kind="stable")]
+    return index
+
+
+def _decode(path: Path, report: VerifyReport) -> Rows:
+    data = map_bytes(path)
+    index, n_bytes = decode_prefix(data, path)
+    if n_bytes < len(data):
+        report.add("warning", path, n_bytes, f"{len(data) - n_bytes} bytes after the index", "the end of the file")
     return index
 
 

@@ -31,10 +31,7 @@ def decode(
     them; with allow_trailing=False they are an error. Raises FormatError where the data is anything else than one list
     of integer pairs, or a pair is negative or sums to more than 63 bits.
     """
-    try:
-        rows, n_bytes, bits = kernels.decode_index(data)
-    except IndexSyntaxError as error:
-        raise FormatError(path, offset + error.offset, error.found, error.expected) from None
+    rows, n_bytes = decode_prefix(data, path, offset)
     if n_bytes < len(data):
         if not allow_trailing:
             found = f"{len(data) - n_bytes} bytes after the index"
@@ -43,9 +40,20 @@ def decode(
             f"{os.fspath(path)}: {len(data) - n_bytes} bytes after the index, at byte {offset + n_bytes}, are ignored",
             stacklevel=2,
         )
+    return rows
+
+
+def decode_prefix(
+    data: npt.NDArray[np.uint8], path: str | os.PathLike[str], offset: int = 0
+) -> tuple[npt.NDArray[np.int64], int]:
+    """As `decode`, and how many bytes the index takes; those after it are not looked at."""
+    try:
+        rows, n_bytes, bits = kernels.decode_index(data)
+    except IndexSyntaxError as error:
+        raise FormatError(path, offset + error.offset, error.found, error.expected) from None
     if not 0 <= bits < 1 << 62:  # else no number, and no sum of two, has the sign bit
         _check_signs(rows, path, offset)
-    return rows
+    return rows, n_bytes
 
 
 def _check_signs(rows: npt.NDArray[np.int64], path: str | os.PathLike[str], offset: int) -> None:
