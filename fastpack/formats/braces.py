@@ -79,7 +79,9 @@ class _Pattern:
 
     def texts(self) -> Iterator[str]:
         joined = map("".join, product(*(slot.texts() for slot in self.slots)))
-        return (_ESCAPED.sub(r"\1", text) for text in joined) if self.escape else joined
+        if not self.escape:
+            return joined
+        return (_ESCAPED.sub(r"\1", text) if "\\" in text else text for text in joined)
 
 
 _Slot: TypeAlias = _Numbers | _Texts | _Choice

@@ -129,8 +129,10 @@ class SampleIndex:
         with self._lock:
             try:
                 return self._open().execute(query, values).fetchall()
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of names and error texts
-                raise FormatError(self.path, 0, f"SQLite's error {str(error)!r}", "an index of samples") from error
+            # Of a damaged file also: names and SQLite's own texts that are not UTF-8, and sizes beyond all memory.
+            except (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError) as error:
+                reason = str(error) or type(error).__name__
+                raise FormatError(self.path, 0, f"SQLite's error {reason!r}", "an index of samples") from error
 
     def _check_types(self, rows: Sequence[Sequence[Any]], kinds: Sequence[type[Any]]) -> None:
         """FormatError for a value of another type: SQLite keeps any value in any column."""
