@@ -1,0 +1,115 @@
+"""A thousand times opened, read and closed: no file descriptor, mapping or memory is kept."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastpack
+
+GROWTH = 3 << 20  # bytes; a kilobyte a cycle would be as much
+
+Open = Callable[[Path], object]
+
+
+def read_and_close(dataset: object) -> None:
+    dataset[0], dataset[len(dataset) - 1]  # type: ignore[index, arg-type]
+    dataset.close()  # type: ignore[attr-defined]
+
+
+def loader(folder: Path) -> None:
+    made = iter(fastpack.StatefulDataLoader(fastpack.MemoryMappedDataset(folder, 9), 2))
+    next(made)
+    made.close()
+
+
+def mixture(folder: Path) -> fastpack.MixtureDataset:
+    parts = [fastpack.MemoryMappedDataset(folder, 9), fastpack.MemoryMappedDataset(folder, 5)]
+    return fastpack.MixtureDataset(parts, ["a", "b"])
+
+
+SLOW = ("TatmMemmapDataset", "MemMapDataset", "WebDataset", "WebDataset-pread")  # milliseconds to open
+
+
+class Upper:
+    """A tokenizer of sorts."""
+
+    def tokenize(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+DATASETS: dict[str, Open] = {
+    "PackedFile": lambda folder: fastpack.PackedFile(folder / "a.pbin"),
+    "PackedMemMapDatasetBase": lambda folder: fastpack.PackedMemMapDatasetBase(folder / "a.pbin", "x"),
+    "Continuous": lambda folder: fastpack.PackedMemMapDatasetContinuous(folder / "a.pbin", "x", 4, True),
+    "Megatron": lambda folder: fastpack.PackedMemMapDatasetMegatron(folder / "a.pbin", "x", 4),
+    "MemMapDataset": lambda folder: fastpack.MemMapDataset(folder / "a.jsonl", Upper(), "x"),
+    "LargeFileLinesReader": lambda folder: fastpack.LargeFileLinesReader(folder / "a.jsonl"),
+    "MemoryMappedDataset": lambda folder: fastpack.MemoryMappedDataset(folder, 9),
+    "MemoryMappedDataset-pread": lambda folder: fastpack.MemoryMappedDataset(folder, 9, io="pread"),
+    "MixtureDataset": mixture,
+    "CombinedDataset": lambda folder: fastpack.CombinedDataset([fastpack.MemoryMappedDataset(folder, 9)]),
+    "TatmMemmapDataset": lambda folder: fastpack.TatmMemmapDataset(str(folder / "t"), 8, "uint16"),
+    "WebDataset": lambda folder: fastpack.WebDataset(folder / "web", raw=True),
+    "WebDataset-pread": lambda folder: fastpack.WebDataset(folder / "web", raw=True, io="pread"),
+    "WebDataset-jsonl": lambda folder: fastpack.WebDataset(folder / "a.jsonl", raw=True),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    with fastpack.PackedWriter(folder / "a.pbin", 2) as writer:
+        for n in (5, 9, 7):
+            writer.append(np.arange(n))
+    (folder / "a.jsonl").write_bytes(b'{"text": "a"}\n{"text": "b"}\n')
+    fastpack.create_raw_index(folder / "a.jsonl")
+    fastpack.index_webdataset_jsonl(folder / "a.jsonl")
+    for number in range(2):
+        np.save(folder / f"{number}.npy", np.arange(50, dtype=np.uint16))
+    np.arange(64, dtype=np.uint16).tofile(folder / "t_0.bin")
+    (folder / "web").mkdir()
+    with tarfile.open(folder / "web" / "a.tar", "w") as tar:
+        for number in range(3):
+            info = tarfile.TarInfo(f"k{number}.txt")
+            info.size = 4
+            tar.addfile(info, io.BytesIO(b"text"))
+    fastpack.prepare(folder / "web", split_ratio=(1, 0, 0), sample_type="CrudeWebdataset", num_workers=1)
+    return folder
+
+
+def used() -> tuple[int, int, int]:
+    """File descriptors, mappings and bytes of memory of this process."""
+    gc.collect()
+    with open("/proc/self/maps") as maps, open("/proc/self/statm") as memory:
+        return len(os.listdir("/proc/self/fd")), len(maps.readlines()), int(memory.read().split()[1]) * 4096
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts by Linux's /proc")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in (*DATASETS, "StatefulDataLoader")],
+)
+def test_a_thousand_cycles_keep_nothing(name: str, folder: Path) -> None:
+    def cycle() -> None:
+        if name == "StatefulDataLoader":
+            loader(folder)
+        else:
+            read_and_close(DATASETS[name](folder))
+
+    for _ in range(100):
+        cycle()
+    before = used()
+    for _ in range(1000):
+        cycle()
+    after = used()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1] + 20  # the allocator's own come and go
+    assert after[2] <= before[2] + GROWTH
