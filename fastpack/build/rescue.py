@@ -97,7 +97,7 @@ def _without_layout(
     size = token_size or told
     if size not in TOKEN_SIZES:
         raise JobError(f"{error}: give the token size, if it is a packed file")
-    problem = f"a header that does not fit the file: {error}"
+    problem = f"cut off: {error.found}"
     end = len(file)
     rows: Rows | None = None
     if HEADER_BYTES + length == len(file):

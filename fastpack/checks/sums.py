@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from fastpack.checks.findings import Finding, Look, VerifyReport
+from fastpack.checks.findings import Finding, VerifyReport
 from fastpack.errors import FormatError, MissingExtra
 from fastpack.files import CHECKSUMS, Progress
 from fastpack.formats.checksums import compute_checksums, read_checksums, sidecar_path, write_checksums
@@ -13,12 +14,16 @@ from fastpack.formats.checksums import compute_checksums, read_checksums, sideca
 _ANEW = "`fastpack verify --write-checksums` writes them anew"
 
 
-def check_sums(path: Path, report: VerifyReport, look: Look) -> None:
-    """Compare a file and its indexes, or all files of a folder, with their checksums, where they have some."""
-    files = [file for file in _with_sums(path) if sidecar_path(file).is_file()]
-    for file in files:
+def files_with_sums(path: Path) -> list[Path]:
+    """Of a file and its indexes, or all files of a folder, those that have checksums; some may be gone."""
+    return [file for file in _with_sums(path) if sidecar_path(file).is_file()]
+
+
+def check_sums(files: Sequence[Path], report: VerifyReport, parts: Sequence[Progress | None]) -> None:
+    """Compare files with their checksums; `parts`: the progress of each."""
+    for file, progress in zip(files, parts, strict=True):
         try:
-            _check_file(file, report, look.progress)
+            _check_file(file, report, progress)
         except MissingExtra as error:
             report.add(
                 "warning", sidecar_path(file), None, f"checksums that were not looked at: {error}", "the package"
@@ -30,12 +35,16 @@ def check_sums(path: Path, report: VerifyReport, look: Look) -> None:
             report.add("error", file, None, "no file", f"one, whose checksums are in {sidecar_path(file).name}")
 
 
-def write_sums(path: Path, report: VerifyReport, progress: Progress | None = None) -> None:
-    """Write the checksums of a file and its indexes, or of all files of a folder."""
-    for file in _with_sums(path) if path.is_file() else _files_of(path):
-        if file.is_file():
-            write_checksums(file, progress=progress)
-            report.count(checksums_written=1)
+def files_to_sum(path: Path) -> list[Path]:
+    """A file and its indexes, or all files of a folder."""
+    return [file for file in (_files_of(path) if path.is_dir() else _with_sums(path)) if file.is_file()]
+
+
+def write_sums(files: Sequence[Path], report: VerifyReport, parts: Sequence[Progress | None]) -> None:
+    """Write the checksums of files; `parts`: the progress of each."""
+    for file, progress in zip(files, parts, strict=True):
+        write_checksums(file, progress=progress)
+        report.count(checksums_written=1)
 
 
 def _check_file(path: Path, report: VerifyReport, progress: Progress | None) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
 from fastpack.checks.findings import Look, VerifyReport
 from fastpack.checks.packed import is_unfinished
 from fastpack.checks.shards import SUFFIXES, has_shards
-from fastpack.checks.sums import check_sums, write_sums
+from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.errors import JobError
 from fastpack.files import PathLike, Progress
 from fastpack.formats import nvmeta
@@ -93,41 +96,65 @@ def verify(
         threads=threads,
         progress=progress,
     )
-    report = _look_at(where, path, look)
+    jobs = _jobs(where)
+    files = files_to_sum(where) if write_checksums else files_with_sums(where)
+    parts = _parts(progress, [job.path for job in jobs] + files)
+    report = VerifyReport(os.fspath(path), jobs[0].checker.kind if jobs[0].path == where else "folder")
+    for job, part in zip(jobs, parts, strict=False):
+        module, name = job.checker.function.split(":")
+        getattr(importlib.import_module(module), name)(job.path, report, replace(look, progress=part))
+    if report.kind == "folder":
+        report.count(files=len(jobs))
     if not write_checksums:
-        check_sums(where, report, look)
+        check_sums(files, report, parts[len(jobs) :])
     elif report.is_sound:
-        write_sums(where, report, progress)
+        write_sums(files, report, parts[len(jobs) :])
     return report
 
 
-def _look_at(where: Path, path: PathLike, look: Look) -> VerifyReport:
+class _Job(NamedTuple):
+    path: Path
+    checker: Checker
+
+
+def _jobs(where: Path) -> list[_Job]:
+    """What to look at, and how: a file or dataset, or the files of a folder that is none."""
     checker = _checker_of(where)
-    if checker is not None:
-        report = VerifyReport(os.fspath(path), checker.kind)
-        _run(checker, where, report, look)
-        return report
-    members = _members(where)
-    if not members:
+    if checker is not None and not (checker.kind == "shards" and where.is_dir()):
+        return [_Job(where, checker)]
+    others = _members(where)
+    if checker is not None:  # shards are looked at together
+        return [_Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
+    if not others:
         known = ", ".join(checker.description for checker in CHECKERS)
         raise JobError(f"{where}: not one of what can be verified: {known}, or a folder of such files")
-    report = VerifyReport(os.fspath(path), "folder")
-    for member, one in members:
-        _run(one, member, report, look)
-    report.count(files=len(members))
-    return report
+    return others
+
+
+def _parts(progress: Progress | None, paths: Sequence[Path]) -> list[Progress | None]:
+    """The progress of each of several pieces of work, all in one: by the bytes of what they read."""
+    if progress is None or len(paths) == 1:
+        return [progress] * len(paths)
+    sizes = [max(1, _n_bytes(path)) for path in paths]
+    ends = list(accumulate(sizes))
+    return [partial(_report_part, progress, end - size, size, ends[-1]) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _report_part(progress: Progress, before: int, n_bytes: int, whole: int, done: int, total: int) -> None:
+    progress(before + n_bytes * done // max(1, total), whole)
+
+
+def _n_bytes(path: Path) -> int:
+    if path.is_dir():
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    return path.stat().st_size if path.exists() else 0
 
 
 def _checker_of(path: Path) -> Checker | None:
     return next((checker for checker in CHECKERS if checker.is_one(path)), None)
 
 
-def _run(checker: Checker, path: Path, report: VerifyReport, look: Look) -> None:
-    module, name = checker.function.split(":")
-    getattr(importlib.import_module(module), name)(path, report, look)
-
-
-def _members(folder: Path) -> list[tuple[Path, Checker]]:
+def _members(folder: Path) -> list[_Job]:
     """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
     if not folder.is_dir():
         return []
@@ -140,5 +167,5 @@ def _members(folder: Path) -> list[tuple[Path, Checker]]:
         path = folder / name
         checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
         if checker is not None:
-            found.append((path, checker))
+            found.append(_Job(path, checker))
     return found

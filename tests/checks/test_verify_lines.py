@@ -146,3 +146,15 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     report = verify(tmp_path, vocab_size=2)
     assert (report.kind, report.checked["files"], report.checked["entries"]) == ("folder", 2, 4)
     assert [finding.found for finding in report.findings] == ["token 2"]
+
+
+def test_a_folder_of_shards_and_others(tmp_path: Path) -> None:
+    corpus(tmp_path)
+    np.save(tmp_path / "b.npy", np.arange(10, dtype=np.uint16))
+    assert verify(tmp_path, write_checksums=True).checked["checksums_written"] == 3
+    seen: list[tuple[int, int]] = []
+    report = verify(tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert (report.checked["shards"], report.checked["entries"], report.findings) == (1, 4, [])
+    assert seen == sorted(seen)
+    assert len({total for _, total in seen}) == 1
+    assert [done == total for done, total in seen[-2:]] == [False, True]
