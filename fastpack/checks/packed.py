@@ -51,8 +51,10 @@ def _check_leftovers(path: Path, report: VerifyReport) -> None:
         return
     tokens = [fields["tokens"] for fields, *_ in read_journal(journal_path(path)) if "tokens" in fields]
     checkpoint = f"{tokens[-1]} tokens at its last checkpoint" if tokens else "without a checkpoint"
-    expected = "none: `fastpack pack --resume` finishes it, `fastpack repair` takes what there is"
-    severity: Severity = "warning" if path.exists() else "error"
+    expected = "none: `fastpack pack --resume` finishes it"
+    severity: Severity = "warning"
+    if not path.exists():
+        severity, expected = "error", f"{expected}, `fastpack repair` ends it there"
     report.add(severity, partial_path(path), None, f"an unfinished write of {path.name}, {checkpoint}", expected)
 
 

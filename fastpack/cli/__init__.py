@@ -1,6 +1,7 @@
 """The command line: `main()` parses, runs one command, and turns every failure into one line and an exit code.
 
-Exit codes: 0 done (also "skipped, exists"), 1 the data or the job failed, 2 usage, 130 interrupted, 141 broken pipe.
+Exit codes: 0 done (also "skipped, exists"), 1 the data or the job failed, 2 usage, 3 `verify` found damage,
+130 interrupted, 141 broken pipe.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpack
@@ -69,6 +69,7 @@ def test_the_merge_of_modalities(tmp_path: Path) -> None:
     assert documents[: len(documents) // 2] == documents_of(right)
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
 def test_any_merge_of_modalities_becomes_the_right_one(tmp_path_factory: Any, parts: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpack
@@ -85,6 +85,7 @@ def test_the_merge_of_modalities() -> None:
     assert verify(GOLDEN / "editing" / "out_005.pbin").findings[0].offset == offset
 
 
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
 def test_any_merge_of_modalities_is_recognised(tmp_path_factory: Any, parts: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")
