@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import pickletools
 import random
 import struct
-import sys
-from pathlib import Path
-from types import ModuleType
 
+import fuzz_header as fuzz
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -19,19 +16,6 @@ from hypothesis import strategies as st
 from fastpack import kernels
 from fastpack.kernels import encode_cy, encode_np, header_np
 from fastpack.kernels.header_errors import EXPECTED, Fault, IndexSyntaxError
-
-
-def _load_fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_header", Path(__file__).parents[1] / "fuzz" / "fuzz_header.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_header"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzz = _load_fuzz()
 
 BOUNDARIES = [0, 1, 2**63 - 1, -(2**63)]
 for _bits in (7, 8, 15, 16, 31, 32, 39, 40, 47, 48, 55, 56, 63):

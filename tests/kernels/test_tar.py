@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import sys
 import tarfile
-from pathlib import Path
-from types import ModuleType
 
+import fuzz_tar as fuzz
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -26,18 +23,6 @@ from fastpack.kernels.tar_errors import (
     TarSyntaxError,
 )
 
-
-def _load_fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_tar", Path(__file__).parents[1] / "fuzz" / "fuzz_tar.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fuzz_tar"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-fuzz = _load_fuzz()
 header, member, records = fuzz.header, fuzz.member, fuzz.records
 SEEDS = fuzz.seeds()
 END = bytes(1024)
