@@ -166,10 +166,7 @@ class ReadFile:
         """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
         done = 0
         view = out.data
-        while done < len(view):
-            n_bytes = os.preadv(self._fd, [view[done:]], offset + done)
-            if n_bytes == 0:
-                break
+        while done < len(view) and (n_bytes := os.preadv(self._fd, [view[done:]], offset + done)):
             done += n_bytes
         return done
 
@@ -232,9 +229,9 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     return policy == "override"
 
 
-def partial_path(path: PathLike) -> str:
-    """Where the bytes of the file `path` lie while it is being written."""
-    folder, name = os.path.split(os.path.realpath(path))
+def partial_path(path: PathLike, *, follow: bool = True) -> str:
+    """Where the bytes of the file `path` lie while it is being written; follow: as for `AtomicFile`."""
+    folder, name = os.path.split(os.path.realpath(path) if follow else path)
     return os.path.join(folder, f".{name}.partial")
 
 
@@ -243,14 +240,18 @@ class AtomicFile:
 
     keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
     what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
+    follow: write through a symbolic link of that name, as open() does; False replaces it: for names no user gave.
     Raises JobError when another process is writing the same target. Missing parent folders are made.
     """
 
-    def __init__(self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override") -> None:
-        self.path = os.path.realpath(path)  # a symbolic link is written through, as open(path, "wb") would
+    def __init__(
+        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
+    ) -> None:
+        folder, name = os.path.split(path)
+        self.path = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), os.fspath(name))
         if os.path.exists(self.path) and not os.path.isfile(self.path):
             raise JobError(f"{self.path} exists and is not a regular file")
-        self.partial_path = partial_path(self.path)
+        self.partial_path = partial_path(self.path, follow=follow)
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         self._position = 0
         self._file: io.FileIO | None = None
@@ -372,8 +373,7 @@ def _lock_partial(partial_path: str, target: str) -> io.FileIO:
                 raise JobError(f"another process is writing {target}: wait for it, or end it") from None
             # Between open and lock another writer may have renamed or removed this very file: then start over.
             if _same_file(file, partial_path):
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written would be elsewhere too
+                if (status := os.fstat(file.fileno())).st_nlink > 1 or not stat.S_ISREG(status.st_mode):
                     raise JobError(f"{partial_path} is in the way: it is another file as well, or none; remove it")
                 stack.pop_all()
                 return file

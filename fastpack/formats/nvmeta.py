@@ -218,7 +218,7 @@ def _kind(value: Any) -> str:
 
 
 def _write(path: Path, text: str, mode: int | None) -> None:
-    with AtomicFile(path) as file:
+    with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:
             os.fchmod(file.fileno(), mode & 0o7777)

@@ -10,14 +10,14 @@ part_name, content_byte_offset, content_byte_size. This module writes it: the ro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import JobError
+from fastpack.errors import FormatError, JobError
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats.nvmeta_lookup import connect_read_only
 from fastpack.formats.nvmeta_media import write_media
@@ -92,7 +92,7 @@ class IndexWriter:
     ) -> None:
         self._previous, self._sample_tables, self._resume = previous, sample_tables, resume
         self._old: sqlite3.Connection | None = None
-        self._file = AtomicFile(path)
+        self._file = AtomicFile(path, follow=False)
         try:
             if mode is not None:
                 os.fchmod(self._file.fileno(), mode & 0o7777)
@@ -120,14 +120,23 @@ class IndexWriter:
         """Say that all of a shard is added: a writer that resumes need not see it again."""
         self._staging.note(shard)
 
-    def copy(self, tar_file_id: int, old_tar_file_id: int) -> None:
-        """Take the rows of one shard over from the previous index."""
+    def copy(self, tar_file_id: int, old_tar_file_id: int, n_samples: int | None = None) -> None:
+        """Take the rows of one shard over from the previous index.
+
+        Raises FormatError where that cannot be read, or has not `n_samples` samples of it; then no rows are taken.
+        """
         if not self._sample_tables:
             return
-        for rows, keys in self._old_rows(_OLD_SAMPLES, tar_file_id, old_tar_file_id):
-            self._staging.add_samples(rows, keys)
-        for rows, names in self._old_rows(_OLD_PARTS, tar_file_id, old_tar_file_id):
-            self._staging.add_parts(rows, names)
+        samples = self._old_rows(_OLD_SAMPLES, tar_file_id, old_tar_file_id)
+        parts = self._old_rows(_OLD_PARTS, tar_file_id, old_tar_file_id)
+        found = sum(len(keys) for _, keys in samples)
+        if n_samples is not None and found != n_samples:
+            assert self._previous is not None
+            raise FormatError(self._previous, 0, f"{found} samples of shard {old_tar_file_id}", f"{n_samples} of them")
+        for columns, keys in samples:
+            self._staging.add_samples(columns, keys)
+        for columns, names in parts:
+            self._staging.add_parts(columns, names)
 
     def copy_media(self) -> None:
         """Take over the media metadata of the previous index, if there is one that has any."""
@@ -167,16 +176,24 @@ class IndexWriter:
 
     def _old_rows(
         self, query: str, tar_file_id: int, old_tar_file_id: int
-    ) -> Iterator[tuple[list[npt.NDArray[np.int64]], Sequence[bytes]]]:
-        """Rows of a shard in the previous index: four columns, with its new number, and their texts."""
-        if self._old is None:
-            assert self._previous is not None
-            self._old = connect_read_only(self._previous)
-        cursor = self._old.execute(query, (old_tar_file_id,))
-        while found := cursor.fetchmany(_ROWS_AT_ONCE):
-            texts, *columns = zip(*found, strict=True)
-            shard = np.full(len(found), tar_file_id, np.int64)
-            yield [shard, *(np.array(values, np.int64) for values in columns)], texts
+    ) -> list[tuple[list[npt.NDArray[np.int64]], Sequence[bytes]]]:
+        """Rows of a shard in the previous index, some at a time: four columns, with its new number, and their texts."""
+        import sqlite3
+
+        assert self._previous is not None
+        rows: list[tuple[list[npt.NDArray[np.int64]], Sequence[bytes]]] = []
+        try:
+            if self._old is None:
+                self._old = connect_read_only(self._previous)
+            cursor = self._old.execute(query, (old_tar_file_id,))
+            while found := cursor.fetchmany(_ROWS_AT_ONCE):
+                texts, *columns = zip(*found, strict=True)
+                shard = np.full(len(found), tar_file_id, np.int64)
+                rows.append(([shard, *(np.array(values, np.int64) for values in columns)], texts))
+        except (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError, TypeError, ValueError) as error:
+            reason = f"SQLite's error {str(error) or type(error).__name__!r}"
+            raise FormatError(self._previous, 0, reason, "an index of samples") from None
+        return rows
 
     def _close_old(self) -> None:
         if self._old is not None:

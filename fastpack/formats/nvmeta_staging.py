@@ -60,7 +60,7 @@ class Staging:
         with ExitStack() as opened:
             files = {}
             for column in (*_COLUMNS, "notes"):
-                files[column] = AtomicFile(f"{path}.{column}", keep=keep)
+                files[column] = AtomicFile(f"{path}.{column}", keep=keep, follow=False)
                 opened.callback(files[column].abort)
                 if mode is not None:
                     os.fchmod(files[column].fileno(), mode & 0o7777)

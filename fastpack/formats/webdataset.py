@@ -139,7 +139,7 @@ def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
 
 def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: int | None = None) -> None:
     """Write the offsets int64[n + 1] as a `.tar.idx` file, in place of `path`; `mode`: its permissions."""
-    with AtomicFile(path) as file:
+    with AtomicFile(path, follow=False) as file:
         if mode is not None:
             os.fchmod(file.fileno(), mode & 0o7777)
         file.write(np.ascontiguousarray(offsets, "<i8"))

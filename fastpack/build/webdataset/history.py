@@ -40,7 +40,7 @@ def write_history(folder: PathLike, shards: Iterable[WalkedShard], *, sample_tab
         "sample_tables": sample_tables,
         "shards": [list(shard) for shard in shards],
     }
-    with AtomicFile(nvmeta.meta_path(folder, FILE_NAME)) as file:
+    with AtomicFile(nvmeta.meta_path(folder, FILE_NAME), follow=False) as file:
         file.write(json.dumps(tree).encode())
         if mode is not None:
             os.fchmod(file.fileno(), mode)

@@ -89,7 +89,7 @@ def write_join(path: Path, sets: Sequence[JoinedSet]) -> int:
         raise ValueError(f"{sets[0].folder}: the first set of a join cannot have nonmatch {sets[0].nonmatch!r}")
     places = [_places(joined) for joined in sets]
     n_rows = 0
-    with AtomicFile(path) as file, closing(_connect(sets)) as db:
+    with AtomicFile(path, follow=False) as file, closing(_connect(sets)) as db:
         file.write(MAGIC + struct.pack("<q", len(sets)))
         for rows in _matches(db, len(sets)):
             for column, joined in enumerate(sets):

@@ -50,7 +50,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     target = source.with_suffix(".jsonl.idx")
     data = map_bytes(source)
     n_samples = 0
-    with AtomicFile(target) as file:
+    with AtomicFile(target, follow=False) as file:
         for chunk in _lines(data):
             starts = _sample_starts(source, data, chunk)
             if n_samples == 0 and len(starts):
