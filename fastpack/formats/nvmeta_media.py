@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from fastpack.errors import FormatError
 from fastpack.files import PathLike
 from fastpack.formats.nvmeta_lookup import read_only_uri
 
@@ -28,6 +29,7 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
 
     ["copy"]: all that `previous` has; ["row", entry key, type, JSON]: one instead of an older one of its key;
     ["filter", strategy, patterns]: by which rows were found, noted once. Without entries the file is not touched.
+    A `previous` that is no database has nothing; FormatError for one that is damaged.
     """
     entries = iter(entries)
     first = next(entries, None)
@@ -40,12 +42,15 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as db:
         for setting in ("journal_mode=OFF", "synchronous=OFF"):
             db.execute(f"PRAGMA {setting}").fetchall()
-        if previous is not None:
-            db.execute("ATTACH ? AS old", (read_only_uri(previous),))
+        old_tables = _attach(db, previous)
         db.execute("BEGIN")
         for kind, some in groupby(chain([first], entries), lambda entry: entry[0]):
             if kind == "copy":
-                _copy(db)
+                try:
+                    _copy(db, old_tables)
+                except sqlite3.DatabaseError as error:
+                    found = f"SQLite's error {str(error)!r}"
+                    raise FormatError(str(previous), 0, found, "metadata of media to be taken over") from error
                 continue
             _make_tables(db)
             values = (entry[1:] for entry in some)
@@ -56,10 +61,22 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
         db.execute("COMMIT")
 
 
-def _copy(db: sqlite3.Connection) -> None:
-    there = {name for (name,) in db.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
+def _attach(db: sqlite3.Connection, previous: PathLike | None) -> set[str]:
+    """Attach an older index as `old`; return the names of its tables."""
+    import sqlite3
+
+    if previous is None:
+        return set()
+    try:
+        db.execute("ATTACH ? AS old", (read_only_uri(previous),))
+        return {name for (name,) in db.execute("SELECT name FROM old.sqlite_master WHERE type = 'table'")}
+    except sqlite3.DatabaseError:
+        return set()
+
+
+def _copy(db: sqlite3.Connection, old_tables: set[str]) -> None:
     for table in _TABLES:
-        if table in there:
+        if table in old_tables:
             db.execute(_TABLES[table])
             db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table}")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastpack.errors import JobError
+from fastpack.errors import FormatError, JobError
 from fastpack.formats.nvmeta import IndexWriter, WalkedShard
 from fastpack.formats.webdataset import ShardScan
 
@@ -83,3 +83,21 @@ def test_media_of_a_run_that_was_stopped(tmp_path: Path) -> None:
         writer.add_media([("b.jpg", "image", "3")], FILTER)
     assert answers(path, MEDIA) == [("a.jpg", "1"), ("b.jpg", "3"), ("old.jpg", "0")]
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
+
+
+def test_what_of_a_damaged_index_can_be_taken_over(tmp_path: Path) -> None:
+    """Nothing of what is no database; the loss of some of its rows is an error, and it stays as it is."""
+    path, rows = tmp_path / "x", [(f"{i:05d}.jpg", "image", "1" * 99) for i in range(2000)]
+    write(path, rows, copy=False)
+    n_bytes = path.stat().st_size
+    (root,) = answers(path, "SELECT rootpage FROM sqlite_master WHERE name = 'media_metadata'")[0]
+    with open(path, "r+b") as file:
+        file.seek(4096 * root)
+        file.write(b"\xff" * (n_bytes - 4096 * root))
+    with pytest.raises(FormatError, match="metadata of media to be taken over"):
+        write(path, [], copy=True)
+    assert path.stat().st_size == n_bytes
+    with IndexWriter(path, previous=path) as writer:
+        path.write_bytes(b"no database")
+        writer.copy_media()
+    assert answers(path, "SELECT count(*) FROM samples") == [(0,)]

@@ -141,6 +141,26 @@ def test_copying_from_the_previous_index(tmp_path: Path) -> None:
     schema(tmp_path / "x")
 
 
+@pytest.mark.parametrize("damage", ["no SQLite", "a page", "another shard"])
+def test_a_previous_index_that_cannot_be_copied(tmp_path: Path, damage: str) -> None:
+    """Then no rows of the shard are taken, so that others can be added in their place."""
+    path = tmp_path / "x"
+    write_sample_index(path, [scan([f"{i}" for i in range(500)])])
+    with IndexWriter(path, previous=path) as writer:
+        if damage == "no SQLite":
+            path.write_bytes(b"somebody else's")
+        elif damage == "a page":
+            with open(path, "r+b") as file:
+                file.seek(path.stat().st_size - 4096 * 12)
+                file.write(b"\xff" * 4096 * 12)
+        with pytest.raises(FormatError, match=r"SQLite's error|500 samples of shard 0, expected 501"):
+            writer.copy(0, 0, 501)
+        writer.add(0, scan(["a"]))
+    assert rows(path, "samples") == [(0, "a", 0, 0, 4096)]
+    assert len(rows(path, "sample_parts")) == 2
+    schema(path)
+
+
 def test_without_sample_tables(tmp_path: Path) -> None:
     with IndexWriter(tmp_path / "x", sample_tables=False) as writer:
         writer.add(0, scan(["a", "a"]))

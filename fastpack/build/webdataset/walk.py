@@ -136,7 +136,9 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
                 if options.media is not None:
                     writer.add_media(result.media, options.media.noted())
                     walked.n_media += len(result.media)
-                _add(writer, result, unchanged, walked)
+                if result.scan is None and not result.reason:
+                    result = _copied(root, writer, result, unchanged, options, walked)
+                _add(writer, result, walked)
                 progress.advance()
             if not walked.shards:
                 raise JobError(f"{root}: all shards are bad; nothing is written")
@@ -174,15 +176,25 @@ def _take_up(root: str, names: Sequence[str], writer: IndexWriter, walked: Walke
     return names[len(writer.done) :]
 
 
-def _add(writer: IndexWriter, result: _Result, unchanged: Numbered, to: Walked) -> None:
+def _copied(
+    root: str, writer: IndexWriter, result: _Result, unchanged: Numbered, options: WalkOptions, to: Walked
+) -> _Result:
+    """Take the rows of an unchanged shard over; if the index that was there is damaged, walk the shard after all."""
+    old_number, shard = unchanged[result.shard.name]
+    try:
+        writer.copy(len(to.shards), old_number, shard.n_samples)
+    except FormatError:
+        return _walk(root, shard.name, options)
+    to.n_reused += 1
+    return result
+
+
+def _add(writer: IndexWriter, result: _Result, to: Walked) -> None:
     shard = result.shard
     if result.reason:
         to.skipped[shard.name] = result.reason
     else:
-        if result.scan is None:
-            writer.copy(len(to.shards), unchanged[shard.name][0])
-            to.n_reused += 1
-        else:
+        if result.scan is not None:
             writer.add(len(to.shards), result.scan)
         to.shards.append(shard)
     writer.note(shard)
