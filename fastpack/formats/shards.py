@@ -154,6 +154,10 @@ def _scan_npy(path: str) -> Shard:
     offset = 10 + int.from_bytes(head[8:10], "little")
     header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_MAGIC and offset <= len(head) else None
     if header is None:
+        if head[6:7] in (b"\2", b"\3"):  # of format 2 or 3, for whose header numpy would make room whatever it says
+            offset = 12 + int.from_bytes(head[8:12], "little")
+        if head[:6] == _NPY_MAGIC[:6] and offset > stamp[0]:
+            raise FormatError(path, stamp[0], f"the end of the file after {stamp[0]} bytes", f"{offset} of header")
         return _unusual(path, stamp)
     try:
         dtype, length = np.dtype(header[1].decode()), int(header[2])

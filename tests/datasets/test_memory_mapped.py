@@ -6,6 +6,7 @@ import json
 import pickle
 import threading
 import time
+import tracemalloc
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -138,11 +139,19 @@ def test_errors_are_the_peers(tmp_path: Path) -> None:
         fastpack.MemoryMappedDataset(tmp_path, 5, "*.bin")
 
 
-@pytest.mark.parametrize("broken", [b"", b"junk, no array", b"\x93NUMPY\x01\x00\x40\x00{'descr'"])
+HUGE_HEADER = b"\x93NUMPY\x02\x00\x00\x00\x00\x70{'descr'"
+
+
+@pytest.mark.parametrize(
+    "broken", [b"", b"junk, no array", b"\x93NUMPY\x01\x00\x40\x00{'descr'", b"PK\3\4", b"\x80\4K\1.", HUGE_HEADER]
+)
 def test_broken_npy_is_a_value_error(broken: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(broken)
-    with pytest.raises((ValueError, EOFError)):
+    tracemalloc.start()
+    with pytest.raises(fastpack.FormatError, match=r"a\.npy"):
         fastpack.MemoryMappedDataset(tmp_path, 5)
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
 
 
 def test_truncated_npy_says_where(tmp_path: Path) -> None:
