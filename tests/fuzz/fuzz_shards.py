@@ -20,6 +20,7 @@ from fastpack.build.packing import yaml_config
 from fastpack.errors import FormatError
 from fastpack.formats import shards, tatm
 from fastpack.formats.webdataset import read_shard_index
+from fastpack.loading import config
 
 RAW_LINES = b'{"a": 1}\n{"a": 22}\n{"a": "three"}\n'
 
@@ -244,6 +245,6 @@ TARGETS = (
     Target("bin", bin_seeds, check_bin, max_bytes=256),
     Target("offsets", offset_seeds, check_offsets, max_bytes=256),
     Target("metadata", metadata_seeds, check_metadata, (*YAML_TOKENS, b"null", b"-1"), max_bytes=2048),
-    Target("toml", lambda: [TOML], check_toml, TOML_TOKENS, max_bytes=8192),
+    Target("toml", lambda: [TOML], check_toml, TOML_TOKENS, trace=((config, "_build"), (config, "_convert"))),
     Target("pack_config", pack_config_seeds, check_pack_config, YAML_TOKENS, trace=RESOLVER, max_bytes=2048),
 )
