@@ -180,7 +180,7 @@ class PackedWriter:
         self._dtype = np.dtype(f"<u{token_size_in_bytes}")
         self._buffer = np.empty(_BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
-        self._policy = file_existence_policy
+        self._policy: ExistencePolicy = file_existence_policy
         self._output: AtomicFile | None = self._open(path)
 
     def _open(self, path: PathLike) -> AtomicFile:

@@ -124,12 +124,6 @@ JOBS = [
         "prepare shards",
         [*PREPARE, "--force-overwrite"],
         write_shards,
-        [*(f"ds/.nv-meta/{name}" for name in META), *(f"ds/s{k}.tar.idx" for k in range(2))],
-    ),
-    Job(
-        "prepare shards again",
-        [*PREPARE, "--force-overwrite"],
-        write_shards,
         [*(f"ds/.nv-meta/{name}" for name in META), *(f"ds/s{k}.tar.idx" for k in range(3))],
         prepare_two_of_three,
     ),
@@ -224,7 +218,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack_run, "CHECKPOINT_SECONDS", -1)
 
 
-SLOW = ("prepare shards", "prepare shards again")  # some hundred calls each
+SLOW = ("prepare shards",)  # some hundred calls
 
 
 @pytest.fixture(
