@@ -69,7 +69,7 @@ class Producer:
     def get(self) -> Made | None:
         """The next batch, None at the end; raises what making it raised, and tries that batch again when called again.
 
-        The exception's traceback leads to where it was raised in the background. It is `lost` until the caller says not.
+        Its traceback leads to where it was raised in the background. `lost` is set until the caller says otherwise.
         """
         self.lost = True
         if not self._threaded:
