@@ -22,6 +22,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -115,9 +116,12 @@ def start(work: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         code = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the parent does on it
         try:
             work()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)
