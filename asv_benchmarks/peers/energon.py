@@ -131,7 +131,7 @@ class Comparison:
         self.peer_python = peer_python
         self.commands = {
             "energon": [peer_python, "-c", "import sys; from megatron.energon.cli.main import main; sys.exit(main())"],
-            "fastpack": [sys.executable, "-m", "fastpack"],
+            "fastpack": [sys.executable, "-P", "-m", "fastpack"],
         }
         self.environment = {**os.environ, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else modules may be compiled in every run
