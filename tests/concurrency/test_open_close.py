@@ -56,7 +56,9 @@ DATASETS: dict[str, Open] = {
     "MemoryMappedDataset-pread": lambda folder: fastpack.MemoryMappedDataset(folder, 9, io="pread"),
     "MixtureDataset": mixture,
     "CombinedDataset": lambda folder: fastpack.CombinedDataset([fastpack.MemoryMappedDataset(folder, 9)]),
-    "TatmMemmapDataset": lambda folder: fastpack.TatmMemmapDataset(str(folder / "t"), 8, "uint16"),
+    "TatmMemmapDataset": lambda folder: fastpack.TatmMemmapDataset(
+        str(folder / "t"), 8, "uint16", token_output_format="numpy"
+    ),
     "WebDataset": lambda folder: fastpack.WebDataset(folder / "web", raw=True),
     "WebDataset-pread": lambda folder: fastpack.WebDataset(folder / "web", raw=True, io="pread"),
     "WebDataset-jsonl": lambda folder: fastpack.WebDataset(folder / "a.jsonl", raw=True),
