@@ -71,9 +71,11 @@ def parameters(suite: type) -> list[tuple[Any, ...]]:
     return [(value,) for value in values] or [()]
 
 
-def measure(suite: type, only: str) -> Iterator[Result]:
+def measure(suite: type, only: str, *, gated_only: bool) -> Iterator[Result]:
     for arguments in parameters(suite):
         names = [name for name in tracks(suite) if only in f"{suite.__module__}.{suite.__name__}.{name}"]
+        if gated_only:
+            names = [name for name in names if getattr(suite, name).gated]
         if not names:
             continue
         benchmark = suite()
@@ -135,7 +137,7 @@ def main() -> int:
     args = parser.parse_args()
     results = []
     for suite in suites():
-        for result in measure(suite, args.only):
+        for result in measure(suite, args.only, gated_only=args.check and not args.write):
             print(f"{result.title} [{result.parameter}]: {result.value:.2f} {result.unit}", file=sys.stderr, flush=True)
             results.append(result)
     print(table(results))

@@ -129,7 +129,7 @@ class AgainstTokenizers(_Engines):
         "`pack_encoded_data`, 40 MB, one process, loading and proof included",
         "x the same with tokenizers",
         {"tiktoken": 2.0, "gigatoken": 10.0},
-        gate=1.5,
+        gated=False,
     )
     def track_whole_command(self, engine: str) -> float:
         self.write(40_000_000)
