@@ -210,6 +210,7 @@ def all_work(folder: Path, scale: float, only: str) -> Iterator[Work]:
             make_shards(folder / shards.name, shards)
             yield Work(title, bar, folder / shards.name, prepare_arguments(shards), expected_of(shards))
     if only in LINES_TITLE:
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / "lines.jsonl"
         make_lines(path, max(3, round(N_LINES * scale)))
         lines = enumerate(path.read_text(encoding="utf-8").splitlines())
