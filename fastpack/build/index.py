@@ -10,24 +10,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.errors import FastpackError
-from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages, map_bytes, may_write
+from fastpack.files import ExistencePolicy, PathLike, Progress, map_bytes, may_write
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.json_lines import Faults, faulty_lines, json_fault
+from fastpack.formats.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
 from fastpack.formats.jsonl import RawIndexWriter, default_index_path
 
-Data: TypeAlias = npt.NDArray[np.uint8]
-Rows: TypeAlias = npt.NDArray[np.int64]
-
-_WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
-_CHUNK = 32_768  # rows at once: fewer make the calls between kernels felt, more leave the second-level cache
-_DROP = 32 << 20  # pages are given back in pieces of this size
 _WARNINGS = 100  # faulty lines warned of one by one
 _QUOTED = 65_536  # bytes of a faulty line that the message quotes
 
@@ -136,42 +128,20 @@ def _check_paths(source: str, target: Path) -> None:
 
 def _scanned(data: Data, progress: Progress | None) -> Generator[tuple[Rows, Faults]]:
     """The rows of all lines, a chunk at a time in one buffer that is used again; none of them judged."""
-    buffer = np.empty((_CHUNK, 2), np.int64)
-    for rows in _scan(data, progress, buffer):
+    for rows in scan_lines(data, progress):
         yield rows, []
-
-
-def _scan(data: Data, progress: Progress | None, buffer: Rows) -> Generator[Rows]:
-    n_bytes, line_start = len(data), 0
-    dropped = unused = 0  # pages given back up to here; no line from `unused` on was judged before that
-    for first in range(0, n_bytes, _WINDOW):
-        window = data[first : first + _WINDOW]
-        base = first
-        while len(window):
-            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
-            window, base = window[consumed:], base + consumed
-            if n_rows:
-                yield buffer[:n_rows]
-        if base - dropped >= _DROP:
-            drop_pages(data, unused, base)
-            dropped, unused = base, line_start
-        if progress is not None:
-            progress(base, n_bytes)
-    if line_start < n_bytes:  # the last line has no newline
-        yield np.array([[line_start, n_bytes - line_start]])
 
 
 def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generator[tuple[Rows, Faults]]:
     """The rows of all lines with the faulty ones among them, in order; `num_threads` chunks are judged at a time."""
-    buffer = np.empty((_CHUNK, 2), np.int64)
     if num_threads == 1:
-        for rows in _scan(data, progress, buffer):
+        for rows in scan_lines(data, progress):
             yield rows, faulty_lines(data, rows)
         return
     waiting: deque[tuple[Rows, Future[Faults]]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
         try:
-            for rows in _scan(data, progress, buffer):
+            for rows in scan_lines(data, progress):
                 rows = rows.copy()
                 waiting.append((rows, pool.submit(faulty_lines, data, rows)))
                 while len(waiting) > 2 * num_threads:

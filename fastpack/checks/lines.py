@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
-from fastpack.files import drop_pages, map_bytes
-from fastpack.formats.json_lines import faulty_lines
+from fastpack.files import map_bytes
+from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
 from fastpack.formats.pickled_index import decode_prefix
 from fastpack.formats.webdataset import read_shard_index
 
-_WINDOW = 8 << 20  # bytes scanned at once
-_ROWS = 65_536  # lines judged at once
 _JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
 _WRITE = "`fastpack index` writes it"
 _AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
-
-Data = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
 
 
 def check(path: Path, report: VerifyReport, look: Look) -> None:
@@ -194,20 +187,3 @@ class _Lines:
                 found = f"a line that is no JSON ({error})"
                 self._report.add("error", self._path, int(rows[number, 0]), found, "JSON on each line")
             self._faulty += 1
-
-
-def scan_lines(data: Data) -> Iterator[Rows]:
-    """The lines of a file as rows int64[k, 2] of (offset, length), some at a time in one buffer."""
-    buffer = np.empty((_ROWS, 2), np.int64)
-    line_start = behind = 0
-    for first in range(0, len(data), _WINDOW):
-        window, base = data[first : first + _WINDOW], first
-        while len(window):
-            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
-            window, base = window[consumed:], base + consumed
-            if n_rows:
-                yield buffer[:n_rows]
-        drop_pages(data, behind, line_start)
-        behind = line_start
-    if line_start < len(data):
-        yield np.array([[line_start, len(data) - line_start]])

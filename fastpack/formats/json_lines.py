@@ -1,19 +1,53 @@
-"""Which lines are no JSON, as `json.loads` judges them."""
+"""The lines of a JSON lines file, and which of them are no JSON, as `json.loads` judges them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.files import Progress, drop_pages
 
+Data: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = npt.NDArray[np.int64]
 Faults: TypeAlias = list[tuple[int, Exception]]  # (row, what json.loads said)
 
+_WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
+_CHUNK = 32_768  # rows at once: fewer make the calls between kernels felt, more leave the second-level cache
+_DROP = 32 << 20  # pages are given back in pieces of this size
 
-def faulty_lines(data: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64]) -> Faults:
+
+def scan_lines(data: Data, progress: Progress | None = None) -> Generator[Rows]:
+    """The rows int64[k, 2], (offset, length without the newline), of all lines of a mapped file, a chunk at a time.
+
+    They are in one buffer that is used again for the next chunk. A last line without a newline is a line as well. The
+    pages of lines that the caller has seen are given back. progress(bytes scanned, in all).
+    """
+    buffer = np.empty((_CHUNK, 2), np.int64)
+    n_bytes, line_start = len(data), 0
+    dropped = unused = 0  # pages given back up to here; no line from `unused` on was judged before that
+    for first in range(0, n_bytes, _WINDOW):
+        window = data[first : first + _WINDOW]
+        base = first
+        while len(window):
+            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
+            window, base = window[consumed:], base + consumed
+            if n_rows:
+                yield buffer[:n_rows]
+        if base - dropped >= _DROP:
+            drop_pages(data, unused, base)
+            dropped, unused = base, line_start
+        if progress is not None:
+            progress(base, n_bytes)
+    if line_start < n_bytes:  # the last line has no newline
+        yield np.array([[line_start, n_bytes - line_start]])
+
+
+def faulty_lines(data: Data, rows: Rows) -> Faults:
     """The rows of int64[n, 2], (offset, length) in `data`, that are no JSON, each with the reason.
 
     The kernel accepts most lines at a glance, json.loads has the last word.

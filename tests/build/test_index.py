@@ -19,10 +19,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack import create_raw_index, read_raw_index
-from fastpack.build import index as module
+from fastpack import create_raw_index, kernels, read_raw_index
 from fastpack.build.index import FaultyLine, create_raw_data_index
-from fastpack.files import AtomicFile, TargetExists
+from fastpack.files import AtomicFile, TargetExists, map_bytes
+from fastpack.formats import json_lines
 from fastpack.formats.json_lines import json_fault
 
 EXPECTED = json.loads((Path(__file__).parents[1] / "golden/modalities/idx_expected.json").read_text())
@@ -141,7 +141,7 @@ def test_windows_and_chunks_change_nothing(
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP", 100)):
-            patch.setattr(module, name, value)
+            patch.setattr(json_lines, name, value)
         assert index_of(raw, tmp_path, validate=False) == rows_of(raw)
         good = [row for row in rows_of(raw) if json_fault(raw[row[0] : sum(row)]) is None]
         for threads in (1, 2):
@@ -149,7 +149,7 @@ def test_windows_and_chunks_change_nothing(
 
 
 def test_many_threads_same_bytes_and_first_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CHUNK", 50)
+    monkeypatch.setattr(json_lines, "_CHUNK", 50)
     lines = [json.dumps({"id": i, "text": "x" * (i % 300)}).encode() for i in range(20_000)]
     raw = b"\n".join(lines)
     results = []
@@ -214,7 +214,7 @@ def test_source_missing_or_replaced(tmp_path: Path) -> None:
 
 
 def test_progress_reaches_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WINDOW", 10)
+    monkeypatch.setattr(json_lines, "_WINDOW", 10)
     calls: list[tuple[int, int]] = []
     index_of(b"[1, 2]\n" * 5, tmp_path, progress=lambda done, total: calls.append((done, total)))
     assert calls == [(10, 35), (20, 35), (30, 35), (35, 35)]
@@ -288,7 +288,7 @@ def test_memory_is_bounded(tmp_path: Path, validate: bool, line: bytes) -> None:
 
 def test_a_fault_ends_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault while other threads are at work ends in seconds, and leaves none of them."""
-    monkeypatch.setattr(module, "_CHUNK", 10)
+    monkeypatch.setattr(json_lines, "_CHUNK", 10)
     raw = b"{oops\n" + b"[1]\n" * 50_000
     started = time.monotonic()
     with pytest.raises(FaultyLine):
@@ -314,7 +314,7 @@ def test_large_offsets(tmp_path: Path) -> None:
         file.seek(5 << 30)
         file.write(b"\nab\n")
     index = np.array([[0, 5 << 30], [(5 << 30) + 1, 2]])
-    data = module.map_bytes(source)[(5 << 30) - 10 :]
+    data = map_bytes(source)[(5 << 30) - 10 :]
     found = np.empty((4, 2), np.int64)
-    assert module.kernels.index_lines(data, (5 << 30) - 10, 0, found)[0] == 2
+    assert kernels.index_lines(data, (5 << 30) - 10, 0, found)[0] == 2
     assert found[:2].tolist() == index.tolist()

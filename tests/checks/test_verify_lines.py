@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpack
-from fastpack.checks import lines as module
 from fastpack.checks.verify import verify
+from fastpack.formats import json_lines
 from fastpack.formats.jsonl import write_raw_index
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -128,8 +128,8 @@ def test_chunks_change_nothing(tmp_path_factory: Any, lines: list[bytes], data: 
     path = corpus(folder, lines)
     rows = fastpack.read_raw_index(folder / "a.idx")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_WINDOW", data.draw(st.integers(1, 50)))
-        patch.setattr(module, "_ROWS", data.draw(st.integers(1, 5)))
+        patch.setattr(json_lines, "_WINDOW", data.draw(st.integers(1, 50)))
+        patch.setattr(json_lines, "_CHUNK", data.draw(st.integers(1, 5)))
         assert found(path) == []
         if len(rows):
             at = data.draw(st.integers(0, len(rows) - 1))

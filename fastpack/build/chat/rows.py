@@ -7,16 +7,12 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from fastpack import kernels
 from fastpack.build.chat.config import PARTITIONS, ChatConfig
 from fastpack.build.chat.template import TemplateFault, compile_template
 from fastpack.errors import FastpackError
-from fastpack.files import PathLike, Progress, drop_pages, map_bytes
+from fastpack.files import PathLike, Progress, map_bytes
+from fastpack.formats.json_lines import scan_lines
 
-_WINDOW = 4 << 20  # bytes searched for newlines at once
-_ROWS = 16_384
 _SHOWN = 200
 
 
@@ -123,21 +119,9 @@ def _map_roles(turn: Any, position: int, roles: Mapping[str, str]) -> None:
 def _lines(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
     """(byte offset, bytes without the line's end) of each line; `\\n`, `\\r\\n` and `\\r` end one, as in text files."""
     data = map_bytes(path)
-    n_bytes, line_start, dropped = len(data), 0, 0
-    buffer = np.empty((_ROWS, 2), np.int64)
-    for first in range(0, n_bytes, _WINDOW):
-        window, base = data[first : first + _WINDOW], first
-        while len(window):
-            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
-            window, base = window[consumed:], base + consumed
-            for offset, length in buffer[:n_rows].tolist():
-                yield from _parts(offset, data[offset : offset + length].tobytes())
-        if progress is not None:
-            progress(base, n_bytes)
-        drop_pages(data, dropped, line_start)
-        dropped = line_start
-    if line_start < n_bytes:
-        yield from _parts(line_start, data[line_start:].tobytes())
+    for rows in scan_lines(data, progress):
+        for offset, length in rows.tolist():
+            yield from _parts(offset, data[offset : offset + length].tobytes())
 
 
 def _parts(offset: int, line: bytes) -> Iterator[tuple[int, bytes]]:

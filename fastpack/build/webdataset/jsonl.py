@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.errors import FormatError
-from fastpack.files import AtomicFile, PathLike, Progress, drop_pages, map_bytes
+from fastpack.files import AtomicFile, PathLike, Progress, map_bytes
+from fastpack.formats.json_lines import Data, Rows, scan_lines
 
-_WINDOW = 4 << 20  # bytes scanned at once
-_ROWS = 32_768  # lines judged at once
-_DROP = 32 << 20  # pages are given back in pieces of this size
 _QUOTED = 60  # bytes of a faulty line that the message quotes
 _RETURN, _OPEN, _CLOSE = 13, 123, 125
-
-Data = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +24,6 @@ class JsonlIndexResult:
     path: Path
     samples: int
     bytes: int
-
-
-class _Chunk(NamedTuple):
-    starts: npt.NDArray[np.int64]  # of lines
-    ends: npt.NDArray[np.int64]  # of the lines, exclusive, before the newline
-    scanned: int  # bytes of the file
 
 
 def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) -> JsonlIndexResult:
@@ -51,14 +38,12 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     data = map_bytes(source)
     n_samples = 0
     with AtomicFile(target, follow=False) as file:
-        for chunk in _lines(data):
-            starts = _sample_starts(source, data, chunk)
+        for rows in scan_lines(data, progress):
+            starts = _sample_starts(source, data, rows)
             if n_samples == 0 and len(starts):
                 starts[0] = 0
             file.write(starts.astype("<u8", copy=False))
             n_samples += len(starts)
-            if progress is not None:
-                progress(chunk.scanned, len(data))
         if n_samples == 0:
             raise FormatError(source, 0, "blank lines only" if len(data) else "an empty file", "at least one sample")
         file.write(np.array([len(data)], "<u8"))
@@ -86,28 +71,10 @@ def read_jsonl_index(path: PathLike) -> npt.NDArray[np.int64]:
     return offsets
 
 
-def _lines(data: Data) -> Iterator[_Chunk]:
-    """All lines, a chunk at a time; the arrays are used again for the next one."""
-    rows = np.empty((_ROWS, 2), np.int64)
-    line_start = dropped = unused = 0
-    for first in range(0, len(data), _WINDOW):
-        window, base = data[first : first + _WINDOW], first
-        while len(window):
-            n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, rows)
-            window, base = window[consumed:], base + consumed
-            if n_rows:
-                starts = rows[:n_rows, 0].copy()
-                yield _Chunk(starts, starts + rows[:n_rows, 1], base)
-        if base - dropped >= _DROP:
-            drop_pages(data, unused, base)
-            dropped, unused = base, line_start
-    if line_start < len(data):
-        yield _Chunk(np.array([line_start]), np.array([len(data)]), len(data))
-
-
-def _sample_starts(path: Path, data: Data, chunk: _Chunk) -> npt.NDArray[np.int64]:
+def _sample_starts(path: Path, data: Data, rows: Rows) -> npt.NDArray[np.int64]:
     """Where the lines start that are samples: most show at their first and last byte, the rest is stripped."""
-    starts, ends = chunk.starts, chunk.ends
+    starts = rows[:, 0].copy()
+    ends = starts + rows[:, 1]
     last = np.maximum(ends - 1, starts)
     last -= (data[np.minimum(last, len(data) - 1)] == _RETURN) & (last > starts)
     is_sample = (data[np.minimum(starts, len(data) - 1)] == _OPEN) & (data[last] == _CLOSE) & (last > starts)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack.build.webdataset import jsonl
 from fastpack.build.webdataset.jsonl import index_webdataset_jsonl, read_jsonl_index
 from fastpack.errors import FormatError
+from fastpack.formats import json_lines
 
 GOLDEN = Path(__file__).parents[2] / "golden/energon/jsonl"
 CASES = json.loads((GOLDEN / "expected.json").read_text())
@@ -61,7 +61,7 @@ def test_property(tmp_path: Path, data: bytes, rows: int) -> None:
     source = tmp_path / "x.jsonl"
     source.write_bytes(data)
     expected = naive(data.replace(b"\x0b", b" "))
-    with mock.patch.object(jsonl, "_ROWS", rows), mock.patch.object(jsonl, "_WINDOW", 7):
+    with mock.patch.object(json_lines, "_CHUNK", rows), mock.patch.object(json_lines, "_WINDOW", 7):
         if expected is None:
             with pytest.raises(FormatError):
                 index_webdataset_jsonl(source)
@@ -83,7 +83,7 @@ def test_a_large_file_gives_its_pages_back(tmp_path: Path) -> None:
     source, reports = tmp_path / "x.jsonl", []
     line = b'{"text": "' + b"x" * 987 + b'"}\n'
     source.write_bytes(line * 3000)
-    with mock.patch.object(jsonl, "_DROP", 100_000), mock.patch.object(jsonl, "_WINDOW", 50_000):
+    with mock.patch.object(json_lines, "_DROP", 100_000), mock.patch.object(json_lines, "_WINDOW", 50_000):
         index_webdataset_jsonl(source, progress=lambda done, total: reports.append((done, total)))
     assert read_jsonl_index(source).tolist() == list(range(0, 3_000_001, 1000))
     assert reports[-1] == (3_000_000, 3_000_000)
