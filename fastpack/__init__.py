@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
     from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
     from fastpack.checks.findings import Finding, VerifyReport
-    from fastpack.checks.inspect import inspect
     from fastpack.checks.verify import verify
     from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
     from fastpack.datasets.factory import DatasetFactory, dataset_from_config
@@ -69,6 +68,7 @@ if TYPE_CHECKING:
     from fastpack.loading.phases import PhaseSchedule, TrainingPhase
     from fastpack.loading.resumable_sampler import ResumableDistributedSampler
     from fastpack.loading.sampler import DistributedSampler
+    from fastpack.views.inspect import inspect
 
 __version__ = "0.1.0"
 
@@ -108,7 +108,7 @@ _HOME = {
     "rebuild_indexes": "build.webdataset.prepare",
     "Finding": "checks.findings",
     "VerifyReport": "checks.findings",
-    "inspect": "checks.inspect",
+    "inspect": "views.inspect",
     "verify": "checks.verify",
     "DummyDataset": "datasets.dummy",
     "DummySampleConfig": "datasets.dummy",

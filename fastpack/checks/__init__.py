@@ -1,1 +1,1 @@
-"""What a file holds, and whether it is sound."""
+"""Whether what is on disk is sound."""

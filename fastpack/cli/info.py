@@ -23,7 +23,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what `inspect` found, a line a fact."""
-    from fastpack.checks.inspect import inspect
+    from fastpack.views.inspect import inspect
 
     found = inspect(args.path)
     emit(args, found, "\n".join(f"{name.replace('_', ' '):<20} {_shown(value)}" for name, value in _facts(found)))

@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_mount(args: argparse.Namespace) -> int:
     """Mount, and wait until it is unmounted."""
-    from fastpack.checks.webdataset.mount import mount
+    from fastpack.views.webdataset.mount import mount
 
     say(args, f"{args.path} is at {args.target} until it is unmounted")
     mount(

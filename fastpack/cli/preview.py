@@ -36,7 +36,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_preview(args: argparse.Namespace) -> int:
     """Print the samples; on a terminal, and without a number of them, one after the other until told to stop."""
-    from fastpack.checks.webdataset.preview import preview
+    from fastpack.views.webdataset.preview import preview
 
     samples = preview(args.path, args.split_part)
     if args.json:
@@ -69,7 +69,7 @@ def _as_json(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(sample: dict[str, Any], rows: int) -> Iterator[str]:
-    from fastpack.checks.webdataset.preview import shown_text
+    from fastpack.views.webdataset.preview import shown_text
 
     yield f"{sample['index']}: {shown_text(sample['key'])}"
     for part in sample["parts"]:
@@ -83,7 +83,7 @@ def _lines(sample: dict[str, Any], rows: int) -> Iterator[str]:
 
 
 def _content(part: dict[str, Any], rows: int) -> list[str]:
-    from fastpack.checks.webdataset.preview import draw, shown_text
+    from fastpack.views.webdataset.preview import draw, shown_text
 
     if part["kind"] == "text":
         text: str = part["text"]

@@ -1,1 +1,1 @@
-"""Looking at a prepared WebDataset: what it holds, whether it is sound, its samples on a terminal and as files."""
+"""Whether a prepared WebDataset is sound."""

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from fastpack.checks.webdataset.preview import MAX_CHARACTERS, draw, preview, shown_text
 from fastpack.cli import main
+from fastpack.views.webdataset.preview import MAX_CHARACTERS, draw, preview, shown_text
 
 
 def picture(colour: object, size: tuple[int, int] = (40, 20), mode: str = "RGB", kind: str = "PNG") -> bytes:

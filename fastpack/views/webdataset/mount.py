@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from fastpack.checks.webdataset.tree import MAX_NAME_BYTES, Content, Entry, SampleTree
 from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.files import PathLike
 from fastpack.formats import nvmeta
+from fastpack.views.webdataset.tree import MAX_NAME_BYTES, Content, Entry, SampleTree
 
 _T = TypeVar("_T")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.checks.webdataset.mount import Listing, Operations
-from fastpack.checks.webdataset.tree import Entry, SampleTree
+from fastpack.views.webdataset.mount import Listing, Operations
+from fastpack.views.webdataset.tree import Entry, SampleTree
 
 
 @pytest.fixture

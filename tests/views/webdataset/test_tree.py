@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack.checks.webdataset.tree import SampleTree
 from fastpack.errors import FormatError
+from fastpack.views.webdataset.tree import SampleTree
 
 
 def walk(tree: SampleTree, path: str = "") -> Iterator[tuple[str, bytes]]:

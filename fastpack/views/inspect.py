@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.checks.webdataset.facts import inspect_webdataset
 from fastpack.errors import JobError
 from fastpack.files import PathLike, drop_pages, map_bytes
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
@@ -18,6 +17,7 @@ from fastpack.formats.nvmeta import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.traps import find_traps
+from fastpack.views.webdataset.facts import inspect_webdataset
 
 _NEWLINE = 10
 _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind

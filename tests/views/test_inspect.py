@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.checks.inspect import summary
+from fastpack.views.inspect import summary
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -1,0 +1,89 @@
+"""Prepared datasets with whatever names and damage a test wants, written without fastpack's own `prepare`."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fastpack.formats.webdataset import scan_shard, shard_index_path, write_shard_index
+
+Members = Sequence[tuple[str, bytes] | tarfile.TarInfo]
+Maker = Callable[..., Path]
+
+SCHEMA = """
+CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, sample_index INTEGER NOT NULL,
+                      byte_offset INTEGER, byte_size INTEGER);
+CREATE TABLE sample_parts (tar_file_id INTEGER, sample_index INTEGER, part_name TEXT,
+                      content_byte_offset INTEGER, content_byte_size INTEGER);
+CREATE INDEX idx_samples_by_tar_and_idx ON samples(tar_file_id, sample_index);
+CREATE INDEX idx_sample_parts_seq ON sample_parts(tar_file_id, sample_index, content_byte_offset);
+CREATE INDEX idx_sample_parts_full ON sample_parts(tar_file_id, sample_index, part_name, content_byte_offset,
+                                                   content_byte_size);
+"""
+
+
+def write_tar(path: Path, members: Members) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for member in members:
+            name, data = member if isinstance(member, tuple) else (member.name, b"")
+            info = tarfile.TarInfo(name) if isinstance(member, tuple) else member
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+
+def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], exclude: Sequence[str] = ()) -> None:
+    """What `prepare` writes, for the tars that are there."""
+    meta = folder / ".nv-meta"
+    meta.mkdir()
+    db = sqlite3.connect(meta / "index.sqlite")
+    db.executescript(SCHEMA)
+    counts = {}
+    for number, name in enumerate(shards):
+        scan = scan_shard(folder / name)
+        write_shard_index(shard_index_path(folder / name), scan.sample_offsets)
+        counts[name] = scan.n_samples
+        offsets = scan.sample_offsets.tolist()
+        for i, key in enumerate(scan.sample_keys):
+            row = (number, key.decode(), i, offsets[i], offsets[i + 1] - offsets[i])
+            db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", row)
+        columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+        for sample, part, offset, size in zip(*columns, strict=True):
+            db.execute("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", (number, sample, part.decode(), offset, size))
+    db.commit()
+    db.close()
+    (meta / ".info.json").write_text(json.dumps({"energon_version": "7.4.1", "shard_counts": counts}, indent=2))
+    (meta / "split.yaml").write_text(yaml.dump({"split_parts": split, "exclude": list(exclude)}, sort_keys=False))
+    (meta / "index.uuid").write_text("00000000-0000-4000-8000-000000000000")
+    (meta / "dataset.yaml").write_text("__module__: megatron.energon\n__class__: CrudeWebdataset\n")
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Maker:
+    """make({shard: members}, split=None, exclude=()) -> the folder of a prepared dataset; all is in train."""
+
+    def make(
+        shards: dict[str, Members], split: dict[str, list[str]] | None = None, exclude: Sequence[str] = ()
+    ) -> Path:
+        folder = tmp_path / "dataset"
+        for name, members in shards.items():
+            write_tar(folder / name, members)
+        parts = split or {"train": list(shards), "val": [], "test": []}
+        prepare(folder, list(shards), parts, exclude)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def prepared(golden: Path, tmp_path: Path) -> Path:
+    """A copy of a dataset that Energon 7.4.1 prepared: 19 samples of jpg, txt, json and mask.png in 10 shards."""
+    return Path(shutil.copytree(golden / "energon" / "split", tmp_path / "prepared"))
