@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import tarfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webdatasets import prepare
 
 from fastpack.errors import FormatError
 from fastpack.views.webdataset.tree import SampleTree
@@ -190,10 +192,8 @@ def test_sparse_files_have_their_holes(make: object, tmp_path: Path) -> None:
     done = subprocess.run(tar, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (folder / "a.tar").stat().st_size < 100_000
-    from shutil import rmtree
-
-    rmtree(folder / ".nv-meta")
-    prepare_again(folder, ["a.tar", "b.tar"])
+    shutil.rmtree(folder / ".nv-meta")
+    prepare(folder, ["a.tar", "b.tar"], {"train": ["a.tar", "b.tar"]})
     tree = SampleTree(folder)
     content = tree.open("k.bin")
     assert tree.entry("k.bin").n_bytes == len(expected)
@@ -201,17 +201,6 @@ def test_sparse_files_have_their_holes(make: object, tmp_path: Path) -> None:
     assert content.read((1 << 20) - 2, 8) == b"\0\0here\0\0"
     content.close()
     assert tree.open("k.txt").read(0, 100) == b"plain"
-
-
-def prepare_again(folder: Path, shards: list[str]) -> None:
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location("dataset_maker", Path(__file__).with_name("conftest.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.prepare(folder, shards, {"train": shards})
 
 
 def changed(folder: Path, statement: str) -> None:
@@ -297,8 +286,6 @@ def test_io_of_a_member_whose_size_only_pax_says(make: object) -> None:
     stream = io.BytesIO()
     stream.write(data[:-512] + bytes(header) + b"there" + bytes(507) + bytes(1024))
     (folder / "a.tar").write_bytes(stream.getvalue())
-    from shutil import rmtree
-
-    rmtree(folder / ".nv-meta")
-    prepare_again(folder, ["a.tar", "b.tar"])
+    shutil.rmtree(folder / ".nv-meta")
+    prepare(folder, ["a.tar", "b.tar"], {"train": ["a.tar", "b.tar"]})
     assert SampleTree(folder).open("k.txt").read(0, 10) == b"there"
