@@ -1,0 +1,130 @@
+"""Every code block of docs/*.md is run; how a page says what to run stands in tests/support/doc_pages.py."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import doc_pages
+import pytest
+
+from fastpack import kernels
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+NOT_RUN: dict[str, int] = {}  # how many blocks of a page may say <!-- not run: ... -->
+
+
+def parameters() -> list[object]:
+    slow = [pytest.mark.slow]
+    notes = {page: doc_pages.page_notes(page.read_text()) for page in PAGES}
+    return [pytest.param(page, id=page.name, marks=slow if "slow" in notes[page] else []) for page in PAGES]
+
+
+@pytest.mark.parametrize("page", parameters())
+def test_its_blocks_run(page: Path, tmp_path: Path) -> None:
+    before, chosen = kernels.backend(), kernels._chosen
+    try:
+        left_out = doc_pages.run_page(page, tmp_path)
+    finally:
+        kernels.use(before)
+        kernels._chosen = chosen
+    if left_out:
+        pytest.skip("all other blocks ran, but not " + "; ".join(left_out))
+
+
+def test_there_are_pages_to_run() -> None:
+    assert len(PAGES) >= 1
+    assert all(doc_pages.blocks_of(page.read_text()) is not None for page in PAGES)
+
+
+def test_few_blocks_are_not_run_and_each_says_why() -> None:
+    counts = {
+        page.name: [block.notes["not run"] for block in blocks if "not run" in block.notes]
+        for page, blocks in ((page, doc_pages.blocks_of(page.read_text())) for page in PAGES)
+    }
+    assert {name: len(reasons) for name, reasons in counts.items() if reasons} == NOT_RUN
+    assert sum(NOT_RUN.values()) <= 8
+    assert all(len(reason) >= 10 for reasons in counts.values() for reason in reasons)
+
+
+PAGE = """# A page
+
+<!-- given:
+Path("own.txt").write_text("mine")
+-->
+
+```python
+print(Path("own.txt").read_text(), 3.25)
+```
+
+<!-- output -->
+```text
+mine ...
+```
+
+```yaml
+# settings/config.yaml
+a: [1, 2]
+```
+
+```console
+$ cat settings/config.yaml; name=x
+# settings/config.yaml
+...
+$ echo $name \\
+    y
+x y
+$ false || echo $?
+1
+```
+
+<!-- needs: torch_of_nowhere -->
+```python
+raise ValueError
+```
+"""
+
+
+def run(text: str, folder: Path) -> list[str]:
+    (folder / "page.md").write_text(text)
+    (folder / "empty").mkdir()
+    return doc_pages.run_page(folder / "page.md", folder / "empty")
+
+
+def test_a_page_runs_as_it_says(tmp_path: Path) -> None:
+    assert run(PAGE, tmp_path) == ["page.md:33 needs torch_of_nowhere"]
+    assert (tmp_path / "empty" / "settings" / "config.yaml").read_text().endswith("a: [1, 2]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\nassert 1 == 2\n```", "^$"),
+        ("```console\n$ echo a\nb\n```", "page.md:1: echo a printed\na"),
+        ("```console\n$ exit 3\n```", "bash ended early"),
+        ("```console\n$ (exit 3)\n```", r"\(exit 3\) ended with 3"),
+        ("```console\n$ echo a; echo b\na\n```", "printed\na\nb"),
+        ("```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```", "printed was\n1"),
+    ],
+)
+def test_what_a_page_promises_wrongly_fails(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=message):
+        run(text + "\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```sh\nls\n```", "line 1: a block of 'sh'"),
+        ("```\nls\n```", "a block of ''"),
+        ("```console\nls\n```", re.escape("begins with '$ '")),
+        ("<!-- not run -->\n```python\n1\n```", "does not say what"),
+        ("```python\n1", "not closed"),
+        ("```json\n{\n```", "Expecting"),
+        ("```jsonl\n{}\n[\n```", "Expecting"),
+    ],
+)
+def test_what_no_page_may_hold(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        run(text + "\n", tmp_path)
