@@ -13,7 +13,7 @@ from fastpack.files import map_bytes
 from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
 from fastpack.formats.pickled_index import decode_prefix
-from fastpack.formats.webdataset import read_shard_index
+from fastpack.formats.webdataset import check_lines_bounds, lines_index_path, read_shard_index
 
 _JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
 _WRITE = "`fastpack index` writes it"
@@ -51,7 +51,7 @@ def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
     """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
     index_path = default_index_path(path)
     if not index_path.is_file():
-        if not path.with_suffix(".jsonl.idx").is_file():
+        if not lines_index_path(path).is_file():
             report.add("warning", index_path, None, "no file", f"the index of {path.name}; {_WRITE}")
         return None
     try:
@@ -81,7 +81,7 @@ def _decode(path: Path, report: VerifyReport) -> Rows:
 
 def _read_offsets(path: Path, n_bytes: int, report: VerifyReport) -> Rows | None:
     """The offsets of a JSON lines dataset of Energon; None where there are none that can be used."""
-    offsets_path = path.with_suffix(".jsonl.idx")
+    offsets_path = lines_index_path(path)
     if not offsets_path.is_file():
         return None
     try:
@@ -90,11 +90,11 @@ def _read_offsets(path: Path, n_bytes: int, report: VerifyReport) -> Rows | None
         report.take(Finding.of(error))
         return None
     report.count(samples=len(offsets) - 1)
-    for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
-        if int(offsets[place]) != expected:
-            found = f"the offset {int(offsets[place])}"
-            report.add("error", offsets_path, 8 * place, found, f"{expected}, as of {path.name}: {_AGAIN}")
-            return None
+    try:
+        check_lines_bounds(offsets, n_bytes, path)
+    except FormatError as error:
+        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
+        return None
     return offsets
 
 
@@ -128,7 +128,7 @@ class _Lines:
         for amount, path, what, expected in (
             (self._wrong, default_index_path(self._path), "entries that are no line", _AGAIN),
             (self._missing, default_index_path(self._path), "lines of JSON that it does not have", _AGAIN),
-            (self._astray, self._path.with_suffix(".jsonl.idx"), "offsets where no line starts", _AGAIN),
+            (self._astray, lines_index_path(self._path), "offsets where no line starts", _AGAIN),
             (self._faulty, self._path, "lines that are no JSON", "JSON on each line"),
         ):
             if amount > 1:
@@ -175,7 +175,7 @@ class _Lines:
         astray = np.flatnonzero(rows[at, 0] != some)
         if len(astray) and not self._astray:
             number = self._done_offsets + int(astray[0])
-            path = self._path.with_suffix(".jsonl.idx")
+            path = lines_index_path(self._path)
             expected = f"the start of a line of {self._path.name}: {_AGAIN}"
             self._report.add("error", path, 8 * number, f"the offset {int(offsets[number])}", expected)
         self._astray += len(astray)

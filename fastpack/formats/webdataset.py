@@ -1,6 +1,7 @@
 """The shards of a WebDataset: tars whose files `key.part` that follow each other with one key are a sample.
 
-Beside each shard is its `.tar.idx`, where its samples begin: uint64 [n + 1], the last one the end of all members.
+Beside each shard is its `.tar.idx`, where its samples begin: uint64 [n + 1], the last one the end of all members. A
+JSON lines file that is a dataset by itself has a `.jsonl.idx` of the same format, from 0 to the end of the file.
 """
 
 from __future__ import annotations
@@ -143,6 +144,32 @@ def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: i
         if mode is not None:
             os.fchmod(file.fileno(), mode & 0o7777)
         file.write(np.ascontiguousarray(offsets, "<i8"))
+
+
+def lines_index_path(lines_path: PathLike) -> Path:
+    """Where the offsets of a JSON lines dataset are: beside it, `x.jsonl.idx` of `x.jsonl`."""
+    return Path(lines_path).with_suffix(".jsonl.idx")
+
+
+def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
+    """The offsets int64[n + 1] of the samples of the JSON lines file `lines_path`; the last one is the file's size.
+
+    Raises FileNotFoundError, and FormatError for what `read_shard_index` refuses and for an index of another file.
+    """
+    index_path = lines_index_path(lines_path)
+    if not index_path.is_file():
+        raise FileNotFoundError(f"{index_path} is not there: `fastpack prepare {os.fspath(lines_path)}` writes it")
+    offsets = read_shard_index(index_path)
+    check_lines_bounds(offsets, os.path.getsize(lines_path), lines_path)
+    return offsets
+
+
+def check_lines_bounds(offsets: npt.NDArray[np.int64], n_bytes: int, lines_path: PathLike) -> None:
+    """FormatError where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
+    for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
+        if offsets[place] != expected:
+            found, name = f"the offset {offsets[place]}", Path(lines_path).name
+            raise FormatError(lines_index_path(lines_path), 8 * place, found, f"{expected}, as of {name}")
 
 
 def _first_rows(numbers: npt.NDArray[np.int64], n_names: int) -> npt.NDArray[np.int64]:

@@ -23,6 +23,8 @@ from fastpack.errors import FormatError, JobError
 from fastpack.formats import webdataset
 from fastpack.formats.webdataset import (
     ShardScan,
+    lines_index_path,
+    read_lines_index,
     read_shard_index,
     scan_shard,
     scan_shards,
@@ -257,3 +259,15 @@ def test_damaged_index_files(tmp_path: Path, data: bytes, offset: int, found: st
     with pytest.raises(FormatError, match=found) as caught:
         read_shard_index(path)
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(
+    "index",
+    [b"", b"\0" * 7, b"\0" * 8, struct.pack("<2Q", 0, 5), struct.pack("<2Q", 1, 6), struct.pack("<3Q", 0, 0, 6)],
+)
+def test_the_index_of_json_lines_that_does_not_fit(tmp_path: Path, index: bytes) -> None:
+    source = tmp_path / "x.jsonl"
+    source.write_bytes(b"{}\n{}\n")
+    lines_index_path(source).write_bytes(index)
+    with pytest.raises(FormatError):
+        read_lines_index(source)

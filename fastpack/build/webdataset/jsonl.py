@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, PathLike, Progress, map_bytes
 from fastpack.formats.json_lines import Data, Rows, scan_lines
+from fastpack.formats.webdataset import lines_index_path
 
 _QUOTED = 60  # bytes of a faulty line that the message quotes
 _RETURN, _OPEN, _CLOSE = 13, 123, 125
@@ -34,7 +34,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     `}` and for a file without samples; then nothing is written. progress(bytes done, in all).
     """
     source = Path(path)
-    target = source.with_suffix(".jsonl.idx")
+    target = lines_index_path(source)
     data = map_bytes(source)
     n_samples = 0
     with AtomicFile(target, follow=False) as file:
@@ -48,27 +48,6 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
             raise FormatError(source, 0, "blank lines only" if len(data) else "an empty file", "at least one sample")
         file.write(np.array([len(data)], "<u8"))
     return JsonlIndexResult(target, n_samples, len(data))
-
-
-def read_jsonl_index(path: PathLike) -> npt.NDArray[np.int64]:
-    """The offsets int64[n + 1] of the n samples of a JSON lines dataset and of its end, from the index beside it.
-
-    Raises FileNotFoundError, and FormatError for an index that does not fit the file.
-    """
-    source = Path(path)
-    index = source.with_suffix(".jsonl.idx")
-    raw = index.read_bytes()
-    size = os.path.getsize(source)
-    if len(raw) < 16 or len(raw) % 8:
-        raise FormatError(index, 0, f"{len(raw)} bytes", "at least two offsets of 8 bytes")
-    offsets = np.frombuffer(raw, "<i8").astype(np.int64)
-    if offsets[0] != 0 or offsets[-1] != size:
-        found = f"offsets from {offsets[0]} to {offsets[-1]}"
-        raise FormatError(index, 0, found, f"offsets from 0 to the {size} bytes of {source}; index it anew")
-    if wrong := np.flatnonzero(np.diff(offsets) <= 0).tolist():
-        at = wrong[0] + 1
-        raise FormatError(index, 8 * at, f"the offset {offsets[at]}", f"more than {offsets[at - 1]}")
-    return offsets
 
 
 def _sample_starts(path: Path, data: Data, rows: Rows) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastpack.datasets.webdataset.shards import Io, RawSample, Wanted, will_need
 from fastpack.errors import FormatError
 from fastpack.formats.tar_range import MappedTar, ReadTar, Tar
-from fastpack.formats.webdataset import read_shard_index
+from fastpack.formats.webdataset import read_lines_index
 
 
 class _Open(NamedTuple):
@@ -75,19 +75,9 @@ class JsonLines:
     def _opened(self) -> _Open:
         with self._lock:
             if self._open is None:
-                self._open = _Open(MappedTar(self._path) if self._io == "mmap" else ReadTar(self._path), self._index())
+                file = MappedTar(self._path) if self._io == "mmap" else ReadTar(self._path)
+                self._open = _Open(file, read_lines_index(self._path))
             return self._open
-
-    def _index(self) -> npt.NDArray[np.int64]:
-        path = self._path.with_suffix(".jsonl.idx")
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} is not there: `fastpack prepare {self._path}` writes it")
-        offsets, n_bytes = read_shard_index(path), self._path.stat().st_size  # the format of .tar.idx
-        if offsets[0] or offsets[-1] != n_bytes:
-            place = 0 if offsets[0] else len(offsets) - 1
-            found, expected = f"the offset {offsets[place]}", n_bytes if place else 0
-            raise FormatError(path, 8 * place, found, f"{expected}, as of {self._path.name}")
-        return offsets
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name not in ("_open", "_lock")}

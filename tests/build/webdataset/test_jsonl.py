@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastpack.build.webdataset.jsonl import index_webdataset_jsonl, read_jsonl_index
+from fastpack.build.webdataset.jsonl import index_webdataset_jsonl
 from fastpack.errors import FormatError
 from fastpack.formats import json_lines
+from fastpack.formats.webdataset import read_lines_index
 
 GOLDEN = Path(__file__).parents[2] / "golden/energon/jsonl"
 CASES = json.loads((GOLDEN / "expected.json").read_text())
@@ -31,7 +32,7 @@ def test_golden(name: str, backend: str, tmp_path: Path) -> None:
     result = index_webdataset_jsonl(source)
     assert index.read_bytes() == (GOLDEN / f"{name}.jsonl.idx").read_bytes()
     assert (result.path, result.samples, result.bytes) == (index, len(CASES[name]["idx"]) - 1, CASES[name]["size"])
-    assert read_jsonl_index(source).tolist() == CASES[name]["idx"]
+    assert read_lines_index(source).tolist() == CASES[name]["idx"]
 
 
 def naive(data: bytes) -> list[int] | None:
@@ -85,18 +86,6 @@ def test_a_large_file_gives_its_pages_back(tmp_path: Path) -> None:
     source.write_bytes(line * 3000)
     with mock.patch.object(json_lines, "_DROP", 100_000), mock.patch.object(json_lines, "_WINDOW", 50_000):
         index_webdataset_jsonl(source, progress=lambda done, total: reports.append((done, total)))
-    assert read_jsonl_index(source).tolist() == list(range(0, 3_000_001, 1000))
+    assert read_lines_index(source).tolist() == list(range(0, 3_000_001, 1000))
     assert reports[-1] == (3_000_000, 3_000_000)
     assert reports == sorted(reports)
-
-
-@pytest.mark.parametrize(
-    "index",
-    [b"", b"\0" * 7, b"\0" * 8, struct.pack("<2Q", 0, 5), struct.pack("<2Q", 1, 6), struct.pack("<3Q", 0, 0, 6)],
-)
-def test_an_index_that_does_not_fit(tmp_path: Path, index: bytes) -> None:
-    source = tmp_path / "x.jsonl"
-    source.write_bytes(b"{}\n{}\n")
-    source.with_suffix(".jsonl.idx").write_bytes(index)
-    with pytest.raises(FormatError):
-        read_jsonl_index(source)
