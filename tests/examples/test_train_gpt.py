@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,15 +19,8 @@ STEPS, STOP = 40, 17
 
 
 @pytest.fixture(scope="module")
-def example() -> ModuleType:
-    path = Path(__file__).parents[2] / "examples" / "train_gpt.py"
-    assert path.is_file(), "examples/train_gpt.py is missing: the checkout is incomplete"
-    spec = importlib.util.spec_from_file_location("train_gpt", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def example(load_example: Callable[[str], ModuleType]) -> ModuleType:
+    return load_example("train_gpt")
 
 
 @pytest.fixture(scope="module")
