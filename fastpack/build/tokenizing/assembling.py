@@ -1,4 +1,4 @@
-"""What a faster engine leaves to do: the ids that a tokenizer puts round every text, and the end of the document."""
+"""What a faster engine leaves to do: the ids that a tokenizer puts round every text, and texts that are not for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.build.tokenizing.interface import EngineDeclines, Lengths, Tokens
+from fastpack.build.tokenizing.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
+from fastpack.build.tokenizing.unsettled import UnsettledCharacters
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
+
+    from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,48 @@ class Frame:
         filled = lengths > 0
         lacks[filled] = ids[np.cumsum(lengths)[filled] - 1] != eod
         return lacks
+
+
+class FasterTokenizer:
+    """Base of the engines: the ids of `own`, which itself tokenises what the engine leaves out or refuses.
+
+    normalizes: the tokenizer normalizes texts. Raises EngineDeclines where `frame_of` does.
+    """
+
+    def __init__(self, own: HFTokenizer, normalizes: bool) -> None:
+        self._own = own
+        self._frame = frame_of(own.backend)
+        self._unsettled = UnsettledCharacters(normalizes)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._own.vocab_size
+
+    def eod_id(self, eod_token: str) -> int:
+        return self._own.eod_id(eod_token)
+
+    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
+        """As `Tokenizer.encode_many`, on the calling thread."""
+        left_out = self._left_out(texts)
+        taken = list(texts)
+        for i in left_out:
+            taken[i] = ""
+        try:
+            with refusals():
+                encoded = self._encode(taken, eod)
+        except FaultyText:
+            return self._own.encode_many(texts, eod)
+        if not left_out:
+            return encoded
+        return put_back(encoded, left_out, self._own.encode_many([texts[i] for i in left_out], eod))
+
+    def _left_out(self, texts: Sequence[str]) -> list[int]:
+        """Positions, ascending, of the texts that the engine might not tokenise as `own` does."""
+        return self._unsettled.find(texts)
+
+    def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
+        """As `encode_many`, all by the engine, which may raise anything."""
+        raise NotImplementedError
 
 
 def frame_of(backend: Backend) -> Frame:

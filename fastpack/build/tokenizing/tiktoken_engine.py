@@ -15,10 +15,9 @@ from typing import Any
 
 import orjson
 
-from fastpack.build.tokenizing.assembling import decline_options, frame_of, put_back
+from fastpack.build.tokenizing.assembling import FasterTokenizer, decline_options
 from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
-from fastpack.build.tokenizing.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
-from fastpack.build.tokenizing.unsettled import UnsettledCharacters
+from fastpack.build.tokenizing.interface import EngineDeclines, Lengths, Tokens
 from fastpack.errors import MissingExtra
 
 # What tokenizers' ByteLevel splits by on its own, which is the pattern of GPT-2.
@@ -28,7 +27,7 @@ MAX_BLANKS = 50_000
 _BLANKS = re.compile(r"\s+")
 
 
-class TiktokenTokenizer:
+class TiktokenTokenizer(FasterTokenizer):
     """The ids of `own`, by tiktoken; `own` itself tokenises the texts that tiktoken would not tokenise alike."""
 
     worker_bytes = 32 << 20  # a process is started in 1.3 s, most of it for the ranks
@@ -38,7 +37,6 @@ class TiktokenTokenizer:
             import tiktoken
         except ImportError:
             raise MissingExtra("tiktoken", "tiktoken", "the engine tiktoken") from None
-        self._own = own
         description = orjson.loads(own.backend.to_str())
         decline_options(own.backend, description)
         self._normalizes = _normalizes(description)
@@ -52,32 +50,14 @@ class TiktokenTokenizer:
         except ValueError as error:
             raise EngineDeclines(f"its pattern is refused: {error}") from None
         self._specials = set(specials)
-        self._frame = frame_of(own.backend)
-        self._unsettled = UnsettledCharacters(self._normalizes)
+        super().__init__(own, self._normalizes)
 
-    @property
-    def vocab_size(self) -> int:
-        return self._own.vocab_size
+    def _left_out(self, texts: Sequence[str]) -> list[int]:
+        return sorted({*super()._left_out(texts), *(i for i, text in enumerate(texts) if self._is_hard(text))})
 
-    def eod_id(self, eod_token: str) -> int:
-        return self._own.eod_id(eod_token)
-
-    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_many`, on the calling thread."""
-        left_out = sorted({*self._unsettled.find(texts), *(i for i, text in enumerate(texts) if self._is_hard(text))})
-        taken = list(texts)
-        for i in left_out:
-            taken[i] = ""
+    def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
         encode, specials = self._engine.encode_to_numpy, self._specials
-        try:
-            with refusals():
-                ids = [encode(text, allowed_special=specials, disallowed_special=()) for text in taken]
-        except FaultyText:
-            return self._own.encode_many(texts, eod)
-        encoded = self._frame.join(ids, eod)
-        if not left_out:
-            return encoded
-        return put_back(encoded, left_out, self._own.encode_many([texts[i] for i in left_out], eod))
+        return self._frame.join([encode(text, allowed_special=specials, disallowed_special=()) for text in texts], eod)
 
     def _is_hard(self, text: str) -> bool:
         if self._normalizes and not text.isascii() and not unicodedata.is_normalized("NFC", text):
