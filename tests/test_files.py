@@ -119,7 +119,7 @@ def test_a_disk_without_room_fails_before_the_work(
         ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(files, "_fallocate", refuse)
+    monkeypatch.setattr(files.atomic, "_fallocate", refuse)
     file = AtomicFile(tmp_path / "a.bin")
     if fails:
         with pytest.raises(OSError, match=os.strerror(number)), file:

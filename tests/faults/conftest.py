@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastpack import files
 from fastpack.build.editing import merge
 from fastpack.build.packing import run as pack_run
 from fastpack.cli import main
+from fastpack.files import atomic, reading
 from fastpack.formats import pbin
 from fastpack.formats.pbin import PackedWriter
 
@@ -181,8 +181,9 @@ class Workplace:
         """Exit code, text on stderr, and the system that the job saw."""
         system = System(at, fault)
         with self.monkeypatch.context() as patch:
-            patch.setattr(files, "os", system)
-            patch.setattr(files, "_fallocate", system.fallocate)
+            patch.setattr(atomic, "os", system)
+            patch.setattr(reading, "os", system)
+            patch.setattr(atomic, "_fallocate", system.fallocate)
             code = main([*self.job.words, "--no-progress"])
         return code, self.capsys.readouterr().err, system
 

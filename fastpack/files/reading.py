@@ -1,0 +1,94 @@
+"""Opening files to read them: mapped whole, by position, or from front to back."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import io
+import os
+import stat
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import JobError
+from fastpack.files.mapping import Mapping
+from fastpack.files.policy import PathLike
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
+    """The whole file as a read-only uint8[n_bytes] view of a mapping; an empty file gives an empty array.
+
+    The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
+    with SIGBUS on access.
+    """
+    with open(path, "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
+        if status.st_size == 0:
+            return np.empty(0, np.uint8)
+        try:
+            return np.asarray(Mapping(file.fileno(), status.st_size))
+        except OSError as error:
+            hint = "; more mappings than vm.max_map_count allows?" if error.errno == errno.ENOMEM else ""
+            raise OSError(error.errno, f"{error.strerror}: the file cannot be mapped{hint}", os.fspath(path)) from None
+
+
+def names_file(function: F) -> F:
+    """Errors of the system then say which file they are about, which those of a descriptor do not by themselves."""
+
+    @functools.wraps(function)
+    def naming(first: Any, *others: Any) -> Any:  # a path, or an object with one
+        try:
+            return function(first, *others)
+        except OSError as error:
+            if error.errno is not None and error.filename is None:
+                error.filename = os.fspath(getattr(first, "path", first))
+            raise
+
+    return cast(F, naming)
+
+
+class ReadFile:
+    """A file read by position; closed when the last reference is gone. Safe under threads."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: PathLike) -> None:
+        self._fd = -1
+        self.path = os.fspath(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @names_file
+    def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
+        """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
+        done = 0
+        view = out.data
+        while done < len(view) and (n_bytes := os.preadv(self._fd, [view[done:]], offset + done)):
+            done += n_bytes
+        return done
+
+    def will_need(self, offset: int, n_bytes: int) -> None:
+        """Have the system read these bytes in the background."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(self._fd, offset, n_bytes, os.POSIX_FADV_WILLNEED)
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        if self._fd >= 0:
+            _close(self._fd)
+
+
+def open_stream(path: PathLike) -> io.BufferedReader:
+    """A regular file opened for reading from front to back; JobError for anything else."""
+    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise JobError(f"{os.fspath(path)} is not a regular file")
+    return file
