@@ -292,7 +292,7 @@ def test_errors_of_reading_name_the_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.EIO, "Input/output error")
 
     (tmp_path / "a.bin").write_bytes(b"abc")
-    file = files.ReadFile(tmp_path / "a.bin")
+    file = files.open_reader(tmp_path / "a.bin")
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(OSError, match=r"Input/output error: '.*a\.bin'"):
         file.read_into(np.empty(3, np.uint8), 0)

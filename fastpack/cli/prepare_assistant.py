@@ -167,11 +167,11 @@ def show_samples(result: PrepareResult) -> None:
     """Print the parts of the first two samples, and what JSON they hold."""
     import numpy as np
 
-    from fastpack.files import ReadFile
+    from fastpack.files import open_reader
     from fastpack.formats import nvmeta
 
     name = next(iter(result.shards))
-    index, shard = nvmeta.SampleIndex(nvmeta.index_path(result.path)), ReadFile(os.path.join(result.path, name))
+    index, shard = nvmeta.SampleIndex(nvmeta.index_path(result.path)), open_reader(os.path.join(result.path, name))
     for number in range(min(_SHOWN, result.shards[name])):
         print(f"sample {number} of {name}:")
         for part, offset, n_bytes in index.parts(0, number):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.windows import Group, Tokens, Windows, copied_group, like_of, row_addresses
 from fastpack.errors import FormatError
-from fastpack.files import ReadFile
+from fastpack.files import Reader, open_reader
 from fastpack.formats.shards import Shard
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors a process
@@ -29,7 +29,7 @@ class ReadWindows(Windows):
             if not shard.plain:
                 raise ValueError(f"{shard.path}: io='pread' reads flat arrays of numpy's format 1.0 only")
         self._shards = shards
-        self._files: dict[int, ReadFile] = {}
+        self._files: dict[int, Reader] = {}
         self._files_lock = threading.Lock()
 
     def window(self, number: int, start: int) -> Tokens:
@@ -70,11 +70,11 @@ class ReadWindows(Windows):
             end = offset + n_bytes
             raise FormatError(shard.path, end, "the end of the file", f"{offset + len(out)} bytes, as when opened")
 
-    def _file(self, number: int) -> ReadFile:
+    def _file(self, number: int) -> Reader:
         file = self._files.get(number)
         if file is None:
             self._shards[number].check_unchanged()
-            file = ReadFile(self._shards[number].path)
+            file = open_reader(self._shards[number].path)
             with self._files_lock:
                 while len(self._files) >= MAX_OPEN_FILES:
                     del self._files[next(iter(self._files))]

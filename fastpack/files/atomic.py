@@ -11,15 +11,18 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import hashlib
 import io
 import os
 import stat
 from typing import IO
 
 from fastpack.errors import JobError
+from fastpack.files import remote
 from fastpack.files.mapping import libc
-from fastpack.files.policy import CHECKSUMS, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
-from fastpack.files.reading import ReadFile, names_file
+from fastpack.files.paths import exists, is_remote, plain_path
+from fastpack.files.policy import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
+from fastpack.files.reading import names_file
 
 _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes blocks where it is unsupported
 if _fallocate is not None:
@@ -44,13 +47,42 @@ def _put(fd: int, data: Bytes, offset: int) -> None:
 
 
 def remove(path: PathLike) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file or object, if it is there."""
+    if is_remote(path):
+        remote.delete(plain_path(path))
+        return
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
+def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
+    """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
+
+    Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+    if not exists(path):
+        return True
+    if policy == "error":
+        raise TargetExists(
+            f"File already exists. Delete it or specify different output folder. ({os.fspath(path)}; "
+            "or choose the file existence policy skip or override)"
+        )
+    return policy == "override"
+
+
 def partial_path(path: PathLike, *, follow: bool = True) -> str:
-    """Where the bytes of the file `path` lie while it is being written; follow: as for `AtomicFile`."""
+    """Where the bytes of the file `path` lie while it is being written; follow: as for `AtomicFile`.
+
+    Those of an object in a store lie in the cache's folder, so the process that goes on must run on the same machine.
+    """
+    if is_remote(path):
+        from fastpack.files.cache import cache_folder
+
+        name = hashlib.blake2b(plain_path(path).encode(), digest_size=16).hexdigest()
+        return os.fspath(cache_folder() / "writing" / f".{name}.partial")
+    path = plain_path(path)
     folder, name = os.path.split(os.path.realpath(path) if follow else path)
     return os.path.join(folder, f".{name}.partial")
 
@@ -61,18 +93,17 @@ class AtomicFile:
     keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
     what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
     follow: write through a symbolic link of that name, as open() does; False replaces it: for names no user gave.
-    Raises JobError when another process is writing the same target. Missing parent folders are made.
+    Raises JobError when another process is writing the same target (of an object in a store: on this machine).
+    Missing parent folders are made. An object is uploaded on `commit()`.
     """
 
     def __init__(
         self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
     ) -> None:
-        folder, name = os.path.split(path)
-        self.path = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), os.fspath(name))
-        if os.path.exists(self.path) and not os.path.isfile(self.path):
-            raise JobError(f"{self.path} exists and is not a regular file")
+        self.path = _target(path, follow)
         self.partial_path = partial_path(self.path, follow=follow)
-        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        os.makedirs(os.path.dirname(self.partial_path), exist_ok=True)
+        self._policy = policy
         self._position = 0
         self._file: io.FileIO | None = None
         try:
@@ -147,10 +178,19 @@ class AtomicFile:
         """Flush to the disk and take the target's name, replacing what was there."""
         os.fsync(self._fd)
         remove(self.path + CHECKSUMS)  # they are those of the file that goes
+        if is_remote(self.path):
+            self._upload()
+            return
         os.replace(self.partial_path, self.path)
         self.suspend()
-        folder = ReadFile(os.path.dirname(self.path))
-        os.fsync(folder._fd)
+        _sync_folder(os.path.dirname(self.path))
+
+    def _upload(self) -> None:
+        try:
+            remote.upload(self.path, self.partial_path, replace=self._policy != "error")
+        except FileExistsError:
+            raise TargetExists(f"{self.path} was written by another process meanwhile") from None
+        self.abort()
 
     def abort(self) -> None:
         """Remove what was written; the target stays as it was. Harmless after `commit()`."""
@@ -180,6 +220,25 @@ class AtomicFile:
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
             self.abort()
+
+
+def _target(path: PathLike, follow: bool) -> str:
+    if is_remote(path):
+        return plain_path(path)
+    path = plain_path(path)
+    folder, name = os.path.split(path)
+    target = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), name)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise JobError(f"{target} exists and is not a regular file")
+    return target
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _lock_partial(partial_path: str, target: str) -> io.FileIO:

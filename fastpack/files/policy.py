@@ -30,20 +30,3 @@ CHECKSUMS = ".fpsum"  # of the file of that name without it, see formats/checksu
 
 class TargetExists(FileExistsError, ValueError):
     """The target is there already and the policy is "error" (Modalities raises ValueError here)."""
-
-
-def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
-    """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
-
-    Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
-    """
-    if policy not in POLICIES:
-        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
-    if not os.path.exists(path):
-        return True
-    if policy == "error":
-        raise TargetExists(
-            f"File already exists. Delete it or specify different output folder. ({os.fspath(path)}; "
-            "or choose the file existence policy skip or override)"
-        )
-    return policy == "override"

@@ -9,13 +9,14 @@ import io
 import os
 import stat
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.files.mapping import Mapping
+from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,9 +26,9 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
     """The whole file as a read-only uint8[n_bytes] view of a mapping; an empty file gives an empty array.
 
     The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
-    with SIGBUS on access.
+    with SIGBUS on access. An object in a store is fetched into the cache first (`fetch`).
     """
-    with open(path, "rb", buffering=0) as file:
+    with open(local_file(path), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
@@ -38,6 +39,15 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
         except OSError as error:
             hint = "; more mappings than vm.max_map_count allows?" if error.errno == errno.ENOMEM else ""
             raise OSError(error.errno, f"{error.strerror}: the file cannot be mapped{hint}", os.fspath(path)) from None
+
+
+def local_file(path: PathLike) -> str:
+    """The path of a local file; of an object in a store, that of its copy, fetched unless it is there."""
+    if is_remote(path):
+        from fastpack.files.objects import fetch
+
+        return os.fspath(fetch(path))
+    return plain_path(path)
 
 
 def names_file(function: F) -> F:
@@ -55,8 +65,31 @@ def names_file(function: F) -> F:
     return cast(F, naming)
 
 
-class ReadFile:
-    """A file read by position; closed when the last reference is gone. Safe under threads."""
+class Reader(Protocol):
+    """A file, or an object in a store, read by position; closed when the last reference is gone. Safe under threads."""
+
+    path: str
+
+    def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
+        """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
+        ...
+
+    def will_need(self, offset: int, n_bytes: int) -> None:
+        """Have these bytes read in the background."""
+        ...
+
+
+def open_reader(path: PathLike) -> Reader:
+    """A file, or an object in a store, to be read by position."""
+    if is_remote(path):
+        from fastpack.files.objects import ObjectReader
+
+        return ObjectReader(path)
+    return FileReader(plain_path(path))
+
+
+class FileReader:
+    """A `Reader` of a local file."""
 
     __slots__ = ("_fd", "path")
 
@@ -87,7 +120,7 @@ class ReadFile:
 
 def open_stream(path: PathLike) -> io.BufferedReader:
     """A regular file opened for reading from front to back; JobError for anything else."""
-    file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    file = open(local_file(path), "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise JobError(f"{os.fspath(path)} is not a regular file")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fastpack.errors import FormatError, MissingExtra
-from fastpack.files import CHECKSUMS, AtomicFile, PathLike, Progress, ReadFile
+from fastpack.files import CHECKSUMS, AtomicFile, PathLike, Progress, open_reader
 
 BLOCK_BYTES = 64 << 20
 _READ_BYTES = 1 << 20  # at once: they stay in the second-level cache between reading and hashing
@@ -56,7 +56,7 @@ def load_hash() -> Any:
 
 def _hashes(path: PathLike, size: int, block_bytes: int, progress: Progress | None) -> Iterator[str]:
     new_hash = load_hash()
-    file, buffer = ReadFile(path), np.empty(_READ_BYTES, np.uint8)
+    file, buffer = open_reader(path), np.empty(_READ_BYTES, np.uint8)
     for first in range(0, size, block_bytes):
         end = min(first + block_bytes, size)
         digest = new_hash()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
-from fastpack.files import PathLike, ReadFile
+from fastpack.files import PathLike, open_reader
 from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
 
 LARGE_WINDOW = 1 << 20  # in the page cache 256 KiB to 2 MiB cost the same; a disk likes large reads
@@ -62,7 +62,7 @@ class TarWalk:
         if self.n_bytes == 0:
             raise FormatError(self.path, 0, "an empty file", "a tar archive")
         self.n_bytes_read = 0
-        self._file = ReadFile(self.path)
+        self._file = open_reader(self.path)
         self._buffer = np.empty(min(FIRST_WINDOW, self.n_bytes), np.uint8)
         self._window, self._base = self._read(0, len(self._buffer)), 0
         _refuse_compressed(self.path, self._window[:8].tobytes())

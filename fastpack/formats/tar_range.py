@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, ReadFile, is_in_memory, map_bytes, read_at_random, will_need
+from fastpack.files import PathLike, is_in_memory, map_bytes, open_reader, read_at_random, will_need
 from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
@@ -73,7 +73,7 @@ class ReadTar:
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
         self._was = _identity(self.path)
-        self._file = ReadFile(path)
+        self._file = open_reader(path)
         self.n_bytes = self._was[0]
 
     def check_unchanged(self) -> None:
@@ -96,7 +96,7 @@ class ReadTar:
         except OSError as error:
             if error.errno != errno.ESTALE:  # a network file system that wants the file opened again
                 raise
-        self._file = ReadFile(self.path)
+        self._file = open_reader(self.path)
         return self._file.read_into(out, start)
 
     def will_need(self, start: int, n_bytes: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.errors import MissingExtra
-from fastpack.files import ReadFile
+from fastpack.files import Reader, open_reader
 from fastpack.formats.webdataset import ShardScan
 
 Strategy: TypeAlias = Literal["EXTENSION", "HEADER", "GLOB"]
@@ -67,7 +67,7 @@ def media_filter(glob: str | None = None, *, header: bool = False, extension: bo
 
 def media_of_shard(scan: ShardScan, wanted: MediaFilter) -> list[Row]:
     """The metadata of a shard's media; entry keys are `key.part`. MissingExtra."""
-    file = ReadFile(scan.path)
+    file = open_reader(scan.path)
     rows: list[Row] = []
     places = zip(scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), strict=True)
     for (sample, part, offset), n_bytes in zip(places, scan.part_sizes.tolist(), strict=True):
@@ -183,13 +183,13 @@ def _of_sound(container: Any) -> dict[str, Any]:
     }
 
 
-def _stream(file: ReadFile, offset: int, n_bytes: int) -> BinaryIO:
+def _stream(file: Reader, offset: int, n_bytes: int) -> BinaryIO:
     """Bytes of a file as a file of their own, of which only what is asked for is read."""
     return io.BufferedReader(_Range(file, offset, n_bytes), _BUFFER)
 
 
 class _Range(io.RawIOBase):
-    def __init__(self, file: ReadFile, offset: int, n_bytes: int) -> None:
+    def __init__(self, file: Reader, offset: int, n_bytes: int) -> None:
         self._file, self._offset, self._n_bytes, self._at = file, offset, n_bytes, 0
 
     def readable(self) -> bool:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, ReadFile, open_stream
+from fastpack.files import PathLike, Reader, open_reader, open_stream
 from fastpack.formats import nvmeta
 
 MAX_NAME_BYTES = 1024  # FUSE has no longer names
@@ -185,14 +185,14 @@ class SampleTree:
             return _Plain(file, part)
         return _unusual(file, part)
 
-    def _open_shard(self, number: int) -> ReadFile:
-        return ReadFile(self.shards[number])
+    def _open_shard(self, number: int) -> Reader:
+        return open_reader(self.shards[number])
 
 
 class _Plain:
     """Bytes of a shard as they are."""
 
-    def __init__(self, file: ReadFile, part: _Part) -> None:
+    def __init__(self, file: Reader, part: _Part) -> None:
         self._file, self._part = file, part
 
     def read(self, offset: int, n_bytes: int) -> bytes:
@@ -232,7 +232,7 @@ class _Sparse:
                 stream.close()
 
 
-def _unusual(file: ReadFile, part: _Part) -> Content:
+def _unusual(file: Reader, part: _Part) -> Content:
     """A sparse part, or one whose size is elsewhere than in the header before it."""
     stream = open_stream(file.path)
     try:

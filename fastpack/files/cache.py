@@ -1,0 +1,210 @@
+"""What was read from stores, kept on the local disk: blocks of objects, and whole objects that were fetched.
+
+One folder for all processes of a machine (and user), bounded: what was used longest ago goes first. An entry is written
+aside and renamed, so it is there whole or not at all; its name holds the object's URL, size, time and tag, so another
+version is another entry. Blocks carry a CRC-32 for each page of 64 KiB, looked at by whoever reads the page; what does
+not fit is fetched anew. Whoever has written a good part of the limit removes what is too much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import stat
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import JobError
+from fastpack.files.remote import Status
+
+PAGE = 1 << 16
+BLOCK = 4 << 20
+DEFAULT_LIMIT = 20 << 30
+_SWEEP_SHARE = 32  # a process looks after the limit each time it has written this part of it
+_TOUCH_SECONDS = 60.0
+_STRAY_SECONDS = 600.0  # what is still unfinished then belongs to a process that was killed
+
+
+def cache_folder() -> Path:
+    """FASTPACK_CACHE_DIR, else `fastpack` in XDG_CACHE_HOME or ~/.cache; made for this user only.
+
+    JobError for a folder that others can write: what lies there would be trusted.
+    """
+    named = os.environ.get("FASTPACK_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(named or os.path.join(home, "fastpack"))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise JobError(f"{folder} can be written by others: chmod go-w it, or name another in FASTPACK_CACHE_DIR")
+    return folder
+
+
+def cache_limit() -> int:
+    """Bytes the cache may hold: FASTPACK_CACHE_BYTES, else 20 GiB. ValueError for a text that is no number."""
+    text = os.environ.get("FASTPACK_CACHE_BYTES")
+    if text is None:
+        return DEFAULT_LIMIT
+    try:
+        limit = int(text)
+    except ValueError:
+        limit = -1
+    if limit < 0:
+        raise ValueError(f"FASTPACK_CACHE_BYTES is {text!r}: give a number of bytes")
+    return limit
+
+
+def identity(url: str, status: Status) -> str:
+    """The name of one version of an object in the cache."""
+    text = f"{url}\n{status.st_size}\n{status.st_mtime_ns}\n{status.tag}"
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+class Cache:
+    """Entries below a folder, by names; safe under threads and for many processes."""
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self.limit = folder, limit
+        self._written = 0
+        self._lock = threading.Lock()
+
+    def path(self, name: str) -> Path:
+        """Where the entry of that name is, or would be."""
+        return self.folder / name[:2] / name
+
+    def read_block(self, name: str, out: npt.NDArray[np.uint8], offset: int, n_bytes: int) -> bool:
+        """Fill `out` with a block's bytes from `offset` on; False where it is not there, or not as it was written.
+
+        n_bytes: of the whole block.
+        """
+        path = self.path(name)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            status = os.fstat(fd)
+            if status.st_size != n_bytes + 4 * _n_pages(n_bytes):
+                return False
+            if time.time() - status.st_mtime > _TOUCH_SECONDS:
+                with contextlib.suppress(OSError):
+                    os.utime(path)
+            return _read_checked(fd, out, offset, n_bytes)
+        finally:
+            os.close(fd)
+
+    def write_block(self, name: str, data: bytes | memoryview) -> None:
+        """Keep a block; harmless where another process keeps it at the same time, or where the disk is full."""
+        view = memoryview(data)
+        sums = b"".join(
+            zlib.crc32(view[start : start + PAGE]).to_bytes(4, "little") for start in range(0, len(view), PAGE)
+        )
+        with contextlib.suppress(OSError):
+            self._put(name, view, sums)
+
+    def _put(self, name: str, *parts: bytes | memoryview) -> None:
+        path = self.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        aside = path.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            with open(aside, "wb") as file:
+                for part in parts:
+                    file.write(part)
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+        self.note_written(sum(map(len, parts)))
+
+    def note_written(self, n_bytes: int) -> None:
+        """Count what was added; from time to time, remove what is too much."""
+        with self._lock:
+            self._written += n_bytes
+            if self._written < self.limit // _SWEEP_SHARE:
+                return
+            self._written = 0
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what was used longest ago until the limit is kept; nothing where another process is at it."""
+        with self._exclusively("sweep", wait=False) as mine:
+            if not mine:
+                return
+            entries, total, now = [], 0, time.time()
+            for path, status in self._entries():
+                if path.name.startswith("."):
+                    if now - status.st_mtime > _STRAY_SECONDS:
+                        path.unlink(missing_ok=True)
+                    continue
+                entries.append((status.st_mtime_ns, status.st_size, path))
+                total += status.st_size
+            entries.sort(key=lambda entry: entry[:2])
+            for _, size, path in entries:
+                if total <= self.limit:
+                    return
+                path.unlink(missing_ok=True)
+                total -= size
+
+    def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for folder in self.folder.iterdir():
+            if len(folder.name) == 2 and folder.is_dir():
+                for path in folder.iterdir():
+                    with contextlib.suppress(FileNotFoundError):
+                        yield path, path.stat()
+
+    @contextlib.contextmanager
+    def exclusively(self, name: str) -> Iterator[None]:
+        """One process and thread at a time, waiting for the others."""
+        with self._exclusively(name, wait=True):
+            yield
+
+    @contextlib.contextmanager
+    def _exclusively(self, name: str, wait: bool) -> Iterator[bool]:
+        locks = self.folder / "locks"
+        locks.mkdir(exist_ok=True, mode=0o700)
+        with open(locks / name, "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def _n_pages(n_bytes: int) -> int:
+    return -(-n_bytes // PAGE)
+
+
+def _read_checked(fd: int, out: npt.NDArray[np.uint8], offset: int, n_bytes: int) -> bool:
+    first, last = offset // PAGE, _n_pages(offset + len(out))
+    start, end = first * PAGE, min(last * PAGE, n_bytes)
+    pages = os.pread(fd, end - start, start)
+    sums = os.pread(fd, 4 * (last - first), n_bytes + 4 * first)
+    if len(pages) != end - start or len(sums) != 4 * (last - first):
+        return False
+    view = memoryview(pages)
+    for page in range(last - first):
+        if zlib.crc32(view[page * PAGE : (page + 1) * PAGE]) != int.from_bytes(sums[4 * page : 4 * page + 4], "little"):
+            return False
+    out[:] = np.frombuffer(pages, np.uint8)[offset - start : offset - start + len(out)]
+    return True
+
+
+@functools.lru_cache(maxsize=4)
+def _cache(folder: Path, limit: int) -> Cache:
+    return Cache(folder, limit)
+
+
+def cache() -> Cache:
+    """The cache that the environment names."""
+    return _cache(cache_folder(), cache_limit())
