@@ -9,13 +9,22 @@ from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FastpackError
-from fastpack.files import ExistencePolicy, PathLike, Progress, map_bytes, may_write
+from fastpack.files import (
+    AnyPath,
+    ExistencePolicy,
+    PathLike,
+    Progress,
+    as_path,
+    exists,
+    map_bytes,
+    may_write,
+    same_file,
+)
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
 from fastpack.formats.jsonl import RawIndexWriter, default_index_path
@@ -32,7 +41,7 @@ class IndexResult:
     when the index existed and was kept (then the other numbers are 0).
     """
 
-    path: Path
+    path: AnyPath
     entries: int
     dropped: int
     bytes: int
@@ -77,7 +86,7 @@ def create_raw_index(
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, not {num_threads}")
     source = os.fspath(src_path)
-    target = default_index_path(source) if index_path is None else Path(index_path)
+    target = default_index_path(source) if index_path is None else as_path(index_path)
     _check_paths(source, target)
     if not may_write(target, file_existence_policy):
         return IndexResult(target, 0, 0, 0, written=False)
@@ -114,15 +123,15 @@ def create_raw_data_index(
     return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
 
 
-def _check_paths(source: str, target: Path) -> None:
-    if not os.path.exists(source):
+def _check_paths(source: str, target: AnyPath) -> None:
+    if not exists(source):
         raise FileNotFoundError(f"Raw data file does not exist: {source}")
     if is_compressed(source):
         raise ValueError(
             f"{source} is compressed, so an index of its lines would lead nowhere: `fastpack pack` reads it as it is; "
             "for an index, unpack it first"
         )
-    if os.path.realpath(source) == os.path.realpath(target) or (target.exists() and os.path.samefile(source, target)):
+    if same_file(source, target):
         raise ValueError(f"the index would replace the raw data: both are {source}")
 
 

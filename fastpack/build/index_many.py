@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from fastpack.build.index import IndexResult, create_raw_index
 from fastpack.build.sources import Sources, find_sources
-from fastpack.files import ExistencePolicy, Progress
+from fastpack.files import ExistencePolicy, Progress, size_of
 from fastpack.formats.jsonl import default_index_path
 
 LARGE = 64 << 20  # bytes; below, threads of one file would wait for its fsync more than they work
@@ -33,7 +32,7 @@ def create_raw_indices(
     """
     paths = find_sources(sources, compressed=False)
     _check_targets(paths)
-    report = _Report(progress, sum(map(os.path.getsize, paths)))
+    report = _Report(progress, sum(map(size_of, paths)))
 
     def index(path: str, threads: int) -> IndexResult:
         return create_raw_index(
@@ -45,7 +44,7 @@ def create_raw_indices(
             progress=report.of_one_file(),
         )
 
-    small = [path for path in paths if os.path.getsize(path) < LARGE or num_threads == 1]
+    small = [path for path in paths if size_of(path) < LARGE or num_threads == 1]
     results = {path: index(path, num_threads) for path in paths if path not in set(small)}
     results |= _side_by_side(lambda path: index(path, 1), small, num_threads)
     return [results[path] for path in paths]

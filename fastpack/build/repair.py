@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,17 @@ import numpy.typing as npt
 from fastpack.build.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
 from fastpack.errors import FormatError, JobError
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes, may_write, partial_path
+from fastpack.files import (
+    AnyPath,
+    AtomicFile,
+    ExistencePolicy,
+    PathLike,
+    as_path,
+    map_bytes,
+    may_write,
+    partial_path,
+    real_path,
+)
 from fastpack.formats import pickled_index
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, write_raw_index
 from fastpack.formats.pbin_journal import CheckpointedWriter, journal_path, read_journal
@@ -30,7 +39,7 @@ class RepairResult:
     whole document or line.
     """
 
-    path: Path
+    path: AnyPath
     problem: str
     documents: int = 0
     tokens: int | None = None
@@ -60,12 +69,12 @@ def repair(
     Raises ValueError unless just one of the two is given (none with dry_run), FileNotFoundError, TargetExists by the
     policy "error", JobError where nothing can be saved or an argument is missing for it.
     """
-    if output_path is not None and (in_place or os.path.realpath(output_path) == os.path.realpath(path)):
+    if output_path is not None and (in_place or real_path(output_path) == real_path(path)):
         raise ValueError("the output is the damaged file itself: in_place alone says so")
     if output_path is None and not (in_place or dry_run):
         raise ValueError("nowhere to write: give an output, or say in_place")
-    source = Path(path)
-    target = None if output_path is None else Path(output_path)
+    source = as_path(path)
+    target = None if output_path is None else as_path(output_path)
     if source.suffix == ".pbin":
         result = _repair_packed(source, target, eos_token_id, token_size_in_bytes, file_existence_policy, dry_run)
     elif source.suffix in (".jsonl", ".idx") and not source.name.endswith(".jsonl.idx"):
@@ -76,14 +85,14 @@ def repair(
 
 
 def _repair_packed(
-    source: Path, target: Path | None, eos: int | None, size: int | None, policy: ExistencePolicy, dry_run: bool
+    source: AnyPath, target: AnyPath | None, eos: int | None, size: int | None, policy: ExistencePolicy, dry_run: bool
 ) -> RepairResult:
     if not source.exists() and os.path.exists(partial_path(source)):
         if os.path.exists(journal_path(source)):
             return _finish(source, target, policy, dry_run)
         if target is None and not dry_run:
             raise JobError(f"{source} was begun and has no checkpoint: give another output")
-        rescue = plan_rescue(Path(partial_path(source)), eos, size)
+        rescue = plan_rescue(as_path(partial_path(source)), eos, size)
     else:
         rescue = plan_rescue(source, eos, size)
     n_tokens = rescue.layout.data_length // rescue.layout.token_size
@@ -94,7 +103,7 @@ def _repair_packed(
     return RepairResult(where, rescue.problem, len(rescue.rows), n_tokens, rescue.lost_bytes, written)
 
 
-def _write(rescue: Rescue, target: Path) -> None:
+def _write(rescue: Rescue, target: AnyPath) -> None:
     size, n_bytes = rescue.layout.token_size, rescue.layout.data_length
     with AtomicFile(target) as output:
         output.write(HEADER[5].pack(n_bytes, size))
@@ -107,7 +116,7 @@ def _write(rescue: Rescue, target: Path) -> None:
         encoder.close()
 
 
-def _finish(source: Path, target: Path | None, policy: ExistencePolicy, dry_run: bool) -> RepairResult:
+def _finish(source: AnyPath, target: AnyPath | None, policy: ExistencePolicy, dry_run: bool) -> RepairResult:
     """A pack that was killed, up to its last checkpoint."""
     frames = list(read_journal(journal_path(source)))
     if len(frames) < 2:
@@ -134,7 +143,7 @@ def _finish(source: Path, target: Path | None, policy: ExistencePolicy, dry_run:
     return RepairResult(where, "an unfinished pack", len(lengths), n_tokens, lost, written)
 
 
-def _repair_index(raw: Path, target: Path | None, policy: ExistencePolicy, dry_run: bool) -> RepairResult:
+def _repair_index(raw: AnyPath, target: AnyPath | None, policy: ExistencePolicy, dry_run: bool) -> RepairResult:
     data, index = map_bytes(raw), default_index_path(raw)
     lines, are_json = all_lines(data)
     problem = _problem_of(index, data, lines, are_json)
@@ -146,7 +155,7 @@ def _repair_index(raw: Path, target: Path | None, policy: ExistencePolicy, dry_r
     return RepairResult(where, problem, len(right), None, int(lines[~are_json, 1].sum()), written)
 
 
-def _problem_of(path: Path, data: npt.NDArray[np.uint8], lines: Rows, are_json: npt.NDArray[np.bool_]) -> str:
+def _problem_of(path: AnyPath, data: npt.NDArray[np.uint8], lines: Rows, are_json: npt.NDArray[np.bool_]) -> str:
     """What is wrong with an index of these lines; empty where its entries are lines and no line of JSON is missing."""
     if not path.exists():
         return "no index"

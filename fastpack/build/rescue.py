@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
-from fastpack.files import drop_pages, map_bytes
+from fastpack.files import AnyPath, drop_pages, map_bytes
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES, TOKEN_SIZES, Layout, check_range, find_layout
 from fastpack.formats.pbin_merge import is_tiled, merge_borders, read_rows, settle, starts_in_order
 from fastpack.kernels.header_errors import IndexSyntaxError
@@ -44,7 +43,7 @@ class Rescue(NamedTuple):
             drop_pages(self.file, start, end)
 
 
-def plan_rescue(path: Path, eos: int | None, token_size: int | None) -> Rescue:
+def plan_rescue(path: AnyPath, eos: int | None, token_size: int | None) -> Rescue:
     """What to write for a packed file; documents whose index is lost are found by the token `eos` that ends each.
 
     token_size: for files whose header does not tell. Raises JobError where one of the two is needed and not given, or
@@ -78,7 +77,7 @@ def plan_rescue(path: Path, eos: int | None, token_size: int | None) -> Rescue:
     return Rescue(file, layout, rows, problem, len(rest))
 
 
-def _check_certain(path: Path, layout: Layout, token_size: int | None) -> None:
+def _check_certain(path: AnyPath, layout: Layout, token_size: int | None) -> None:
     """Headers of before April 2024 are told apart by the index: without one, the user has to know."""
     if layout.generation < 4 and layout.token_size != token_size:
         raise JobError(
@@ -88,7 +87,7 @@ def _check_certain(path: Path, layout: Layout, token_size: int | None) -> None:
 
 
 def _without_layout(
-    file: npt.NDArray[np.uint8], path: Path, error: FormatError, eos: int | None, token_size: int | None
+    file: npt.NDArray[np.uint8], path: AnyPath, error: FormatError, eos: int | None, token_size: int | None
 ) -> Rescue:
     """A file of generation 4 or 5 that is cut off, or was never finished."""
     if len(file) < HEADER_BYTES:
@@ -131,7 +130,7 @@ def _find_index(file: npt.NDArray[np.uint8], size: int) -> tuple[int, Rows | Non
 
 
 def _by_eos(
-    path: Path, file: npt.NDArray[np.uint8], layout: Layout, eos: int | None, problem: str, *, is_cut: bool = False
+    path: AnyPath, file: npt.NDArray[np.uint8], layout: Layout, eos: int | None, problem: str, *, is_cut: bool = False
 ) -> Rescue:
     """Documents end with the token `eos`; what follows the last is left out where the file was cut off there."""
     if eos is None:

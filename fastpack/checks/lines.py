@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from fastpack import kernels
 from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
-from fastpack.files import map_bytes
+from fastpack.files import AnyPath, map_bytes
 from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
 from fastpack.formats.pickled_index import decode_prefix
@@ -20,7 +18,7 @@ _WRITE = "`fastpack index` writes it"
 _AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
 
 
-def check(path: Path, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
     """Fill the report; see `fastpack.checks.verify.verify`."""
     data = map_bytes(path)
     report.count(bytes=len(data))
@@ -32,7 +30,7 @@ def check(path: Path, report: VerifyReport, look: Look) -> None:
     _Lines(path, data, index, starts, report, look).check()
 
 
-def check_index(path: Path, report: VerifyReport, look: Look) -> None:
+def check_index(path: AnyPath, report: VerifyReport, look: Look) -> None:
     """An `.idx` file that is given by its own name: with the raw file beside it, where there is one."""
     is_offsets = path.name.endswith(".jsonl.idx")
     raw = path.with_suffix("") if is_offsets else path.with_suffix(".jsonl")
@@ -47,7 +45,7 @@ def check_index(path: Path, report: VerifyReport, look: Look) -> None:
         report.take(Finding.of(error))
 
 
-def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
+def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
     """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
     index_path = default_index_path(path)
     if not index_path.is_file():
@@ -71,7 +69,7 @@ def _read_index(path: Path, data: Data, report: VerifyReport) -> Rows | None:
     return index
 
 
-def _decode(path: Path, report: VerifyReport) -> Rows:
+def _decode(path: AnyPath, report: VerifyReport) -> Rows:
     data = map_bytes(path)
     index, n_bytes = decode_prefix(data, path)
     if n_bytes < len(data):
@@ -79,7 +77,7 @@ def _decode(path: Path, report: VerifyReport) -> Rows:
     return index
 
 
-def _read_offsets(path: Path, n_bytes: int, report: VerifyReport) -> Rows | None:
+def _read_offsets(path: AnyPath, n_bytes: int, report: VerifyReport) -> Rows | None:
     """The offsets of a JSON lines dataset of Energon; None where there are none that can be used."""
     offsets_path = lines_index_path(path)
     if not offsets_path.is_file():
@@ -102,7 +100,7 @@ class _Lines:
     """The lines of a file beside what its indexes say."""
 
     def __init__(
-        self, path: Path, data: Data, index: Rows | None, offsets: Rows | None, report: VerifyReport, look: Look
+        self, path: AnyPath, data: Data, index: Rows | None, offsets: Rows | None, report: VerifyReport, look: Look
     ) -> None:
         self._path, self._data, self._index, self._offsets = path, data, index, offsets
         self._report, self._look = report, look

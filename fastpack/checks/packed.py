@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from fastpack import kernels
 from fastpack.checks.findings import Finding, Look, Severity, VerifyReport
 from fastpack.checks.tokens import TokenScan
 from fastpack.errors import FormatError
-from fastpack.files import map_bytes, partial_path
+from fastpack.files import AnyPath, map_bytes, partial_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.pbin_journal import journal_path, read_journal
 from fastpack.formats.pbin_layout import Layout, check_range
@@ -25,7 +24,7 @@ _USUAL = 0.9  # of the documents end in the same token: then the others should
 _REPAIR = "`fastpack repair` writes"
 
 
-def check(path: Path, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
     """Fill the report; see `fastpack.checks.verify.verify`."""
     _check_leftovers(path, report)
     if not path.is_file():
@@ -41,12 +40,12 @@ def check(path: Path, report: VerifyReport, look: Look) -> None:
         report.take(Finding.of(error))
 
 
-def is_unfinished(path: Path) -> bool:
+def is_unfinished(path: AnyPath) -> bool:
     """Whether a pack of this file was begun, and is going on or was killed."""
     return os.path.exists(partial_path(path))
 
 
-def _check_leftovers(path: Path, report: VerifyReport) -> None:
+def _check_leftovers(path: AnyPath, report: VerifyReport) -> None:
     if not is_unfinished(path):
         return
     tokens = [fields["tokens"] for fields, *_ in read_journal(journal_path(path)) if "tokens" in fields]
@@ -68,14 +67,14 @@ def _read_index(file: PackedFile, report: VerifyReport) -> tuple[npt.NDArray[np.
     return rows, settle(rows, layout)
 
 
-def _check_generation(path: Path, layout: Layout, report: VerifyReport) -> None:
+def _check_generation(path: AnyPath, layout: Layout, report: VerifyReport) -> None:
     if layout.generation < 5:
         wrong = "reads its documents 12 bytes off" if layout.generation == 4 else "cannot read it"
         found = f"generation {layout.generation}: Modalities 0.5.0 {wrong}"
         report.add("warning", path, 0, found, "generation 5: `fastpack merge OLD.pbin NEW.pbin` writes it")
 
 
-def _check_index(path: Path, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> bool:
+def _check_index(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> bool:
     """Whether every entry lies in the data on whole tokens; what else is odd about them is reported."""
     borders = merge_borders(rows, layout.data_length)
     if borders:
@@ -97,7 +96,7 @@ def _check_index(path: Path, rows: npt.NDArray[np.int64], layout: Layout, report
     return True
 
 
-def _check_order(path: Path, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> None:
+def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> None:
     """What can be read and is not as a packer writes it."""
     starts, lengths = rows[:, 0], rows[:, 1]
     place = layout.index_offset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.checks.tokens import TokenScan
 from fastpack.errors import FormatError
+from fastpack.files import AnyPath, as_path, size_of
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import MetadataNotFound, find_metadata, load_metadata
 from fastpack.formats.traps import find_traps, token_dtype
@@ -20,12 +20,12 @@ SUFFIXES = (".bin", ".npy")
 _USUAL = ("uint16", "uint32")
 
 
-def has_shards(folder: Path) -> bool:
+def has_shards(folder: AnyPath) -> bool:
     """Whether a folder holds shards."""
     return any(name.endswith(SUFFIXES) for name in os.listdir(folder))
 
 
-def check(path: Path, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
     """Fill the report, of a folder or of one file; see `fastpack.checks.verify.verify`.
 
     Headerless tokens are of the metadata's dtype where it tells one, else as the datasets read them.
@@ -43,7 +43,7 @@ def check(path: Path, report: VerifyReport, look: Look) -> None:
             _check_tokens(shards, info, report, look)
 
 
-def _paths(path: Path, suffix: str) -> list[Path]:
+def _paths(path: AnyPath, suffix: str) -> list[AnyPath]:
     if not path.is_dir():
         return [path] if path.suffix == suffix else []
     try:
@@ -52,7 +52,7 @@ def _paths(path: Path, suffix: str) -> list[Path]:
         return []
 
 
-def _read_metadata(folder: Path, report: VerifyReport) -> dict[str, Any]:
+def _read_metadata(folder: AnyPath, report: VerifyReport) -> dict[str, Any]:
     """tokenized_info of the metadata in a folder; empty where there is none."""
     try:
         tree = load_metadata(find_metadata(folder))
@@ -65,7 +65,7 @@ def _read_metadata(folder: Path, report: VerifyReport) -> dict[str, Any]:
     return info if isinstance(info, dict) else {}
 
 
-def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: Path) -> np.dtype[np.integer] | None:
+def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> np.dtype[np.integer] | None:
     if "dtype" not in info:
         return None
     try:
@@ -75,7 +75,7 @@ def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: Path) -> np.
         return None
 
 
-def _open(paths: list[Path], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[Shard]:
+def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[Shard]:
     """Each shard that can be read; the sizes are checked."""
     for path in paths:
         try:
@@ -87,7 +87,7 @@ def _open(paths: list[Path], said: np.dtype[np.integer] | None, report: VerifyRe
             report.add("error", path, 0, str(error), "a file of tokens")
             continue
         end = shard.offset + shard.length * shard.dtype.itemsize
-        n_bytes = os.path.getsize(path)
+        n_bytes = size_of(path)
         if shard.plain and end < n_bytes:
             expected = f"whole tokens of {shard.dtype}" if path.suffix == ".bin" else "the end of the file"
             severity: Any = "error" if path.suffix == ".bin" else "warning"
@@ -102,7 +102,7 @@ def _open(paths: list[Path], said: np.dtype[np.integer] | None, report: VerifyRe
         yield shard
 
 
-def _check_together(shards: list[Shard], paths: list[Path], report: VerifyReport) -> None:
+def _check_together(shards: list[Shard], paths: list[AnyPath], report: VerifyReport) -> None:
     """What the files of a folder have in common, and how a dataset would take them."""
     dtypes = sorted({str(shard.dtype) for shard in shards})
     where = paths[0].parent if len(paths) > 1 else paths[0]
@@ -111,13 +111,15 @@ def _check_together(shards: list[Shard], paths: list[Path], report: VerifyReport
     odd = [dtype for dtype in dtypes if dtype not in _USUAL]
     if odd:
         report.add("warning", where, None, f"the dtype {odd[0]}", "uint16 or uint32, as KempnerForge wants it")
-    readable = [Path(shard.path) for shard in shards if shard.length]
+    readable = [as_path(shard.path) for shard in shards if shard.length]
     if readable:
         for trap in find_traps(scan_shards(readable), tail_is_trimmed=True):
             report.add("warning", where, None, trap, "files that are what they seem")
 
 
-def _check_metadata(folder: Path, info: dict[str, Any], suffix: str, paths: list[Path], report: VerifyReport) -> None:
+def _check_metadata(
+    folder: AnyPath, info: dict[str, Any], suffix: str, paths: list[AnyPath], report: VerifyReport
+) -> None:
     """tatm's metadata names the files it is of."""
     prefix = info.get("file_prefix")
     if suffix != ".bin" or not isinstance(prefix, str):
@@ -149,7 +151,7 @@ def _check_tokens(shards: list[Shard], info: dict[str, Any], report: VerifyRepor
     report.count(tokens=sum(shard.length for shard in shards), bytes=total)
     if shards and scan.eos > 0 and scan.n_eos == 0:
         found = f"no token {scan.eos}, the end of a document"
-        report.add("warning", Path(shards[0].path).parent, None, found, "some: packed samples would be one document")
+        report.add("warning", as_path(shards[0].path).parent, None, found, "some: packed samples would be one document")
 
 
 def _check_tail(shard: Shard, trimmed: Shard, report: VerifyReport) -> None:

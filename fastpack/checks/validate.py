@@ -10,7 +10,7 @@ import numpy as np
 
 from fastpack.checks.tokens import TokenScan
 from fastpack.errors import JobError
-from fastpack.files import PathLike, Progress
+from fastpack.files import AnyPath, PathLike, Progress
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import load_yaml
 from fastpack.formats.traps import find_traps, token_dtype
@@ -37,9 +37,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    path: Path
+    path: AnyPath
     suffix: str
-    shards: list[Path]
+    shards: list[AnyPath]
     info: Any  # the metadata's tokenized_info, {} without
 
 
@@ -84,7 +84,7 @@ def facts(path: PathLike) -> dict[str, Any]:
     return _facts(folder)
 
 
-def _open(where: Path) -> _Folder | None:
+def _open(where: AnyPath) -> _Folder | None:
     for suffix in ("bin", "npy"):  # any .bin hides all .npy
         try:
             shards = find_shards(where, f"*.{suffix}")

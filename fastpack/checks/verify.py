@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
 
 from fastpack.checks.findings import Look, VerifyReport
@@ -16,7 +15,7 @@ from fastpack.checks.packed import is_unfinished
 from fastpack.checks.shards import SUFFIXES, has_shards
 from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.errors import JobError
-from fastpack.files import PathLike, Progress
+from fastpack.files import AnyPath, PathLike, Progress, as_path, stat_of
 from fastpack.formats import nvmeta
 
 
@@ -29,19 +28,19 @@ class Checker(NamedTuple):
 
     kind: str
     description: str
-    is_one: Callable[[Path], bool]
+    is_one: Callable[[AnyPath], bool]
     function: str
 
 
-def _is_webdataset(path: Path) -> bool:
+def _is_webdataset(path: AnyPath) -> bool:
     return nvmeta.meta_path(path).is_dir()
 
 
-def _is_shards(path: Path) -> bool:
+def _is_shards(path: AnyPath) -> bool:
     return has_shards(path) if path.is_dir() else path.suffix in SUFFIXES
 
 
-def _is_packed(path: Path) -> bool:
+def _is_packed(path: AnyPath) -> bool:
     return path.suffix == ".pbin" and not path.is_dir()
 
 
@@ -85,9 +84,9 @@ def verify(
     every file, where no error was found.
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
     """
-    where = Path(path)
+    where = as_path(path)
     if not (_is_packed(where) and is_unfinished(where)):
-        os.stat(where)
+        stat_of(where)
     look = Look(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
@@ -113,11 +112,11 @@ def verify(
 
 
 class _Job(NamedTuple):
-    path: Path
+    path: AnyPath
     checker: Checker
 
 
-def _jobs(where: Path) -> list[_Job]:
+def _jobs(where: AnyPath) -> list[_Job]:
     """What to look at, and how: a file or dataset, or the files of a folder that is none."""
     checker = _checker_of(where)
     if checker is not None and not (checker.kind == "shards" and where.is_dir()):
@@ -131,7 +130,7 @@ def _jobs(where: Path) -> list[_Job]:
     return others
 
 
-def _parts(progress: Progress | None, paths: Sequence[Path]) -> list[Progress | None]:
+def _parts(progress: Progress | None, paths: Sequence[AnyPath]) -> list[Progress | None]:
     """The progress of each of several pieces of work, all in one: by the bytes of what they read."""
     if progress is None or len(paths) == 1:
         return [progress] * len(paths)
@@ -144,17 +143,17 @@ def _report_part(progress: Progress, before: int, n_bytes: int, whole: int, done
     progress(before + n_bytes * done // max(1, total), whole)
 
 
-def _n_bytes(path: Path) -> int:
+def _n_bytes(path: AnyPath) -> int:
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size if path.exists() else 0
 
 
-def _checker_of(path: Path) -> Checker | None:
+def _checker_of(path: AnyPath) -> Checker | None:
     return next((checker for checker in CHECKERS if checker.is_one(path)), None)
 
 
-def _members(folder: Path) -> list[_Job]:
+def _members(folder: AnyPath) -> list[_Job]:
     """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
     if not folder.is_dir():
         return []

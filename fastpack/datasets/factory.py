@@ -11,7 +11,7 @@ from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
 from fastpack.datasets.mem_map import MemMapDataset
 from fastpack.datasets.mixture import CombinedDataset
 from fastpack.datasets.packed import PackedMemMapDatasetContinuous
-from fastpack.files import PathLike
+from fastpack.files import PathLike, RemotePath
 from fastpack.formats.jsonl import read_raw_index
 
 
@@ -146,8 +146,8 @@ _VARIANTS: dict[str, Variant] = {
     "dummy_dataset": (DatasetFactory.get_dummy_dataset, ("num_samples", "sample_definition"), ()),
 }
 _KINDS: dict[str, tuple[type[Any] | tuple[type[Any], ...], str]] = {
-    "raw_data_path": ((str, Path), "a path"),
-    "index_path": ((str, Path, type(None)), "a path"),
+    "raw_data_path": ((str, Path, RemotePath), "a path"),
+    "index_path": ((str, Path, RemotePath, type(None)), "a path"),
     "sample_key": (str, "a name"),
     "jq_pattern": (str, "a jq pattern"),
     "sequence_length": (int, "a whole number above 1"),

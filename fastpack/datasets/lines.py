@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import operator
-from pathlib import Path
 from types import TracebackType
 from typing import SupportsIndex
 
-from fastpack.files import PathLike
+from fastpack.files import AnyPath, PathLike, as_path
 from fastpack.formats.jsonl import JsonlFile, default_index_path
 
 
@@ -29,7 +28,7 @@ class LargeFileLinesReader:
         encoding: str | None = "utf-8",
         use_sample_length_from_index: bool = True,
     ) -> None:
-        self.raw_data_path = Path(raw_data_path)
+        self.raw_data_path = as_path(raw_data_path)
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding
         self.use_sample_length_from_index = use_sample_length_from_index
@@ -47,9 +46,9 @@ class LargeFileLinesReader:
         self._n_lines = len(self._file)
 
     @staticmethod
-    def default_index_path(raw_data_path: PathLike, index_path: PathLike | None = None) -> Path:
+    def default_index_path(raw_data_path: PathLike, index_path: PathLike | None = None) -> AnyPath:
         """`index_path`, or where the index is expected without one."""
-        return default_index_path(raw_data_path) if index_path is None else Path(index_path)
+        return default_index_path(raw_data_path) if index_path is None else as_path(index_path)
 
     def __len__(self) -> int:
         return self._n_lines

@@ -14,7 +14,7 @@ from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.reading import ReadWindows
 from fastpack.datasets.windows import Windows
 from fastpack.errors import DataWarning
-from fastpack.files import PathLike
+from fastpack.files import PathLike, is_remote
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.traps import find_traps, metadata_dtype, token_dtype
 
@@ -29,7 +29,8 @@ class MemoryMappedDataset(WindowDataset):
     dtype: of `.bin` shards, numpy's name, or "metadata" for what tatm's metadata in `data_dir` says; without it,
     KempnerForge's rule: uint32 where a file's size divides by 4, else uint16. trim_zero_tail: leave out the zeros at
     the end of each shard, tatm's unused space (with eos_token_id=0, one of them is kept). io: "mmap", or "pread", with
-    which a shard that shrinks is an error instead of the end of the process (at 3 us a sample).
+    which a shard that shrinks is an error instead of the end of the process (at 3 us a sample); shards in a store are
+    read so in any case, through the block cache.
 
     Data that are probably not what they seem raise a DataWarning that names the way out; values never change for it.
     Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`; dtype= for `.npy`) and
@@ -54,7 +55,7 @@ class MemoryMappedDataset(WindowDataset):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
-        self._io = io
+        self._io = "pread" if is_remote(data_dir) else io
         paths = find_shards(data_dir, file_pattern)
         self._files = scan_shards(paths, None if dtype is None else _named_dtype(dtype, data_dir))
         for trap in find_traps(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.windows import Tokens, Windows
 from fastpack.errors import DataWarning
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.shards import scan_shards
 from fastpack.formats.tatm import TatmDataMetadata
 from fastpack.formats.traps import find_traps
@@ -106,8 +105,8 @@ class TatmMemmapDataset(Dataset):
         self.set_split(split)
 
     def _find_files(self, trim: bool) -> None:
-        paths = sorted(glob.glob(f"{self.file_prefix}*.{self.file_suffix}"))
-        self._shards = scan_shards([Path(path) for path in paths], np.dtype(self.dtype), raw=True)
+        paths = _matching(self.file_prefix, self.file_suffix)
+        self._shards = scan_shards([as_path(path) for path in paths], np.dtype(self.dtype), raw=True)
         if not paths:
             text = f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"
             warnings.warn(text, DataWarning, stacklevel=3)
@@ -235,7 +234,7 @@ def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False
     """
     folder = None
     if not isinstance(metadata, TatmDataMetadata):
-        path = Path(metadata)
+        path = as_path(metadata)
         if not path.exists():
             raise FileNotFoundError(f"Metadata file or directory not found at {path}")
         folder = path if path.is_dir() else path.parent
@@ -267,3 +266,10 @@ def _option(kind: type[Option], value: str, name: str) -> Option:
         return kind(value)
     except ValueError:
         raise ValueError(f"Invalid {name} {value}. Valid values are {[one.value for one in kind]}.") from None
+
+
+def _matching(prefix: str, suffix: str) -> list[str]:
+    if is_remote(prefix):
+        folder, name = os.path.split(prefix)
+        return sorted(os.fspath(path) for path in as_path(folder).glob(f"{name}*.{suffix}"))
+    return sorted(glob.glob(f"{prefix}*.{suffix}"))

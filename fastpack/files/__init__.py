@@ -5,6 +5,7 @@ from fastpack.files.mapping import drop_pages, is_in_memory, read_at_random, wil
 from fastpack.files.paths import (
     AnyPath,
     RemotePath,
+    absolute,
     as_path,
     exists,
     is_file,
@@ -12,6 +13,8 @@ from fastpack.files.paths import (
     is_remote,
     names_in,
     plain_path,
+    real_path,
+    same_file,
     size_of,
     stat_of,
 )
@@ -25,7 +28,8 @@ from fastpack.files.policy import (
     Progress,
     TargetExists,
 )
-from fastpack.files.reading import Reader, local_file, map_bytes, open_reader, open_stream
+from fastpack.files.reading import Reader, local_file, map_bytes, open_reader, open_stream, read_head, read_start
+from fastpack.files.remote import Status
 
 __all__ = [
     "CHECKSUMS",
@@ -39,7 +43,9 @@ __all__ = [
     "Progress",
     "Reader",
     "RemotePath",
+    "Status",
     "TargetExists",
+    "absolute",
     "as_path",
     "drop_pages",
     "exists",
@@ -56,7 +62,11 @@ __all__ = [
     "partial_path",
     "plain_path",
     "read_at_random",
+    "read_head",
+    "read_start",
+    "real_path",
     "remove",
+    "same_file",
     "size_of",
     "stat_of",
     "will_need",

@@ -61,6 +61,25 @@ def is_folder(path: PathLike) -> bool:
     return as_path(path).is_dir() if is_remote(path) else os.path.isdir(path)
 
 
+def real_path(path: PathLike) -> str:
+    """os.path.realpath; of an object in a store its URL."""
+    return plain_path(path) if is_remote(path) else os.path.realpath(plain_path(path))
+
+
+def absolute(path: PathLike) -> str:
+    """os.path.abspath; of an object in a store its URL."""
+    return plain_path(path) if is_remote(path) else os.path.abspath(plain_path(path))
+
+
+def same_file(one: PathLike, other: PathLike) -> bool:
+    """Whether two paths are one file, by whatever names; a file that is not there is none but itself."""
+    if real_path(one) == real_path(other):
+        return True
+    if is_remote(one) or is_remote(other) or not os.path.exists(other):
+        return False
+    return os.path.samefile(one, other)
+
+
 def names_in(folder: PathLike) -> list[str]:
     """os.listdir, of stores as well."""
     return [path.name for path in as_path(folder).iterdir()] if is_remote(folder) else os.listdir(folder)
@@ -102,7 +121,7 @@ class RemotePath(os.PathLike[str]):
         return hash(self._url)
 
     def __lt__(self, other: RemotePath) -> bool:
-        return (self._root, self._way.split("/")) < (other._root, other._way.split("/"))
+        return self.parts < other.parts
 
     def __reduce__(self) -> tuple[type[RemotePath], tuple[str]]:
         return RemotePath, (self._url,)
@@ -128,6 +147,10 @@ class RemotePath(os.PathLike[str]):
     @property
     def suffix(self) -> str:
         return posixpath.splitext(self.name)[1]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (self._root, *filter(None, self._way.split("/")))
 
     @property
     def parent(self) -> RemotePath:
@@ -189,6 +212,12 @@ class RemotePath(os.PathLike[str]):
         flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, however much lies below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
         return (RemotePath(f"{self._url}/{way}") for way in ways if _matches(way.split("/"), patterns))
+
+    def rglob(self, pattern: str) -> Iterator[RemotePath]:
+        return self.glob(f"**/{pattern}")
+
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Nothing: a folder of a store is there as soon as something lies in it."""
 
     def read_bytes(self) -> bytes:
         from fastpack.files import remote

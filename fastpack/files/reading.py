@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
+from fastpack.files import remote
 from fastpack.files.mapping import Mapping
 from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
@@ -125,3 +126,22 @@ def open_stream(path: PathLike) -> io.BufferedReader:
         file.close()
         raise JobError(f"{os.fspath(path)} is not a regular file")
     return file
+
+
+def read_start(path: PathLike, n_bytes: int) -> bytes:
+    """The first bytes of a file or object, at most `n_bytes`; of a pipe as many as come."""
+    if is_remote(path):
+        return remote.read_head(plain_path(path), n_bytes)[0]
+    with open(plain_path(path), "rb") as file:
+        return file.read(n_bytes)
+
+
+def read_head(path: PathLike, n_bytes: int) -> tuple[bytes, os.stat_result | remote.Status]:
+    """The first bytes of a regular file or object, at most `n_bytes`, and its status at that time."""
+    if is_remote(path):
+        return remote.read_head(plain_path(path), n_bytes)
+    fd = os.open(plain_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, n_bytes), os.fstat(fd)
+    finally:
+        os.close(fd)

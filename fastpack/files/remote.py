@@ -65,7 +65,35 @@ def status(url: PathLike) -> Status:
         return _helper().ask("status", text)  # type: ignore[no-any-return]
     store, key = _open(text)
     found = _retried(text, lambda: _obstore().head(store, key))
-    return Status(found["size"], round(found["last_modified"].timestamp() * 1e9), found["e_tag"])
+    return _status(found)
+
+
+def _status(meta: Any) -> Status:
+    return Status(meta["size"], round(meta["last_modified"].timestamp() * 1e9), meta["e_tag"])
+
+
+def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
+    """The first bytes of an object, at most `n_bytes`, and what `status` says, with one request."""
+    text = os.fspath(url)
+    if _is_forked():
+        return _helper().ask("read_head", text, n_bytes)  # type: ignore[no-any-return]
+    store, key = _open(text)
+
+    def read() -> tuple[bytes, Status]:
+        answer = _obstore().get(store, key, options={"range": (0, n_bytes)})
+        found = _status(answer.meta)
+        data = bytes(answer.bytes())
+        if len(data) != min(n_bytes, found.st_size):
+            raise ShortBody(f"{len(data)} bytes instead of {min(n_bytes, found.st_size)}")
+        return data, found
+
+    try:
+        return _retried(text, read)
+    except OSError:
+        found = status(text)
+        if found.st_size:  # a store refuses any range of an empty object
+            raise
+        return b"", found
 
 
 def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> bytes:

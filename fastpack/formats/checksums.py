@@ -7,16 +7,25 @@ A JSON object: "format" (1), "algorithm" ("xxh3_128"), "block_bytes" (64 MiB), "
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack.errors import FormatError, MissingExtra
-from fastpack.files import CHECKSUMS, AtomicFile, PathLike, Progress, open_reader
+from fastpack.files import (
+    CHECKSUMS,
+    AnyPath,
+    AtomicFile,
+    PathLike,
+    Progress,
+    as_path,
+    open_reader,
+    plain_path,
+    read_start,
+    stat_of,
+)
 
 BLOCK_BYTES = 64 << 20
 _READ_BYTES = 1 << 20  # at once: they stay in the second-level cache between reading and hashing
@@ -33,14 +42,14 @@ class Checksums:
     block_bytes: int = BLOCK_BYTES
 
 
-def sidecar_path(path: PathLike) -> Path:
+def sidecar_path(path: PathLike) -> AnyPath:
     """Where the checksums of a file are."""
-    return Path(f"{os.fspath(path)}{CHECKSUMS}")
+    return as_path(f"{plain_path(path)}{CHECKSUMS}")
 
 
 def compute_checksums(path: PathLike, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> Checksums:
     """Read a file, by `pread`, and hash its blocks. Raises MissingExtra without xxhash; FormatError when it shrinks."""
-    status = os.stat(path)
+    status = stat_of(path)
     blocks = list(_hashes(path, status.st_size, block_bytes, progress))
     return Checksums(status.st_size, status.st_mtime_ns, blocks, block_bytes)
 
@@ -71,7 +80,7 @@ def _hashes(path: PathLike, size: int, block_bytes: int, progress: Progress | No
         yield digest.hexdigest()
 
 
-def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> Path:
+def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> AnyPath:
     """Write the checksums of a file beside it, replacing those that were there; returns where they are.
 
     Raises FileNotFoundError; MissingExtra without xxhash (extra `checksum`); FormatError when the file shrinks.
@@ -94,8 +103,7 @@ def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress:
 def read_checksums(path: PathLike) -> Checksums:
     """The checksums beside the file `path`. Raises FileNotFoundError; FormatError for what is none of ours."""
     where = sidecar_path(path)
-    with open(where, "rb") as file:
-        text = file.read(_MAX_BYTES + 1)
+    text = read_start(where, _MAX_BYTES + 1)
     try:
         if len(text) > _MAX_BYTES:
             raise ValueError(f"more than {_MAX_BYTES} bytes")

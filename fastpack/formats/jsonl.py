@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -12,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes
+from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, as_path, map_bytes
 from fastpack.formats import pickled_index
 
 _NEWLINE, _RETURN = 10, 13
 _ROWS_AT_ONCE = 16_384  # 256 KiB of rows stay in the second-level cache between the kernels
 
 
-def default_index_path(raw_data_path: PathLike) -> Path:
+def default_index_path(raw_data_path: PathLike) -> AnyPath:
     """Where the index of a raw file is expected: beside it, `<stem>.idx`."""
-    path = Path(raw_data_path)
+    path = as_path(raw_data_path)
     return path.parent / f"{path.stem}.idx"
 
 
@@ -94,8 +93,8 @@ class JsonlFile:
         index: npt.NDArray[np.int64] | None = None,
         warn_of_characters: bool = True,
     ) -> None:
-        self.path = Path(path)
-        self.index_path = default_index_path(path) if index_path is None else Path(index_path)
+        self.path = as_path(path)
+        self.index_path = default_index_path(path) if index_path is None else as_path(index_path)
         self._given = index
         self._warn_of_characters = warn_of_characters
         self._data: npt.NDArray[np.uint8] | None = None
@@ -183,7 +182,7 @@ def repair_raw_index(
     must begin a line of the raw file and have its length by one of the two rules, else FormatError: the index then
     belongs to another file. out_path: default is to replace the index itself.
     """
-    index_path = default_index_path(raw_data_path) if index_path is None else Path(index_path)
+    index_path = default_index_path(raw_data_path) if index_path is None else as_path(index_path)
     data, old = map_bytes(raw_data_path), read_raw_index(index_path)
     check_bounds(old, len(data), index_path)
     new = old.copy()

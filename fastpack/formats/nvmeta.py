@@ -11,13 +11,12 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from fastpack.errors import FormatError
-from fastpack.files import AtomicFile, PathLike
+from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, read_start
 from fastpack.formats import braces
 from fastpack.formats.nvmeta_lookup import SampleIndex, SampleRow
 from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, write_sample_index
@@ -67,12 +66,12 @@ class Split(NamedTuple):
     exclude: list[str]
 
 
-def meta_path(folder: PathLike, name: str = "") -> Path:
+def meta_path(folder: PathLike, name: str = "") -> AnyPath:
     """A file of `.nv-meta`, or `.nv-meta` itself."""
-    return Path(folder, FOLDER, name)
+    return as_path(folder) / FOLDER / name if name else as_path(folder) / FOLDER
 
 
-def index_path(folder: PathLike) -> Path:
+def index_path(folder: PathLike) -> AnyPath:
     """Where the dataset's `index.sqlite` is."""
     return meta_path(folder, "index.sqlite")
 
@@ -134,7 +133,7 @@ def read_dataset_yaml(folder: PathLike, name: str = "dataset.yaml") -> dict[str,
 
 def read_yaml(path: PathLike) -> dict[str, Any]:
     """The mapping that a YAML file of a user holds, nothing in it run; FileNotFoundError, FormatError."""
-    tree = _load(Path(path))
+    tree = _load(as_path(path))
     if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
         raise FormatError(path, 0, _kind(tree), "a mapping")
     return tree
@@ -177,9 +176,8 @@ def write_uuid(folder: PathLike, mode: int | None = None) -> None:
     _write(meta_path(folder, "index.uuid"), str(uuid.uuid4()), mode)
 
 
-def _load(path: Path, texts_only: bool = False) -> Any:
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
+def _load(path: AnyPath, texts_only: bool = False) -> Any:
+    data = read_start(path, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise FormatError(path, MAX_BYTES, "more bytes", f"at most {MAX_BYTES}")
     try:
@@ -190,7 +188,7 @@ def _load(path: Path, texts_only: bool = False) -> Any:
         raise FormatError(path, error.offset, str(error), "a file that can be parsed") from error
 
 
-def _expanded(path: Path, part: str, shards: Any) -> list[str]:
+def _expanded(path: AnyPath, part: str, shards: Any) -> list[str]:
     if shards in (None, ""):
         return []
     if not isinstance(shards, list) or not all(isinstance(shard, str) for shard in shards):
@@ -201,13 +199,13 @@ def _expanded(path: Path, part: str, shards: Any) -> list[str]:
         raise FormatError(path, 0, f"{error} under {part}", "brace expressions") from error
 
 
-def _shard_name(path: Path, shard: Any) -> str:
+def _shard_name(path: AnyPath, shard: Any) -> str:
     if not isinstance(shard, str):
         raise FormatError(path, 0, repr(shard), "the path of a shard")
     return shard
 
 
-def _count(path: Path, shard: str, count: Any) -> int:
+def _count(path: AnyPath, shard: str, count: Any) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise FormatError(path, 0, f"{count!r} for {shard}", "a number of samples")
     return count
@@ -217,7 +215,7 @@ def _kind(value: Any) -> str:
     return "nothing" if value is None else type(value).__name__
 
 
-def _write(path: Path, text: str, mode: int | None) -> None:
+def _write(path: AnyPath, text: str, mode: int | None) -> None:
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:

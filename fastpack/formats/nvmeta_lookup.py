@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from fastpack.errors import FormatError
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path, local_file
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,7 +32,7 @@ class SampleIndex:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self.path = Path(path)
+        self.path = as_path(path)
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._pid = 0
@@ -167,4 +166,4 @@ def connect_read_only(path: PathLike) -> sqlite3.Connection:
 
 def read_only_uri(path: PathLike) -> str:
     """The SQLite URI of a file that nobody changes while it is open."""
-    return f"file:{quote(os.path.abspath(path))}?mode=ro&immutable=1"
+    return f"file:{quote(os.path.abspath(local_file(path)))}?mode=ro&immutable=1"

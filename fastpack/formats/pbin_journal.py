@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, map_bytes, remove, write_durably
+from fastpack.files import AtomicFile, ExistencePolicy, PathLike, exists, map_bytes, partial_path, remove, write_durably
 from fastpack.formats.pbin import PackedWriter
 from fastpack.formats.pbin_layout import HEADER_BYTES
 
@@ -128,8 +128,7 @@ class CheckpointedWriter(PackedWriter):
 
 def journal_path(path: PathLike) -> str:
     """Where the journal of the packed file `path` lies while that is being written."""
-    folder, name = os.path.split(os.path.realpath(path))
-    return os.path.join(folder, f".{name}.journal")
+    return f"{partial_path(path).removesuffix('.partial')}.journal"
 
 
 def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -139,8 +138,7 @@ def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 def remove_finished_journal(path: PathLike) -> None:
     """Remove the journal that a kill left beside a packed file that was complete by then."""
-    folder, name = os.path.split(os.path.realpath(path))
-    if os.path.exists(path) and not os.path.lexists(os.path.join(folder, f".{name}.partial")):
+    if exists(path) and not os.path.lexists(partial_path(path)):
         remove(journal_path(path))
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
-from fastpack.files import PathLike, open_reader
+from fastpack.files import PathLike, open_reader, stat_of
 from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
 
 LARGE_WINDOW = 1 << 20  # in the page cache 256 KiB to 2 MiB cost the same; a disk likes large reads
@@ -55,7 +55,7 @@ class TarWalk:
 
     def __init__(self, path: PathLike, max_members: int) -> None:
         self.path = os.fspath(path)
-        status = os.stat(self.path)
+        status = stat_of(self.path)
         if not stat.S_ISREG(status.st_mode):
             raise JobError(f"{self.path} is not a regular file")
         self.n_bytes = status.st_size

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, is_in_memory, map_bytes, open_reader, read_at_random, will_need
+from fastpack.files import PathLike, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
 from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
@@ -113,7 +113,7 @@ Tar = MappedTar | ReadTar
 
 
 def _identity(path: str) -> tuple[int, int, int]:
-    status = os.stat(path)
+    status = stat_of(path)
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import yaml
 
-from fastpack.files import AtomicFile, PathLike
+from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, read_start
 from fastpack.formats.parsing import ParseError, parse_json, parse_yaml
 
 MAX_BYTES = 1 << 20
@@ -115,7 +114,7 @@ class TatmDataMetadata:
 
     @classmethod
     def _from_tree(cls, tree: dict[str, Any], path: PathLike) -> TatmDataMetadata:
-        return cls(**{"dataset_path": str(Path(path).resolve().parent), **tree})
+        return cls(**{"dataset_path": str(as_path(path).resolve().parent), **tree})
 
     @classmethod
     def from_file(cls, path: PathLike) -> TatmDataMetadata:
@@ -136,10 +135,10 @@ class MetadataNotFound(FileNotFoundError, ValueError):
     """A folder holds no metadata (tatm raises ValueError here)."""
 
 
-def find_metadata(directory: PathLike) -> Path:
+def find_metadata(directory: PathLike) -> AnyPath:
     """metadata.json, else .yaml, else .yml in `directory`; MetadataNotFound without any."""
     for name in NAMES:
-        path = Path(directory) / name
+        path = as_path(directory) / name
         if path.exists():
             return path
     raise MetadataNotFound("No metadata file found in the specified directory.")
@@ -147,7 +146,7 @@ def find_metadata(directory: PathLike) -> Path:
 
 def load_metadata(path: PathLike) -> dict[str, Any]:
     """The mapping in a metadata file, .json, .yaml or .yml; ValueError as `TatmDataMetadata.from_file`."""
-    suffix = Path(path).suffix
+    suffix = as_path(path).suffix
     if suffix not in (".json", ".yaml", ".yml"):
         raise ValueError(f"Unsupported file format: {path}")
     return _mapping(load_json(path) if suffix == ".json" else load_yaml(path), path)
@@ -176,8 +175,7 @@ def load_yaml(path: PathLike) -> Any:
 
 
 def _read(path: PathLike) -> bytes:
-    with open(path, "rb") as file:
-        data = file.read(MAX_BYTES + 1)
+    data = read_start(path, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{path}: metadata of more than {MAX_BYTES} bytes are refused")
     return data

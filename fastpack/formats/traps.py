@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.files import open_reader
+from fastpack.files import as_path, open_reader
 from fastpack.formats.shards import Shard
 from fastpack.formats.tatm import MetadataNotFound, find_metadata, load_metadata
 
@@ -31,7 +30,7 @@ def find_traps(
     Looks at names, sizes, metadata.yaml beside the first shard, and the first and last 4 KiB of three shards.
     """
     traps = [_mixed_suffixes(shards)]
-    if Path(shards[0].path).suffix == ".bin" if raw is None else raw:
+    if as_path(shards[0].path).suffix == ".bin" if raw is None else raw:
         traps.append(_stray_bytes(shards))
         if not dtype_is_given:
             traps.append(_doubtful_dtype(shards))

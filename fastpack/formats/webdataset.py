@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FastpackError, FormatError
-from fastpack.files import AtomicFile, PathLike, map_bytes
+from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, map_bytes, size_of
 from fastpack.formats.tar import TarWalk
 
 MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
@@ -117,7 +116,7 @@ def scan_shards(
 
 def shard_index_path(shard_path: PathLike) -> str:
     """Where a shard's index is: beside it, `x.tar.idx` of `x.tar`, and of `x.tgz` as well."""
-    return str(Path(shard_path).with_suffix(".tar.idx"))
+    return os.fspath(as_path(shard_path).with_suffix(".tar.idx"))
 
 
 def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
@@ -146,9 +145,9 @@ def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: i
         file.write(np.ascontiguousarray(offsets, "<i8"))
 
 
-def lines_index_path(lines_path: PathLike) -> Path:
+def lines_index_path(lines_path: PathLike) -> AnyPath:
     """Where the offsets of a JSON lines dataset are: beside it, `x.jsonl.idx` of `x.jsonl`."""
-    return Path(lines_path).with_suffix(".jsonl.idx")
+    return as_path(lines_path).with_suffix(".jsonl.idx")
 
 
 def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
@@ -160,7 +159,7 @@ def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
     if not index_path.is_file():
         raise FileNotFoundError(f"{index_path} is not there: `fastpack prepare {os.fspath(lines_path)}` writes it")
     offsets = read_shard_index(index_path)
-    check_lines_bounds(offsets, os.path.getsize(lines_path), lines_path)
+    check_lines_bounds(offsets, size_of(lines_path), lines_path)
     return offsets
 
 
@@ -168,7 +167,7 @@ def check_lines_bounds(offsets: npt.NDArray[np.int64], n_bytes: int, lines_path:
     """FormatError where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
     for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
         if offsets[place] != expected:
-            found, name = f"the offset {offsets[place]}", Path(lines_path).name
+            found, name = f"the offset {offsets[place]}", as_path(lines_path).name
             raise FormatError(lines_index_path(lines_path), 8 * place, found, f"{expected}, as of {name}")
 
 

@@ -10,10 +10,9 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path
 
 T = TypeVar("T")
 
@@ -137,7 +136,7 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     keys that there are not, and values of another type or out of range.
     """
     try:
-        tables = tomllib.loads(Path(path).read_bytes().decode())
+        tables = tomllib.loads(as_path(path).read_bytes().decode())
     except (ValueError, RecursionError) as error:  # also a date or a number that there is not, and brackets in brackets
         raise ValueError(f"{path}: no TOML: {error}") from error
     data, train = dict(_table(tables, "data")), dict(_table(tables, "train"))

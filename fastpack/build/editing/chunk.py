@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from fastpack.build.editing.lines import complete_lines, line_spans
 from fastpack.build.editing.orders import Order, check_chunk, chunk_range, chunk_seed, numpy_order
 from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
 from fastpack.build.editing.spans import Collection, Spans, packed_spans
 from fastpack.build.editing.writing import write_documents, write_lines
-from fastpack.files import ExistencePolicy, PathLike, Progress
+from fastpack.files import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.formats.pbin import PackedFile
 
 
@@ -97,17 +96,17 @@ def create_shuffled_jsonl_dataset_chunk(
     )
 
 
-def read_file_list(list_path: PathLike, root: PathLike, suffix: str) -> list[Path]:
+def read_file_list(list_path: PathLike, root: PathLike, suffix: str) -> list[AnyPath]:
     """The files that a list names: a path below `root` a line, whose suffix is replaced by `suffix`."""
-    with open(list_path, encoding="utf-8") as lines:
-        return [Path(root) / Path(line.strip()).with_suffix(suffix) for line in lines]
+    lines = as_path(list_path).read_text(encoding="utf-8").splitlines()
+    return [as_path(root) / as_path(line.strip()).with_suffix(suffix) for line in lines]
 
 
-def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunks: int) -> tuple[list[str], Path]:
+def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunks: int) -> tuple[list[str], AnyPath]:
     check_chunk(chunk_id, num_chunks)
     if not files:
         raise ValueError("no file to take a chunk of")
-    return [os.fspath(path) for path in files], Path(target)
+    return [os.fspath(path) for path in files], as_path(target)
 
 
 def _shuffled(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.build.editing.results import EditResult, is_kept, packed_size
 from fastpack.build.editing.spans import FAULT, Data, Integers, Spans, packed_spans, rows_in
-from fastpack.files import ExistencePolicy, PathLike, Progress, drop_pages
+from fastpack.files import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile, PackedWriter
 
 Tokens: TypeAlias = npt.NDArray[Any]
@@ -86,7 +85,9 @@ def filter_packed_data(
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
     lengths_tell = isinstance(keep, KeepRules) and not keep.contains and not keep.lacks
-    return _filter(Path(src), Path(dst), decide, file_existence_policy, progress, dry_run, lengths_tell=lengths_tell)
+    return _filter(
+        as_path(src), as_path(dst), decide, file_existence_policy, progress, dry_run, lengths_tell=lengths_tell
+    )
 
 
 def create_filtered_tokenized_dataset(
@@ -103,7 +104,7 @@ def create_filtered_tokenized_dataset(
     Where nothing is kept it raises ValueError and writes nothing; else as `filter_packed_data`.
     """
     decide = _by_number(filter_routine)
-    paths = Path(input_data_path), Path(output_data_path)
+    paths = as_path(input_data_path), as_path(output_data_path)
     return _filter(*paths, decide, file_existence_policy, progress, dry_run, allow_empty=False)
 
 
@@ -127,8 +128,8 @@ def _by_number(routine: Callable[[int], object]) -> _Decide:
 
 
 def _filter(
-    source: Path,
-    target: Path,
+    source: AnyPath,
+    target: AnyPath,
     decide: _Decide,
     policy: ExistencePolicy,
     progress: Progress | None,

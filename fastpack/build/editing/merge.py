@@ -7,7 +7,6 @@ import pickle
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,10 +19,19 @@ from fastpack.build.editing.results import (
     check_compat,
     index_size,
     is_kept,
-    same_file,
 )
 from fastpack.errors import DataWarning, JobError
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, Progress, drop_pages
+from fastpack.files import (
+    AnyPath,
+    AtomicFile,
+    ExistencePolicy,
+    PathLike,
+    Progress,
+    as_path,
+    drop_pages,
+    real_path,
+    same_file,
+)
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES, INDEX_BASES, TOKEN_SIZES
 from fastpack.formats.pickled_index import IndexEncoder
@@ -65,7 +73,7 @@ def merge_packed_data(
     """
     check_compat(compat)
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
-    target = Path(target_path)
+    target = as_path(target_path)
     paths = _find_sources(given, target)
     if is_kept(paths, target, file_existence_policy):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
@@ -90,9 +98,9 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
     return merge_packed_data(src_paths, target_path)
 
 
-def _find_sources(given: Sequence[PathLike], target: Path) -> list[Path]:
-    found: list[Path] = []
-    for path in map(Path, given):
+def _find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
+    found: list[AnyPath] = []
+    for path in map(as_path, given):
         if path.is_dir():
             below = (file for file in path.glob("**/*.pbin") if file.is_file())
             found += sorted(file for file in below if not same_file(file, target))
@@ -100,13 +108,13 @@ def _find_sources(given: Sequence[PathLike], target: Path) -> list[Path]:
             found.append(path)
     if not found:
         raise ValueError(f"no .pbin file in {', '.join(str(path) for path in given) or 'no source'}: nothing to merge")
-    often = [path for path, count in Counter(os.path.realpath(file) for file in found).items() if count > 1]
+    often = [path for path, count in Counter(real_path(file) for file in found).items() if count > 1]
     if often:
         warnings.warn(f"merged more than once: {', '.join(often)}", DataWarning, stacklevel=3)
     return found
 
 
-def _plan(paths: Sequence[Path], asked_size: int | None, compat: Compat) -> tuple[list[_Part], int]:
+def _plan(paths: Sequence[AnyPath], asked_size: int | None, compat: Compat) -> tuple[list[_Part], int]:
     """The parts, every one of them checked, and the token size they will have."""
     if asked_size not in (None, *TOKEN_SIZES):
         raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.files import ExistencePolicy, PathLike, may_write
+from fastpack.files import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
 from fastpack.formats.pbin_layout import HEADER_BYTES
 from fastpack.formats.pickled_index import IndexEncoder
 
@@ -29,7 +28,7 @@ class EditResult:
     and when the output existed and was kept (`kept_existing`; the numbers are then 0).
     """
 
-    path: Path
+    path: AnyPath
     documents: int = 0
     tokens: int | None = None
     bytes: int = 0
@@ -51,17 +50,11 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
     ValueError) by the policy "error".
     """
     for source in sources:
-        if not os.path.exists(source):
+        if not exists(source):
             raise FileNotFoundError(f"{os.fspath(source)} does not exist")
         if same_file(source, target):
             raise ValueError(f"Input and output file paths must be different: both are {os.fspath(source)}")
     return not may_write(target, policy)
-
-
-def same_file(source: PathLike, target: PathLike) -> bool:
-    return os.path.realpath(source) == os.path.realpath(target) or (
-        os.path.exists(target) and os.path.samefile(source, target)
-    )
 
 
 def packed_size(lengths: npt.NDArray[np.int64]) -> int:

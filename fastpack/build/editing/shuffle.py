@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from fastpack.build.editing.lines import complete_lines, line_spans
 from fastpack.build.editing.orders import Seed, stdlib_order
 from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
 from fastpack.build.editing.spans import Collection, packed_spans
 from fastpack.build.editing.writing import write_documents, write_lines
-from fastpack.files import ExistencePolicy, PathLike, Progress
+from fastpack.files import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.formats.pbin import PackedFile
 
 
@@ -34,7 +32,7 @@ def shuffle_tokenized_data(
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
-    target = Path(output_data_path)
+    target = as_path(output_data_path)
     if is_kept([input_data_path], target, file_existence_policy):
         return EditResult(target, written=False, kept_existing=True)
     with PackedFile(input_data_path) as file:
@@ -61,7 +59,7 @@ def shuffle_jsonl_data(
     progress(bytes written, in all). Raises as `shuffle_tokenized_data` does.
     """
     check_compat(compat)
-    target = Path(output_data_path)
+    target = as_path(output_data_path)
     if is_kept([input_data_path], target, file_existence_policy):
         return EditResult(target, written=False, kept_existing=True)
     sources = [line_spans(input_data_path)]

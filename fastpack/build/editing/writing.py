@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from fastpack.build.editing.orders import Order
 from fastpack.build.editing.results import EditResult, packed_size
 from fastpack.build.editing.spans import Collection, Data, Integers
-from fastpack.files import AtomicFile, ExistencePolicy, Progress
+from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, Progress
 from fastpack.formats.pbin import PackedWriter
 
 
 def write_documents(
     documents: Collection,
     order: Order,
-    target: Path,
+    target: AnyPath,
     token_size: int,
     policy: ExistencePolicy,
     progress: Progress | None,
@@ -38,7 +37,7 @@ def write_documents(
 def write_lines(
     lines: Collection,
     order: Order,
-    target: Path,
+    target: AnyPath,
     policy: ExistencePolicy,
     progress: Progress | None,
     dry_run: bool,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastpack.build.packing import yaml_config
 from fastpack.build.sources import InputNotFound, find_sources, is_one_file
-from fastpack.files import PathLike
+from fastpack.files import PathLike, is_file
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.jsonl import default_index_path
 
@@ -107,7 +107,7 @@ def _sources(settings: Mapping[str, Any]) -> tuple[Source, ...]:
 
 def _index_of(path: str, named: str | None) -> str:
     index_path = named or str(default_index_path(path))
-    if not os.path.isfile(index_path):
+    if not is_file(index_path):
         raise InputNotFound(
             f"Index file does not exist: {index_path}. Create it with `fastpack index {path}"
             + (f" --index-path {index_path}`" if named else "`")
@@ -117,7 +117,7 @@ def _index_of(path: str, named: str | None) -> str:
 
 def _index_beside(path: str) -> str | None:
     index_path = str(default_index_path(path))
-    return index_path if not is_compressed(path) and os.path.isfile(index_path) else None
+    return index_path if not is_compressed(path) and is_file(index_path) else None
 
 
 def _tokenizer(tokenizer: Mapping[str, Any]) -> TokenizerConfig:

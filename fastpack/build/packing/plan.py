@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ from fastpack.build.packing.pack import Config, Engine, is_to_write, prepare
 from fastpack.build.packing.sample import sample_lines
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.interface import Tokenizer
-from fastpack.files import ExistencePolicy
+from fastpack.files import ExistencePolicy, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 
@@ -60,7 +59,7 @@ def plan_packing(
 
 
 def _plan(target: Target, kept: bool, token_size: int, engine: str, rate: float | None) -> PlannedPack:
-    n_bytes = sum(os.path.getsize(source.path) for source in target.sources)
+    n_bytes = sum(size_of(source.path) for source in target.sources)
     lines = [_count_lines(source) for source in target.sources]
     known = [n for n in lines if n is not None]
     all_known = len(known) == len(lines)

@@ -15,7 +15,7 @@ from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
 from fastpack.build.packing.lines import Piece, read_pieces
 from fastpack.build.packing.targets import Target, identity
 from fastpack.build.tokenizing.interface import Tokenizer
-from fastpack.files import ExistencePolicy, Progress
+from fastpack.files import ExistencePolicy, Progress, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.pbin_journal import CheckpointedWriter
 
@@ -91,7 +91,7 @@ class Run:
 
     def pack(self, targets: Sequence[Target]) -> list[Output]:
         """Write all `targets`; what each came to, in order."""
-        sizes = [(os.path.getsize(s.path), is_compressed(s.path)) for t in targets for s in t.sources]
+        sizes = [(size_of(s.path), is_compressed(s.path)) for t in targets for s in t.sources]
         self._total = sum(size for size, _ in sizes)
         n_text = sum(size * UNPACKED if compressed else size for size, compressed in sizes)
         n_workers = min(self._config.settings.num_cpus, n_text // self._tokenizer.worker_bytes)
@@ -123,7 +123,7 @@ class Run:
                         output.waiting += 1
                         self._pieces.append((output, number, piece._replace(done=before + piece.done)))
                         yield piece.batch
-                before += os.path.getsize(source.path)
+                before += size_of(source.path)
             output.all_read = True
             self._finish_if_done(output)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastpack.build.packing.config import PackConfig, PackSettings, Source
+from fastpack.files import absolute, real_path, stat_of
 from fastpack.formats.compressed import SUFFIXES
 
 IDENTITY_VERSION = 1  # raised when the same configuration comes to mean other bytes
@@ -34,14 +35,14 @@ def target_each(settings: PackSettings) -> list[Target]:
     Raises ValueError where two sources would have the same packed file.
     """
     folder = settings.dst_path
-    common = os.path.commonpath([os.path.dirname(os.path.abspath(s.path)) for s in settings.sources])
+    common = os.path.commonpath([os.path.dirname(absolute(s.path)) for s in settings.sources])
     taken: dict[str, str] = {}
     targets: list[Target] = []
     for source in settings.sources:
         dst_path = f"{_stem(source.path)}.pbin"
         if folder is not None:
-            dst_path = os.path.join(folder, os.path.relpath(os.path.abspath(dst_path), common))
-        other = taken.setdefault(os.path.realpath(dst_path), source.path)
+            dst_path = os.path.join(folder, os.path.relpath(absolute(dst_path), common))
+        other = taken.setdefault(real_path(dst_path), source.path)
         if other != source.path:
             raise ValueError(f"{other} and {source.path} would both be packed into {dst_path}: rename one")
         targets.append(Target(dst_path, (source,)))
@@ -70,8 +71,8 @@ def identity(config: PackConfig, target: Target, eod: int, token_size: int) -> s
 
 
 def _stamp(path: str) -> list[Any]:
-    status = os.stat(path)
-    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+    status = stat_of(path)
+    return [absolute(path), status.st_size, status.st_mtime_ns]
 
 
 def _tokenizer_files(config: PackConfig) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from fastpack.files import PathLike
+from fastpack.files import PathLike, read_start
 from fastpack.formats.parsing import ParseError, parse_yaml
 
 MAX_BYTES = 1 << 20
@@ -53,8 +53,7 @@ def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any
     Raises FileNotFoundError, and ValueError (with the file's name) for what is no such mapping, is over 1 MiB, unfolds
     to more than 10,000 values, or refers to what is not there.
     """
-    with open(path, "rb") as file:
-        text = file.read(MAX_BYTES + 1)
+    text = read_start(path, MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(f"{os.fspath(path)}: a configuration of more than {MAX_BYTES} bytes is refused")
     try:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from fastpack.checks.findings import Finding, VerifyReport
 from fastpack.datasets.webdataset.dataset import WebDataset
 from fastpack.errors import FormatError, MissingExtra, UntrustedCode
-from fastpack.files import Progress
+from fastpack.files import AnyPath, Progress, size_of
 from fastpack.formats import nvmeta
 
 
-def decode_all(folder: Path, report: VerifyReport, trust_code: bool, progress: Progress | None = None) -> None:
+def decode_all(folder: AnyPath, report: VerifyReport, trust_code: bool, progress: Progress | None = None) -> None:
     """Add what cannot be decoded to the report, and how many samples could be.
 
     Kinds of parts that run code, or need what is not installed, are warnings, once for each kind of message.
@@ -25,7 +22,7 @@ def decode_all(folder: Path, report: VerifyReport, trust_code: bool, progress: P
     except (UntrustedCode, ValueError, OSError) as error:
         report.add("error", nvmeta.meta_path(folder, "dataset.yaml"), None, str(error), "a dataset that can be loaded")
         return
-    n_bytes = sum(os.path.getsize(folder / shard) for shard in nvmeta.read_info(folder))
+    n_bytes = sum(size_of(folder / shard) for shard in nvmeta.read_info(folder))
     skipped: set[str] = set()
     for i in range(len(dataset)):
         try:

@@ -6,12 +6,12 @@ import sqlite3
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, repeat
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack.checks.findings import VerifyReport
+from fastpack.files import AnyPath
 from fastpack.formats.nvmeta_lookup import read_only_uri
 from fastpack.formats.webdataset import ShardScan
 
@@ -27,7 +27,7 @@ class IndexRows:
     samples, parts: whether there are tables of them.
     """
 
-    def __init__(self, path: Path, report: VerifyReport) -> None:
+    def __init__(self, path: AnyPath, report: VerifyReport) -> None:
         self.path, self._report = path, report
         self._db = sqlite3.connect(read_only_uri(path), uri=True)
         self.samples = self.parts = False

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import glob
-import os
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.checks.webdataset.rows import IndexRows
 from fastpack.errors import FastpackError, FormatError
-from fastpack.files import Progress
+from fastpack.files import AnyPath, Progress, size_of
 from fastpack.formats import nvmeta
 from fastpack.formats.webdataset import ShardScan, read_shard_index, scan_shard, scan_shards, shard_index_path
 
@@ -23,7 +22,7 @@ _NAMED = 20  # keys that occur twice, and shards of a kind, that are named
 _PREPARE = "`fastpack prepare` writes it"
 
 
-def check(folder: Path, report: VerifyReport, look: Look) -> None:
+def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
     """Fill the report; see `fastpack.checks.verify.verify`."""
     try:
         counts = nvmeta.read_info(folder)
@@ -60,7 +59,7 @@ def _phase(progress: Progress | None, number: int, phases: int) -> Progress | No
     return lambda done, total: progress(number * total + done, phases * total)
 
 
-def _open_index(folder: Path, report: VerifyReport) -> IndexRows | None:
+def _open_index(folder: AnyPath, report: VerifyReport) -> IndexRows | None:
     path = nvmeta.index_path(folder)
     if not path.is_file():
         report.add("warning", path, None, "no file", "one (no lookup by key, no joins without it); Energon 6 and later")
@@ -72,7 +71,7 @@ def _open_index(folder: Path, report: VerifyReport) -> IndexRows | None:
     return rows
 
 
-def _check_split(folder: Path, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport) -> None:
+def _check_split(folder: AnyPath, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport) -> None:
     path = nvmeta.meta_path(folder, "split.yaml")
     try:
         split = nvmeta.read_split(folder)
@@ -102,7 +101,7 @@ def _check_split(folder: Path, counts: dict[str, int], rows: IndexRows | None, r
 
 
 def _check_exclusions(
-    path: Path, exclude: Sequence[str], counts: dict[str, int], rows: IndexRows | None, report: VerifyReport
+    path: AnyPath, exclude: Sequence[str], counts: dict[str, int], rows: IndexRows | None, report: VerifyReport
 ) -> None:
     numbers = {shard: number for number, shard in enumerate(counts)}
     for name in exclude:
@@ -114,7 +113,7 @@ def _check_exclusions(
             report.add("warning", path, None, f"{name!r} under exclude", "a shard, or <shard>/<key>, that is there")
 
 
-def _check_small_files(folder: Path, report: VerifyReport) -> None:
+def _check_small_files(folder: AnyPath, report: VerifyReport) -> None:
     path = nvmeta.meta_path(folder, "index.uuid")
     if path.is_file():
         text = path.read_bytes()[:100].decode("ascii", "replace").strip()
@@ -133,7 +132,7 @@ def _check_small_files(folder: Path, report: VerifyReport) -> None:
         report.add("warning", path, None, "no file", "one, that says what a sample is")
 
 
-def _check_unknown(folder: Path, counts: dict[str, int], report: VerifyReport) -> None:
+def _check_unknown(folder: AnyPath, counts: dict[str, int], report: VerifyReport) -> None:
     there = set(glob.iglob("**/*.tar", root_dir=folder, recursive=True))
     unknown = sorted(there.difference(counts))
     if unknown:
@@ -142,7 +141,7 @@ def _check_unknown(folder: Path, counts: dict[str, int], report: VerifyReport) -
 
 
 def _check_shards(
-    folder: Path,
+    folder: AnyPath,
     counts: dict[str, int],
     rows: IndexRows | None,
     report: VerifyReport,
@@ -160,7 +159,7 @@ def _check_shards(
             report.add("error", folder / shard, None, "no file", "a shard that .info.json has")
         else:
             there.append((number, shard))
-    sizes = [os.path.getsize(folder / shard) for _, shard in there]
+    sizes = [size_of(folder / shard) for _, shard in there]
     hashes = [np.empty(0, np.int64)] * len(counts)
     done = 0
     scans = scan_shards((folder / shard for _, shard in there), threads=threads)
@@ -177,7 +176,7 @@ def _check_shards(
 
 
 def _check_shard(
-    path: Path, number: int, count: int, scan: ShardScan, rows: IndexRows | None, report: VerifyReport
+    path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexRows | None, report: VerifyReport
 ) -> None:
     report.count(parts=scan.n_parts, members=scan.n_members)
     if scan.n_samples != count:
@@ -208,7 +207,7 @@ def _compare_offsets(index: str, offsets: npt.NDArray[np.int64], scan: ShardScan
         report.add("error", index, 8 * at, f"the offset {offsets[at]}", expected)
 
 
-def _check_keys(folder: Path, shards: list[str], hashes: list[npt.NDArray[np.int64]], report: VerifyReport) -> None:
+def _check_keys(folder: AnyPath, shards: list[str], hashes: list[npt.NDArray[np.int64]], report: VerifyReport) -> None:
     """Find keys that occur more than once, by their hashes; those that look like it are read once more."""
     values, seen = np.unique(np.concatenate([*hashes, np.empty(0, np.int64)]), return_counts=True)
     twice = values[seen > 1]
@@ -229,7 +228,7 @@ def _check_keys(folder: Path, shards: list[str], hashes: list[npt.NDArray[np.int
         report.add("error", folder, None, f"{len(repeated) - _NAMED} more keys that repeat", "each key once")
 
 
-def _as_finding(error: FastpackError | OSError, path: Path) -> Finding:
+def _as_finding(error: FastpackError | OSError, path: AnyPath) -> Finding:
     if isinstance(error, FormatError):
         return Finding.of(error)
     return Finding("error", str(path), None, str(error), "a shard that can be read")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -20,7 +19,7 @@ from fastpack.datasets.webdataset.samples import CrudeSample, SourceInfo
 from fastpack.datasets.webdataset.selection import LineKeys, TarKeys, select
 from fastpack.datasets.webdataset.shards import Io, RawSample, Samples, TarShards, split_name
 from fastpack.errors import FastpackError, FormatError
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.nvmeta import meta_path
 
 _AHEAD = 64  # samples that are asked for before the first of them is read, in an order that is not the tars'
@@ -69,13 +68,13 @@ class WebDataset(Dataset):
     ) -> None:
         if io not in ("mmap", "pread"):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
-        self.path, self.split_part, self.raw = Path(path), split_part, raw
+        self.path, self.split_part, self.raw = as_path(path), split_part, raw
         self._decoding = (image_decode, decoder)
         self._trust_code, self._dataset_config = trust_code, dataset_config
         self._given_subflavors, self._cookers = dict(subflavors or {}), tuple(cookers)
         self._part_filter = None if part_filter is None else parts_filter(part_filter)
         self._is_jsonl = self.path.suffix == ".jsonl" and self.path.is_file()
-        self._samples, self._keys, self._excluded = self._find(split_config, io)
+        self._samples, self._keys, self._excluded = self._find(split_config, "pread" if is_remote(path) else io)
         self._shifted = [position - k for k, position in enumerate(self._excluded)]
         self._total = len(self._samples) - len(self._excluded)
         self._attach()

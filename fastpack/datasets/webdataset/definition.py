@@ -6,13 +6,12 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from fastpack.datasets.webdataset.field_map import FieldMap
 from fastpack.datasets.webdataset.samples import BASE_FIELDS, SAMPLE_TYPES
 from fastpack.errors import FormatError, UntrustedCode
-from fastpack.files import PathLike
+from fastpack.files import AnyPath, PathLike
 from fastpack.formats.nvmeta import meta_path, read_dataset_yaml
 
 # What says how Energon loads, not what is loaded: it has no meaning for a dataset of samples by number.
@@ -79,7 +78,7 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
     return definition
 
 
-def _decoder(path: Path, tree: Mapping[str, Any]) -> dict[str, Any] | None:
+def _decoder(path: AnyPath, tree: Mapping[str, Any]) -> dict[str, Any] | None:
     """The options of `decoder:`, Energon's SampleDecoder, as far as they are of images; None where it is null."""
     options = tree.get("decoder", {})
     if options is None:
@@ -91,7 +90,7 @@ def _decoder(path: Path, tree: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"image_decode": options["image_decode"]} if "image_decode" in options else {}
 
 
-def _sample_type(path: Path, tree: Mapping[str, Any], trust_code: bool) -> type[Any]:
+def _sample_type(path: AnyPath, tree: Mapping[str, Any], trust_code: bool) -> type[Any]:
     """The class that `sample_type` names, or the dataset class of Energon's older files (`CaptioningWebdataset`)."""
     spec = tree.get("sample_type")
     if spec is None and str(tree.get("__class__", "")).endswith("Webdataset"):
@@ -116,7 +115,7 @@ def _sample_type(path: Path, tree: Mapping[str, Any], trust_code: bool) -> type[
     return kind
 
 
-def _field_map(path: Path, expressions: Any, sample_type: type[Any]) -> FieldMap:
+def _field_map(path: AnyPath, expressions: Any, sample_type: type[Any]) -> FieldMap:
     if not isinstance(expressions, dict):
         raise FormatError(path, 0, f"a field_map that is a {type(expressions).__name__}", "a mapping")
     known = {one.name: one for one in fields(sample_type)}
@@ -137,7 +136,7 @@ def _field_map(path: Path, expressions: Any, sample_type: type[Any]) -> FieldMap
 class _Functions:
     """The functions a definition names, which are run from files beside it: only if they are trusted."""
 
-    def __init__(self, path: Path, trust_code: bool) -> None:
+    def __init__(self, path: AnyPath, trust_code: bool) -> None:
         self._path, self._trust_code = path, trust_code
         self._modules: dict[str, dict[str, Any]] = {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.webdataset.shards import Io, RawSample, Wanted, will_need
 from fastpack.errors import FormatError
+from fastpack.files import AnyPath
 from fastpack.formats.tar_range import MappedTar, ReadTar, Tar
 from fastpack.formats.webdataset import read_lines_index
 
@@ -27,7 +27,7 @@ class JsonLines:
     Raises FileNotFoundError, FormatError for an index that is not of this file.
     """
 
-    def __init__(self, path: Path, io: Io = "mmap") -> None:
+    def __init__(self, path: AnyPath, io: Io = "mmap") -> None:
         self._path = path
         self._io: Io = io
         self._attach()
@@ -40,7 +40,7 @@ class JsonLines:
     def __len__(self) -> int:
         return self._n_lines
 
-    def path(self, position: int) -> Path:
+    def path(self, position: int) -> AnyPath:
         del position
         return self._path
 

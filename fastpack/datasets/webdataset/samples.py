@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Self, TypeAlias
+
+from fastpack.files import AnyPath
 
 Media: TypeAlias = Any  # an image as the dataset decodes it, a float32 [C, H, W] array by default; raw bytes of a video
 Array: TypeAlias = Any
@@ -14,7 +15,7 @@ Array: TypeAlias = Any
 class SourceInfo:
     """Where a sample came from; `index` is its number in the split part, or a name where it was read by name."""
 
-    dataset_path: Path
+    dataset_path: AnyPath
     index: int | str
     shard_name: str
     file_names: tuple[str, ...]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.webdataset.shards import Samples, TarShards
 from fastpack.errors import FormatError
+from fastpack.files import AnyPath
 from fastpack.formats.nvmeta import SampleIndex, index_path, meta_path, read_info, read_split
 
 
@@ -24,7 +24,7 @@ class Selection(NamedTuple):
     excluded: dict[str, set[str]]
 
 
-def select(folder: Path, split_part: str | None, split_config: str) -> Selection:
+def select(folder: AnyPath, split_part: str | None, split_config: str) -> Selection:
     """The shards of a part (None: all that there are, by tar_file_id).
 
     Raises NotPrepared (a FileNotFoundError and ValueError), FileNotFoundError without a split file, ValueError for a
@@ -68,7 +68,7 @@ def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str,
 class TarKeys:
     """Where samples are by their keys, in index.sqlite or, where there is none, in a table of all keys, made once."""
 
-    def __init__(self, folder: Path, selection: Selection, shards: TarShards) -> None:
+    def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
         self._folder, self._shards = folder, shards
         places = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
         self._first = dict(places)  # position of a shard's first sample; of a shard that is in the part twice the first

@@ -9,13 +9,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
+from fastpack.files import AnyPath, RemotePath
 from fastpack.formats.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
 from fastpack.formats.webdataset import read_shard_index, shard_index_path
 
@@ -56,7 +56,7 @@ class Samples(Protocol):
         """The key of a sample. Raises FormatError."""
         ...
 
-    def path(self, position: int) -> Path:
+    def path(self, position: int) -> AnyPath:
         """The file a sample is in."""
         ...
 
@@ -86,13 +86,14 @@ class TarShards:
     index, that is not there; one that is damaged is noticed when a sample of it is asked for.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], counts: Sequence[int], io: Io = "mmap") -> None:
+    def __init__(self, folder: AnyPath, names: Sequence[str], counts: Sequence[int], io: Io = "mmap") -> None:
         self.folder, self.names, self.counts = folder, list(names), list(counts)
         self._io: Io = io
         self.starts = [0, *accumulate(counts)]
+        is_there = _known_files(folder)
         for name in self.names:
             for path in (os.path.join(folder, name), shard_index_path(os.path.join(folder, name))):
-                if not os.path.isfile(path):
+                if not is_there(path):
                     raise FormatError(path, 0, "no file", "a shard and its .tar.idx (fastpack prepare writes it)")
         self._attach()
 
@@ -109,7 +110,7 @@ class TarShards:
         number = bisect_right(self.starts, position) - 1
         return number, position - self.starts[number]
 
-    def path(self, position: int) -> Path:
+    def path(self, position: int) -> AnyPath:
         return self.folder / self.names[self.locate(position)[0]]
 
     def read(self, position: int, wanted: Wanted = None) -> RawSample:
@@ -175,6 +176,13 @@ class TarShards:
         self._attach()
 
 
+def _known_files(folder: AnyPath) -> Callable[[str], bool]:
+    """Whether there is a file of some name; a store is asked once for all names, not once for each."""
+    if not isinstance(folder, RemotePath):
+        return os.path.isfile
+    return {os.fspath(path) for path in folder.rglob("*")}.__contains__
+
+
 def will_need(spans: Sequence[tuple[Tar, int, int]]) -> None:
     """Have the system read (file, start, bytes) in the background, unless they seem to be in memory."""
     if not all(tar.is_in_memory(start, n_bytes) for tar, start, n_bytes in spans[:: len(spans) // _PROBES or 1]):
@@ -188,7 +196,7 @@ def split_name(name: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def _open_shard(path: Path, count: int, io: Io) -> _OpenShard:
+def _open_shard(path: AnyPath, count: int, io: Io) -> _OpenShard:
     index = shard_index_path(path)
     offsets = read_shard_index(index)
     if len(offsets) != count + 1:
