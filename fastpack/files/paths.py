@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
 from fastpack.files.policy import PathLike
@@ -142,11 +142,11 @@ class RemotePath(os.PathLike[str]):
 
     @property
     def stem(self) -> str:
-        return posixpath.splitext(self.name)[0]
+        return PurePosixPath(self._way).stem
 
     @property
     def suffix(self) -> str:
-        return posixpath.splitext(self.name)[1]
+        return PurePosixPath(self._way).suffix
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class RemotePath(os.PathLike[str]):
         return RemotePath(f"{self._root}/{posixpath.join(posixpath.dirname(self._way), name)}")
 
     def with_suffix(self, suffix: str) -> RemotePath:
-        return self.with_name(self.stem + suffix)
+        return RemotePath(f"{self._root}/{PurePosixPath(self._way).with_suffix(suffix)}")
 
     def is_absolute(self) -> bool:
         return True

@@ -27,6 +27,7 @@ TIMEOUT = "60 seconds"  # of a request: a body that trickles for longer is asked
 PART_BYTES = 16 << 20  # of an upload
 
 _SCHEMES = {"s3a": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
+_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")  # of the settings in the environment
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", *_SCHEMES)
 _T = TypeVar("_T")
 
@@ -251,7 +252,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]
 
 
-_stores: dict[str, Any] = {}
+_stores: dict[tuple[Any, ...], Any] = {}  # by root and settings
 _lock = threading.Lock()
 _owner: int | None = None  # the process whose threads obstore runs in; a fork of it must not use them
 
@@ -308,18 +309,20 @@ def _store(root: str) -> Any:
     _obstore()
     from obstore.store import from_url
 
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
+    key = (root, TIMEOUT, *sorted(settings.items()))
     with _lock:
-        if root not in _stores:
+        if key not in _stores:
+            # The user's own endpoint may be one without encryption, such as a store on the same machine.
             plain = root.startswith("http:") or any(
-                os.environ.get(name, "").startswith("http:")
-                for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AZURE_STORAGE_ENDPOINT")
+                value.startswith("http:") for name, value in settings.items() if "ENDPOINT" in name
             )
-            _stores[root] = from_url(
+            _stores[key] = from_url(
                 root,
                 client_options={"timeout": TIMEOUT, "allow_http": plain},
                 retry_config={"max_retries": 0},  # `_retried` does, and also for bodies that come short
             )
-        return _stores[root]
+        return _stores[key]
 
 
 def _helper() -> Any:

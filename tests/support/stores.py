@@ -1,0 +1,152 @@
+"""A store in this process (moto's S3), and one in front of it that misbehaves as it is told."""
+
+from __future__ import annotations
+
+import http.client
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Fault = Literal["503", "404", "cut", "short", "slow"]
+Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
+
+
+@dataclass
+class Door:
+    """A server in front of another: it counts requests, and answers some of them wrongly.
+
+    "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
+    sends half of it; "slow" sends a byte a second.
+    """
+
+    behind: str
+    choose: Chooser = lambda *_: None
+    requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        door = self
+
+        class Handler(_Handler):
+            pass
+
+        Handler.door = door
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._lock = threading.Lock()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def take(self, method: str, path: str) -> Fault | None:
+        with self._lock:
+            fault = self.choose(len(self.requests) + 1, method, path)
+            self.requests.append((method, path, fault))
+            return fault
+
+    def count(self, method: str) -> int:
+        return sum(1 for found, _, _ in self.requests if found == method)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    door: Door
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def _forward(self) -> None:
+        body = self._body()
+        fault = self.door.take(self.command, self.path)
+        if fault in ("503", "404"):
+            self._answer(int(fault), {}, b"")
+            return
+        where = urlsplit(self.door.behind)
+        behind = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+        behind.request(self.command, self.path, body, kept)
+        answer = behind.getresponse()
+        content = answer.read()
+        headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
+        behind.close()
+        self._answer(answer.status, headers, content, fault)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 (http.server's names)
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(parts)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _answer(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
+        if fault == "short":
+            content = content[: len(content) // 2]
+        self.send_response(status)
+        length = headers.pop("Content-Length", None) or headers.pop("content-length", None)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        # What a HEAD tells is the length of the body it leaves out.
+        self.send_header("Content-Length", str(length if self.command == "HEAD" and length else len(content)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        try:
+            self._send(content, fault)
+        except OSError:  # the client did not wait
+            self.close_connection = True
+
+    def _send(self, content: bytes, fault: Fault | None) -> None:
+        if fault == "cut":
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            self.close_connection = True
+        elif fault == "slow":
+            for byte in content:
+                self.wfile.write(bytes([byte]))
+                self.wfile.flush()
+                time.sleep(1)
+        else:
+            self.wfile.write(content)
+
+
+_HOP = ("connection", "transfer-encoding", "host", "content-length-ignored", "date", "server")
+socketserver.BaseServer.allow_reuse_address = True
+
+
+class Store:
+    """moto's S3, with a bucket `bucket`."""
+
+    def __init__(self) -> None:
+        import boto3
+        from moto.server import ThreadedMotoServer
+
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        _, port = self._server.get_host_and_port()
+        self.url = f"http://127.0.0.1:{port}"
+        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+        self._client = boto3.client("s3", endpoint_url=self.url, **keys)
+        self._client.create_bucket(Bucket="bucket")
+
+    def put(self, name: str, content: bytes) -> str:
+        """Have an object there; returns its URL."""
+        self._client.put_object(Bucket="bucket", Key=name, Body=content)
+        return f"s3://bucket/{name}"
+
+    def get(self, name: str) -> bytes:
+        return self._client.get_object(Bucket="bucket", Key=name)["Body"].read()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self._server.stop()
