@@ -1,0 +1,129 @@
+"""The same samples and the same bytes from a store as from the disk, whatever the store does meanwhile."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack.cli import main
+
+
+def misbehave(number: int, method: str, _: str) -> Any:
+    """503 for every third request, every seventh body cut, every eleventh short."""
+    if number % 3 == 0:
+        return "503"
+    if method == "GET" and number % 7 == 0:
+        return "cut"
+    return "short" if method == "GET" and number % 11 == 0 else None
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for k in range(3):
+        np.save(folder / f"s{k}.npy", rng.integers(0, 50_000, 40_000 + k, dtype=np.uint16))
+    return folder
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    rng = random.Random(0)
+    path = tmp_path / "docs" / "docs.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps({"text": "word " * rng.randrange(50), "n": n}) + "\n" for n in range(300)))
+    return path
+
+
+def test_windows_of_shards(store: Any, shards: Path) -> None:
+    url = store.put_folder(shards, "shards")
+    store.door.choose = misbehave
+    local = fastpack.MemoryMappedDataset(shards, 129, pack_sequences=True, eos_token_id=7)
+    remote = fastpack.MemoryMappedDataset(url, 129, pack_sequences=True, eos_token_id=7)
+    assert len(remote) == len(local)
+    order = np.random.default_rng(1).permutation(len(local))
+    for start in range(0, len(order), 64):
+        ours, theirs = remote.batch(order[start : start + 64]), local.batch(order[start : start + 64])
+        for name in theirs:
+            np.testing.assert_array_equal(ours[name], theirs[name])
+    np.testing.assert_array_equal(remote[5]["doc_ids"], local[5]["doc_ids"])
+
+
+def test_a_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
+    url = store.put_folder(shards, "shards")
+    store.door.choose = misbehave
+    dataset = fastpack.MemoryMappedDataset(url, 100)
+    sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
+    loader = fastpack.StatefulDataLoader(dataset, batch_size=8, sampler=sampler, prefetch=2)
+    seen = np.concatenate([batch["input_ids"].copy() for batch in loader])
+    local = fastpack.MemoryMappedDataset(shards, 100)
+    order = list(sampler)[: len(seen)]
+    np.testing.assert_array_equal(seen, np.stack([local[i]["input_ids"] for i in order]))
+    assert len(set(order)) == len(order) >= len(dataset) - 8
+
+
+def test_index_and_pack_give_the_bytes_they_give_on_the_disk(store: Any, documents: Path, tmp_path: Path) -> None:
+    url = store.put("docs.jsonl", documents.read_bytes())
+    store.door.choose = misbehave
+    assert main(["index", str(documents), "-q"]) == 0
+    assert main(["index", url, "-q"]) == 0
+    assert store.get("docs.idx") == documents.with_suffix(".idx").read_bytes()
+    tokenizer = byte_tokenizer(tmp_path)
+    words = ["--tokenizer", str(tokenizer), "--eod-token", "<eod>", "-q"]
+    assert main(["pack", str(documents), *words]) == 0
+    assert main(["pack", url, *words]) == 0
+    assert store.get("docs.pbin") == documents.with_suffix(".pbin").read_bytes()
+    block = {"sample_key": "t", "block_size": 65, "reuse_last_target": True}
+    ours = fastpack.PackedMemMapDatasetContinuous(url.replace(".jsonl", ".pbin"), **block)
+    theirs = fastpack.PackedMemMapDatasetContinuous(documents.with_suffix(".pbin"), **block)
+    assert len(ours) == len(theirs) > 10
+    np.testing.assert_array_equal(ours.batch(range(10))["t"], theirs.batch(range(10))["t"])
+    assert main(["verify", url.replace(".jsonl", ".pbin"), "-q"]) == 0
+
+
+def byte_tokenizer(folder: Path) -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: k for k, letter in enumerate([*letters, "<eod>"])}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    path = folder / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    rng = random.Random(0)
+    for number in range(3):
+        with tarfile.open(folder / f"s{number}.tar", "w") as tar:
+            for sample in range(20):
+                for part in ("txt", "bin"):
+                    data = rng.randbytes(rng.randrange(2000)) if part == "bin" else f"text {number} {sample}".encode()
+                    info = tarfile.TarInfo(f"k{number}{sample:03}.{part}")
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    return folder
+
+
+def test_a_prepared_webdataset(store: Any, images: Path) -> None:
+    assert main(["prepare", str(images), "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q", "--non-interactive"]) == 0
+    url = store.put_folder(images, "images")
+    store.door.choose = misbehave
+    local, remote = fastpack.WebDataset(images, "train", raw=True), fastpack.WebDataset(url, "train", raw=True)
+    assert len(remote) == len(local) == 60
+    for i in random.Random(1).sample(range(60), 60):
+        assert remote[i] == local[i]
+    key = local[17]["__key__"]
+    assert remote.get(key) == local.get(key)
