@@ -10,7 +10,7 @@ import numpy as np
 
 import fastpack
 from fastpack import kernels
-from fastpack.loading.order import feistel_keys
+from fastpack.datasets.permutations import feistel_keys
 
 from .common import CORPUS_SEED, ratio, row
 
