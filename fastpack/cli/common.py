@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -75,12 +76,14 @@ def check_checksum_option(args: argparse.Namespace) -> None:
         load_hash()
 
 
-def write_checksums(args: argparse.Namespace, path: str) -> None:
-    """Write the checksums of a file that the command has written, if they are wanted."""
+def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) -> None:
+    """Write the checksums of files that the command has written, or found as they are to be, if they are wanted."""
     if args.write_checksums:
-        from fastpack.formats.checksums import write_checksums
+        from fastpack.formats.checksums import are_current, write_checksums
 
-        write_checksums(path, progress=progress(args, "checksums"))
+        for path in paths:
+            if not are_current(path):
+                write_checksums(path, progress=progress(args, "checksums"))
 
 
 def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    write_checksums,
+)
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -25,6 +34,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
     )
+    add_checksum_option(parser)
     return [parser]
 
 
@@ -32,6 +42,7 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
     """Copy; return the exit code."""
     from fastpack.build.webdataset.duplicates import fix_duplicates
 
+    check_checksum_option(args)
     result = fix_duplicates(
         args.source,
         args.target,
@@ -39,6 +50,7 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
         force_overwrite=args.force_overwrite,
         progress=progress(args, "copy"),
     )
+    write_checksums(args, *(os.path.join(args.target, shard) for shard in result.shards))
     fields = {"source": args.source, "target": args.target, "samples": result.samples, "shards": result.shards}
     emit(args, fields, f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards")
     return 0

@@ -6,7 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_dry_run_option, emit, new_command, progress, say
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.webdataset.prepare import PrepareResult
@@ -45,6 +55,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     _option(media, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
     _option(media, "--tmp-path", metavar="DIR", help="accepted and not needed: the index is built beside its place")
     media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
+    add_checksum_option(media)
     return [parser, media]
 
 
@@ -111,14 +122,16 @@ def _media_filter(args: argparse.Namespace) -> Any:
 
 def run_prepare_media(args: argparse.Namespace) -> int:
     """Add metadata of media; return the exit code."""
-    from fastpack.build.webdataset.prepare import prepare_media
+    from fastpack.build.webdataset.prepare import media_paths, prepare_media
 
     try:
         wanted = _media_filter(args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
         return 2
+    check_checksum_option(args)
     n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
+    write_checksums(args, *media_paths(args.path))
     emit(args, {"path": args.path, "media": n}, f"{args.path}: metadata of {n:,} files")
     return 0
 
@@ -142,6 +155,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _option(group, "--fix-duplicates", action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(parser)
+    add_checksum_option(parser)
 
 
 def run_prepare(args: argparse.Namespace) -> int:
@@ -157,6 +171,7 @@ def run_prepare(args: argparse.Namespace) -> int:
         given += ["--media-metadata-by-..."] if _wants_media(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
+        check_checksum_option(args)
         return kinds[kind](args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
@@ -174,6 +189,7 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
         emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
+    write_checksums(args, result.path)
     fields = {"path": str(result.path), "samples": result.samples, "bytes": result.bytes}
     emit(args, fields, f"{result.path}: {result.samples:,} samples")
     return 0
@@ -185,6 +201,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
     if args.dry_run:
         raise UsageError("--dry-run: not of a metadataset")
     result = prepare_metadataset(args.path)
+    write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
     lines = [f"{path}: " + ("is there already" if n is None else f"{n:,} rows") for path, n in result.joins.items()]
     lines += [f"{path}: removed, of an earlier state" for path in result.removed]
     fields = {"path": args.path, "joins": result.joins, "removed": result.removed}
@@ -204,6 +221,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     }
     if args.tar_index_only:
         result = rebuild_indexes(args.path, progress=progress(args, "prepare"), **common)
+        write_checksums(args, *result.paths)
         _report(args, result)
         return 0
     assistant = _assistant(args)
@@ -228,7 +246,9 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     )
     _report(args, result)
     if assistant and not args.skip_dataset_yaml and not _is_defined(args):
-        assistant.define(result)
+        result.files.extend(assistant.define(result))
+    if result.written:
+        write_checksums(args, *result.paths)
     return 0
 
 

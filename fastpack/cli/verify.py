@@ -47,7 +47,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         action="store_true",
         help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
     )
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="shards at a time (default: 2)")
+    parser.add_argument(
+        "--threads", type=int, default=2, metavar="N", help="shards at a time, or samples being decoded (default: 2)"
+    )
     return [parser]
 
 

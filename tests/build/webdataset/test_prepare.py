@@ -14,12 +14,15 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
 from fastpack.build.webdataset import walk
-from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
+from fastpack.build.webdataset.definition import write_definition
+from fastpack.build.webdataset.media import media_filter
+from fastpack.build.webdataset.prepare import PrepareResult, prepare_media, prepare_webdataset, rebuild_indexes
 from fastpack.errors import FormatError, JobError
 from fastpack.files import TargetExists
 from fastpack.formats import nvmeta, webdataset
@@ -398,4 +401,45 @@ def test_media_metadata_is_kept(tmp_path: Path) -> None:
 def test_an_index_that_is_none_is_replaced(shards: Path, content: bytes) -> None:
     (shards / ".nv-meta").mkdir()
     nvmeta.index_path(shards).write_bytes(content)
-    assert prepare(shards).samples == len(keys(shards)) == 8
+    result = prepare(shards)
+    assert result.samples == len(keys(shards)) == 8
+    told = [text for text in result.warnings if "prepare-media" in text and "index.sqlite" in text]
+    assert len(told) == bool(content)  # an empty file is a database without tables
+    assert rebuild_indexes(shards).warnings == []
+
+
+@pytest.mark.parametrize("when", ["write_uuid", "write_info", "write_split"])
+def test_a_second_run_is_told_until_the_first_is_done(shards: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between the index and the files that belong to it, which would else be of two runs."""
+    told = []
+
+    def overtaken(*arguments: Any, **options: Any) -> None:
+        if not told:
+            with pytest.raises(JobError, match="another process is writing") as error:
+                prepare(shards, exclude="s0")
+            told.append(str(error.value))
+        real(*arguments, **options)
+
+    real = getattr(nvmeta, when)
+    monkeypatch.setattr(nvmeta, when, overtaken)
+    assert prepare(shards).samples == 8
+    assert len(told) == 1
+    assert list(nvmeta.read_info(shards)) == [f"s{i}.tar" for i in range(4)]
+    assert prepare(shards).reused == 4
+    assert prepare(shards, exclude="s0").samples == len(keys(shards)) == 6
+
+
+def test_a_folder_that_is_a_link_is_not_written_through(shards: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (shards / ".nv-meta").symlink_to(outside)
+    for write in (
+        lambda: prepare(shards),
+        lambda: nvmeta.write_split(shards, {"train": ["s0.tar"]}),
+        lambda: write_definition(shards, "TextSample"),
+        lambda: prepare_media(shards, media_filter("*.tar")),
+    ):
+        with pytest.raises(JobError, match=r"\.nv-meta is a link to .*outside"):
+            write()
+    assert os.listdir(outside) == []
+    assert sorted(os.listdir(shards)) == [".nv-meta", "s0.tar", "s1.tar", "s2.tar", "s3.tar"]
