@@ -15,42 +15,85 @@ from types import FrameType
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; return its exit code (argparse exits with 2 itself on bad usage)."""
-    from fastpack.cli.parser import build_parser
-
-    # NumPy's OpenBLAS starts a thread a core that spins for work: half of the 0.28 s of CPU that importing NumPy takes
-    # here. No command multiplies matrices.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """Run one command line; return its exit code (help, and bad usage, end by SystemExit with 0 and 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
-        words = words[1:]
-    parser = build_parser(words[0] if words else "")
-    args = parser.parse_args(words)
-    if not getattr(args, "run", None):
-        parser.print_help(sys.stderr)
-        return 2
-    if getattr(args, "kernels", None):
-        os.environ["FASTPACK_KERNELS"] = args.kernels
+    _open_closed_streams()
     _listen_to_signals()
     try:
-        module, function = args.run.split(":")
-        code: int = getattr(importlib.import_module(module), function)(args)
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(words)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
+        _discard_stdout()
         return 141
     except Exception as error:
-        if args.debug:
+        text = _stdout_failure(error) or describe(error)
+        if "--debug" in words:
             raise
-        print(f"fastpack: error: {describe(error)}", file=sys.stderr)
+        print(f"fastpack: error: {text}", file=sys.stderr)
         return 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if signal.getsignal(signal.SIGINT) is _end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run(words: list[str]) -> int:
+    """Parse the words, and run the command they name; its exit code."""
+    from fastpack.cli.parser import build_parser, normal
+
+    # NumPy's OpenBLAS starts a thread a core that spins for work: half of the 0.28 s of CPU that importing NumPy takes
+    # here. No command multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    words = normal(words)
+    parser = build_parser(words[0] if words else "")
+    args = parser.parse_args(words)
+    if not args.run:
+        parser.print_help(sys.stderr)
+        return 2
+    if args.kernels:
+        os.environ["FASTPACK_KERNELS"] = args.kernels
+    module, function = args.run.split(":")
+    from fastpack.cli.common import end_progress
+
+    try:
+        code: int = getattr(importlib.import_module(module), function)(args)
+        return code
+    finally:
+        end_progress()
+
+
+def _open_closed_streams() -> None:
+    """Give closed streams a file, which would else be the next one opened: `fastpack index a.jsonl >&- 2>&-`.
+
+    What is written to a closed stdout then fails, as it has to; messages to a closed stderr are lost.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _stdout_failure(error: Exception) -> str:
+    """What to say where stdout does not take the results; empty where the error is another one's."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return ""
+    try:
+        sys.stdout.flush()  # what could not be written is still in its buffer
+    except OSError as again:
+        _discard_stdout()
+        return f"standard output: {again.strerror}: the result is not written"
+    return ""
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
 
 
 def describe(error: BaseException) -> str:

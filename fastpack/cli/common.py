@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -11,6 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Commands = Any  # argparse's subparsers action, whose class is private
+Progress = Callable[[int, int], None]
+SHOWN_AFTER = 0.3  # seconds: a bar that is gone at once only flickers
+LOG_EVERY = 10.0  # seconds
 
 
 def new_command(
@@ -23,7 +25,6 @@ def new_command(
         help=help,
         description=f"{help[0].upper()}{help[1:]}.",
         epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
     return parser
@@ -34,7 +35,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("--json", action="store_true", help="print the result as one JSON object")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages")
-    group.add_argument("--no-progress", action="store_true", help="no progress bar")
+    group.add_argument("--no-progress", "--no_progress", action="store_true", help="no progress bar")
     group.add_argument("--kernels", choices=("numba", "cython", "numpy"), help="backend of the kernels")
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
@@ -88,7 +89,10 @@ def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) ->
 
 def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
+    end_progress()
     if args.json:
+        import json
+
         print(json.dumps(result, ensure_ascii=False))
     elif not args.quiet:
         print(text)
@@ -97,40 +101,84 @@ def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None
 def say(args: argparse.Namespace, text: str) -> None:
     """A message on stderr, unless --quiet."""
     if not args.quiet:
+        for bar in _bars:
+            bar.clear()
         print(text, file=sys.stderr)
 
 
-def progress(args: argparse.Namespace, label: str) -> Callable[[int, int], None] | None:
-    """A callback (done, total) in bytes: a bar on a terminal, else a line per 10 s; None where none is wanted."""
+def progress(args: argparse.Namespace, label: str, unit: str = "B") -> Progress | None:
+    """A callback (done, total), in bytes or `unit`: a bar on a terminal, else a line per 10 s; None if none is wanted.
+
+    It may start over, for another file. What is left of a bar goes away by `end_progress`, which `main` calls.
+    """
     if args.quiet or args.no_progress:
         return None
-    return _bar(label) if sys.stderr.isatty() else _log_lines(label)
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        bar = _Bar(label, unit)
+        _bars.append(bar)
+        return bar
+    return _LogLines(label, unit)
 
 
-def _bar(label: str) -> Callable[[int, int], None]:
-    from tqdm import tqdm
-
-    bar = tqdm(desc=label, unit="B", unit_scale=True, unit_divisor=1024, leave=False)
-
-    def update(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
-        if done >= total:
-            bar.close()
-
-    return update
+def end_progress() -> None:
+    """Take the bars off the terminal: the command is done, or has failed."""
+    while _bars:
+        _bars.pop().close()
 
 
-def _log_lines(label: str) -> Callable[[int, int], None]:
-    started = last = time.monotonic()
+class _Bar:
+    """A bar on the terminal that stands only while there is something to wait for."""
 
-    def update(done: int, total: int) -> None:
-        nonlocal last
+    def __init__(self, label: str, unit: str) -> None:
+        self._settings: dict[str, Any] = {"desc": label, "unit": unit, "unit_scale": True}
+        if unit == "B":
+            self._settings["unit_divisor"] = 1024
+        else:
+            self._settings["unit"] = f" {unit}"
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None and done < total:
+            from tqdm import tqdm
+
+            tqdm.monitor_interval = 0  # its thread would be there when workers are forked
+            self._bar = tqdm(**self._settings, leave=False, delay=SHOWN_AFTER, dynamic_ncols=True, file=sys.stderr)
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+            if done >= total:
+                self.close()
+
+    def clear(self) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class _LogLines:
+    """A line per 10 seconds."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._label, self._unit = label, unit
+        self._started = self._last = time.monotonic()
+        self._done = 0
+
+    def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - last >= 10:
-            last = now
-            rate = done / (now - started)
-            left = (total - done) / rate if rate else 0.0
-            print(f"{label}: {done / max(total, 1):.0%}, {rate / 2**20:.1f} MiB/s, {left:.0f} s left", file=sys.stderr)
+        if done < self._done:
+            self._started = now
+        self._done = done
+        if now - self._last < LOG_EVERY:
+            return
+        self._last = now
+        rate = done / max(now - self._started, 1e-9)
+        left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
+        speed = f"{rate / 2**20:.1f} MiB/s" if self._unit == "B" else f"{rate:,.1f} {self._unit}/s"
+        print(f"{self._label}: {done / max(total, 1):.0%}, {speed}, {left}", file=sys.stderr)
 
-    return update
+
+_bars: list[_Bar] = []
