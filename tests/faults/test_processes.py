@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
+import json
 import os
 import re
 import shutil
@@ -10,7 +13,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -21,12 +27,18 @@ from fastpack.errors import FastpackError
 from fastpack.formats.pbin import PackedFile, PackedWriter
 
 COMMAND = [sys.executable, "-m", "fastpack"]
+PACK = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1"]
 CALLS = ("write", "pwrite64", "fsync", "fdatasync", "rename", "ftruncate")
 WORDS = {
     "index": ["index", "docs.jsonl", "--force"],
-    "pack": ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1"],
+    "pack": [*PACK, "-o", "out", "--force"],
+    "merge": ["merge", "a.pbin", "a.pbin", "out", "--force"],
+    "shuffle": ["shuffle", "a.pbin", "out", "--seed", "1", "--force"],
+    "write-checksums": ["verify", "docs.jsonl", "--write-checksums"],
     "prepare": ["prepare", "ds", "--split-ratio=1,0,0", "--num-workers=1", "--force-overwrite", "--non-interactive"],
 }
+FAULTS = ("signal=SIGKILL", "error=ENOSPC", "error=EIO", "error=EINTR")
+FAST = (("index", "signal=SIGKILL"), ("index", "error=ENOSPC"))
 
 
 @functools.cache
@@ -79,32 +91,83 @@ def states(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(found)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["index", "prepare"])
-@pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=EINTR"])
-def test_calls_of_the_system(fault: str, name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The first of each kind, by the system itself (test_every_call has every one); EINTR must not even be noticed."""
+class Point(NamedTuple):
+    """The `at`-th call of one kind that a command makes."""
+
+    call: str
+    at: int
+
+
+def points(log: str, folder: Path) -> tuple[list[Point], list[str]]:
+    """The calls of a log that change files of the folder, and those files, relative to it."""
+    counts: Counter[str] = Counter()
+    found, names = [], {""}
+    for line in log.splitlines():
+        paths = re.findall(rf"{re.escape(str(folder))}/?([^\">]*)", line)
+        match = re.match(r"\d+ +(\w+)\(", line)
+        if match and "rename(" in line and not paths:  # by names below the working directory
+            paths = re.findall(r'"([^"]+)"', line)
+        if match and paths:
+            counts[match[1]] += 1
+            found.append(Point(match[1], counts[match[1]]))
+            names.update(paths)
+    return found, sorted(names)
+
+
+def case(name: str, fault: str) -> Any:
+    """A command and a fault; what takes a second or two is in the normal run."""
+    return pytest.param(name, fault, marks=[] if (name, fault) in FAST else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("name", "fault"), [case(name, fault) for name in WORDS for fault in FAULTS])
+def test_calls_of_the_system(
+    fault: str, name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call fails or is the last, by the system itself; an interrupted one (EINTR) must not even be noticed.
+
+    Of `prepare`, and of some faults, only the first calls of each kind, but for FASTPACK_EVERY_CALL=1.
+    """
     need_strace()
     before, where = states(folder), tmp_path_factory.mktemp("run")
     shutil.copytree(folder, where / "whole")
     code, errors, log = traced(where / "whole", WORDS[name])
     assert code == 0, errors
     after = states(where / "whole")
-    calls = [match[1] for match in re.finditer(rf"^\d+ +(\w+)\(.*{re.escape(str(where))}|^\d+ +(rename)\(", log, re.M)]
-    assert len(calls) >= 3
-    for call in dict.fromkeys(filter(None, calls)):
-        for at in range(1, calls.count(call) + 1)[:2]:
-            run = where / f"{call} {at}"
-            shutil.copytree(folder, run)
-            code, errors, _ = traced(run, WORDS[name], "-P", str(run), "-e", f"inject={call}:{fault}:when={at}")
-            now = {path: data for path, data in states(run).items() if not path.endswith((".partial", ".journal"))}
-            assert set(now) <= set(after), (call, at)
-            assert all(now[path] in (before.get(path), after.get(path)) for path in now), (call, at)
-            if fault == "error=EINTR" and call != "rename":
-                assert (code, now) == (0, after), (call, at, errors)
-            again = subprocess.run([*COMMAND, *WORDS[name], "-q"], cwd=run, capture_output=True, text=True)
-            assert again.returncode == 0 or "File already exists" in again.stderr, (call, at, again.stderr)
-            assert states(run) == after, (call, at)
+    calls, names = points(log, where / "whole")
+    assert {"write", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
+    if "FASTPACK_EVERY_CALL" not in os.environ:  # else four hundred processes
+        last = 99 if fault in FAULTS[:2] else 1
+        calls = [point for point in calls if point.at <= (min(last, 2) if name == "prepare" else last)]
+
+    def run(point: Point) -> tuple[int, str]:
+        place = where / f"{point.call} {point.at}"
+        shutil.copytree(folder, place)
+        only = [word for name in names for word in ("-P", str(place / name))]
+        inject = f"inject={point.call}:{fault}:when={point.at}"
+        code, errors, log = traced(place, WORDS[name], *only, "-e", inject)
+        assert "(INJECTED)" in log or "killed by SIGKILL" in log, point
+        return code, errors
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(run, calls))
+    for point, (code, errors) in zip(calls, results, strict=True):
+        place = where / f"{point.call} {point.at}"
+        there = states(place)
+        now = {path: data for path, data in there.items() if not path.endswith(".partial")}
+        assert set(now) <= set(after), point
+        assert all(now[path] in (before.get(path), after.get(path)) for path in now), point
+        assert set(before) <= set(now), point
+        if fault == "signal=SIGKILL":
+            assert code == -signal.SIGKILL, (point, errors)
+        elif fault == "error=EINTR" and point.call != "rename":
+            assert (code, now) == (0, after), (point, errors)
+        else:
+            expected = os.strerror(getattr(errno, fault.removeprefix("error=")))
+            assert (code, errors.count("\n"), now) == (1, 1, there), (point, errors)
+            assert expected in errors, point
+        monkeypatch.chdir(place)
+        assert main([*WORDS[name], "-q"]) == 0, point
+        assert states(place) == after, point
 
 
 def test_of_commands_that_race_one_wins(folder: Path) -> None:
@@ -123,8 +186,48 @@ def test_of_commands_that_race_one_wins(folder: Path) -> None:
         (folder / "raced.pbin").unlink()
 
 
+RACER = """
+import contextlib, io, json, sys, time
+from fastpack.cli import main
+for line in sys.stdin:
+    words, start = json.loads(line)
+    said = io.StringIO()
+    while time.monotonic() < start:
+        pass
+    with contextlib.redirect_stderr(said):
+        code = main(words)
+    print(json.dumps([code, said.getvalue()]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["index", "pack"])
+def test_of_fifty_races_each_has_one_winner(name: str, folder: Path) -> None:
+    """Two processes start a command at the same moment, fifty times; their interpreters are started but once."""
+    target = folder / ("raced.idx" if name == "index" else "raced.pbin")
+    words = ["index", "docs.jsonl", "--index-path"] if name == "index" else [*PACK, "-o"]
+    assert subprocess.run([*COMMAND, *words, target.name, "-q"], cwd=folder).returncode == 0
+    expected, names = target.read_bytes(), sorted(os.listdir(folder))
+    told: Counter[str] = Counter()
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
+    with contextlib.ExitStack() as stack:
+        racers = [stack.enter_context(subprocess.Popen([sys.executable, "-c", RACER], **pipes)) for _ in range(2)]
+        for _ in range(50):
+            target.unlink()
+            line = json.dumps([[*words, target.name, "-q"], time.monotonic() + 0.01])
+            for racer in racers:
+                racer.stdin.write(line + "\n")
+                racer.stdin.flush()
+            (won, quiet), (lost, said) = sorted(json.loads(racer.stdout.readline()) for racer in racers)
+            assert (won, quiet, lost, said.count("\n")) == (0, "", 1, 1), said
+            told["writing" if "another process is writing" in said else "exists" if "exists" in said else said] += 1
+            assert target.read_bytes() == expected
+            assert sorted(os.listdir(folder)) == names
+    assert set(told) <= {"writing", "exists"}
+    assert told.total() == 50
+
+
 def test_random_kills_end_in_the_same_bytes(folder: Path) -> None:
-    words = [*WORDS["pack"], "--resume", "-o", "killed.pbin"]
+    words = [*PACK, "--resume", "-o", "killed.pbin"]
     rng = np.random.default_rng(0)
     for _ in range(4):
         process = subprocess.Popen([*COMMAND, *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -132,7 +235,7 @@ def test_random_kills_end_in_the_same_bytes(folder: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
     subprocess.run([*COMMAND, *words], cwd=folder, check=True, capture_output=True)
-    subprocess.run([*COMMAND, *WORDS["pack"], "-o", "whole.pbin"], cwd=folder, check=True, capture_output=True)
+    subprocess.run([*COMMAND, *PACK, "-o", "whole.pbin"], cwd=folder, check=True, capture_output=True)
     assert (folder / "killed.pbin").read_bytes() == (folder / "whole.pbin").read_bytes()
     assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
