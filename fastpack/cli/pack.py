@@ -321,11 +321,10 @@ def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
         file = args.tokenizer_file or OLD_TOKENIZER_FILE
         kind = args.tokenizer_type or OLD_TOKENIZER_TYPE
         return _component("llm_gym_tokenizer", tokenizer_type=kind, tokenizer_file=file)
-    if args.tokenizer == "bytes":
-        return _component("builtin_bytes")
-    if args.tokenizer.endswith(".model"):
-        return _component("pretrained_sp_tokenizer", tokenizer_model_file=args.tokenizer)
-    return _component("pretrained_hf_tokenizer", pretrained_model_name_or_path=args.tokenizer)
+    from fastpack.build.tokenizing.read_back import named_tokenizer
+
+    spec = named_tokenizer(args.tokenizer)
+    return _component(spec.variant_key, **spec.config)
 
 
 def _component(variant_key: str, **config: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastpack.cli import main
-from fastpack.views.webdataset.preview import MAX_CHARACTERS, draw, preview, shown_text
+from fastpack.views.shown import shown_text
+from fastpack.views.webdataset.preview import MAX_CHARACTERS, draw, preview
 
 
 def picture(colour: object, size: tuple[int, int] = (40, 20), mode: str = "RGB", kind: str = "PNG") -> bytes:
