@@ -177,10 +177,10 @@ def _dtype_from(args: argparse.Namespace, shards: FoundShards) -> str:
 
 def _describe_shards(facts: dict[str, Any]) -> str:
     sources = {
-        "header": "as their headers say",
-        "option": "as --dtype says",
-        "size": "as the first one's size suggests (--dtype says otherwise)",
-        "metadata": "as tatm's metadata say",
+        "header": "by its header",
+        "option": "by --dtype",
+        "size": "by the first one's size (--dtype says otherwise)",
+        "metadata": "by tatm's metadata",
     }
     return f"{facts['files']:,} file{'s' * (facts['files'] != 1)}, {facts['dtype']} {sources[facts['dtype_from']]}"
 
