@@ -6,12 +6,15 @@ Exit codes: 0 done (also "skipped, exists"), 1 the data or the job failed, 2 usa
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+
+STDOUT = "standard output"  # the name of what print() could not write to
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = _stdout_failure(error) or describe(error)
         if "--debug" in words:
             raise
-        print(f"fastpack: error: {text}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # of a stderr that is full: the exit code says it
+            print(f"fastpack: error: {text}", file=sys.stderr)
         return 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -82,14 +86,16 @@ def _open_closed_streams() -> None:
 
 def _stdout_failure(error: Exception) -> str:
     """What to say where stdout does not take the results; empty where the error is another one's."""
-    if not isinstance(error, OSError) or error.filename is not None:
+    if not isinstance(error, OSError) or error.filename not in (None, STDOUT):
         return ""
     try:
-        sys.stdout.flush()  # what could not be written is still in its buffer
-    except OSError as again:
+        sys.stdout.flush()  # what could not be written is still in its buffer, if it has one
+    except OSError:
         _discard_stdout()
-        return f"standard output: {again.strerror}: the result is not written"
-    return ""
+    else:
+        if error.filename is None:
+            return ""
+    return f"{STDOUT}: {error.strerror}: the result is not written"
 
 
 def _discard_stdout() -> None:

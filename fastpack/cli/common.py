@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fastpack.cli import STDOUT
+
 Commands = Any  # argparse's subparsers action, whose class is private
 Progress = Callable[[int, int], None]
 SHOWN_AFTER = 0.3  # seconds: a bar that is gone at once only flickers
@@ -91,11 +93,28 @@ def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
     end_progress()
     if args.json:
-        import json
-
-        print(json.dumps(result, ensure_ascii=False))
+        put(_json(result))
     elif not args.quiet:
+        put(text)
+
+
+def _json(result: Mapping[str, Any]) -> str:
+    """One line of JSON; what could move a terminal's cursor, or cannot be written to stdout, stands there escaped."""
+    import json
+
+    text = json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+def put(text: str) -> None:
+    """A line on stdout; an OSError names it."""
+    try:
         print(text)
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def say(args: argparse.Namespace, text: str) -> None:

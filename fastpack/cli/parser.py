@@ -34,8 +34,10 @@ COMMANDS = {
     "verify": ("verify", "lint"),
     "repair": ("repair",),
     "preview": ("preview",),
+    "report": ("report",),
     "mount": ("mount",),
     "bench": ("bench",),
+    "completion": ("completion",),
 }
 
 

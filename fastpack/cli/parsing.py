@@ -10,9 +10,9 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn
 
-Namespace = TypeVar("Namespace")
+from fastpack.cli.common import put
 
 
 class Parser(argparse.ArgumentParser):
@@ -40,6 +40,13 @@ class Parser(argparse.ArgumentParser):
         stream: IO[str] = file or sys.stdout
         text = self.format_help()
         self._print_message(_in_colour(text) if takes_colour(stream) else text, stream)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which also drops what stdout does not take."""
+        if message and file is sys.stdout:
+            put(message.removesuffix("\n"))
+        else:
+            super()._print_message(message, file)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

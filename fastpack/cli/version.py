@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastpack import __version__
+from fastpack.cli.common import put
 
 _FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a kernel's speed depends on them
 
@@ -18,7 +19,7 @@ class VersionAction(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(describe_versions())
+        put(describe_versions())
         parser.exit(0)
 
 
