@@ -192,7 +192,7 @@ def _report(args: argparse.Namespace, results: list[PackResult], seconds: float)
     lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
     if len(results) > 1:
         lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
-    emit(args, {**whole, "seconds": round(seconds, 3)}, "\n".join(lines))
+    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, "\n".join(lines))
 
 
 def _fields(result: PackResult) -> dict[str, Any]:
@@ -201,6 +201,7 @@ def _fields(result: PackResult) -> dict[str, Any]:
         "documents": result.documents,
         "tokens": result.tokens,
         "skipped": result.skipped,
+        "written": not result.kept_existing,
         "kept_existing": result.kept_existing,
         "resumed_documents": result.resumed_documents,
         "engine": result.engine,

@@ -185,12 +185,19 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
     if args.dry_run:
         n_bytes = os.path.getsize(args.path)
-        fields = {"dry_run": True, "source": args.path, "path": f"{args.path}.idx", "source_bytes": n_bytes}
+        fields = {
+            "path": f"{args.path}.idx",
+            "source_bytes": n_bytes,
+            "samples": None,
+            "written": False,
+            "dry_run": True,
+        }
         emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
     write_checksums(args, result.path)
-    fields = {"path": str(result.path), "samples": result.samples, "bytes": result.bytes}
+    fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
+    fields |= {"dry_run": False}
     emit(args, fields, f"{result.path}: {result.samples:,} samples")
     return 0
 
@@ -347,6 +354,7 @@ def _fields(result: PrepareResult) -> dict[str, Any]:
         "warnings": result.warnings,
         "files": result.files,
         "media": result.media,
+        "dry_run": not result.written,
     }
 
 
