@@ -27,7 +27,10 @@ DIRECTIVES = {
 }
 SDIST_EXTRAS = (
     "CHANGELOG.md",
-    "docs/*.md",
+    "CONTRIBUTING.md",
+    ".ci/*",
+    ".github/workflows/*.yml",
+    "docs/**/*",
     "kernels/*.h",
     "kernels/*.pxi",
     "examples/*.py",
@@ -38,6 +41,7 @@ SDIST_EXTRAS = (
     "asv_benchmarks/*.py",
     "asv_benchmarks/*.md",
     "asv_benchmarks/*.json",
+    "asv_benchmarks/*.toml",
     "asv_benchmarks/benchmarks/*.py",
     "asv_benchmarks/peers/*.py",
 )
