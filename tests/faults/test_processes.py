@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import io
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -59,9 +61,6 @@ def need_strace() -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Sources, and an index to be replaced."""
-    import io
-    import tarfile
-
     (tmp_path / "docs.jsonl").write_text("".join(f'{{"text": "document {n}"}}\n' for n in range(9)))
     (tmp_path / "docs.idx").write_bytes(b"")
     assert main(["index", str(tmp_path / "docs.jsonl"), "--force", "-q"]) == 0
@@ -170,6 +169,18 @@ def test_calls_of_the_system(
         assert states(place) == after, point
 
 
+@pytest.mark.parametrize("name", ["index", "pack", "merge", "shuffle", "write-checksums", "prepare"])
+def test_a_file_that_may_not_grow(name: str, folder: Path) -> None:
+    """RLIMIT_FSIZE: the write fails with EFBIG, as the signal that comes with it is ignored."""
+    before = states(folder)
+    limited = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *COMMAND, *WORDS[name]]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(limited, cwd=folder, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert os.strerror(errno.EFBIG) in done.stderr
+    assert states(folder) == before
+
+
 def test_of_commands_that_race_one_wins(folder: Path) -> None:
     """Started together over and over: one writes the file, the other says that it is, or was, being written."""
     words = ["merge", "a.pbin", "a.pbin", "raced.pbin"]
@@ -255,31 +266,75 @@ from fastpack.cli import main
 code = main(sys.argv[1:])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, code)
 """
-DECODED = """
+READ = """
 import resource
 import numpy as np
-from fastpack import MemoryMappedDataset
-dataset = MemoryMappedDataset(".", 8192, "*.bin", dtype="uint16", io="pread")
-for first in range(0, len(dataset) - 64, 64):
-    dataset.batch(np.arange(first, first + 64))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, int(first < 60_000))
+from fastpack import LargeFileLinesReader, MemoryMappedDataset, PackedMemMapDatasetContinuous, WebDataset
+n_bytes = 0
+{script}
+if {mapped}:  # of these pages the system may take any back at any time: what counts is what is left
+    (kib,) = [int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon")]
+else:
+    kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(kib, int(n_bytes < 1_000_000_000))
 """
+BATCHES = """
+for first in range(0, len(dataset) - 64, 64):
+    n_bytes += 2 * dataset.batch(np.arange(first, first + 64))["labels"].size
+"""
+READERS = {  # what reads a gibibyte; whether by mapping
+    "shards": (f"dataset = MemoryMappedDataset('.', 8192, '*.bin', dtype='uint16', io='pread'){BATCHES}", False),
+    "packed": (f"dataset = PackedMemMapDatasetContinuous('docs.pbin', 'x', 8192, False){BATCHES}", True),
+    "lines": ("for line in LargeFileLinesReader('docs.jsonl'):\n    n_bytes += len(line)", True),
+    "JSON": ("for sample in WebDataset('docs.jsonl', io='pread'):\n    n_bytes += len(sample['json']['text'])", False),
+    "tars": ("for sample in WebDataset('ds', io='pread'):\n    n_bytes += len(sample['txt'])", False),
+}
+
+
+def check_memory(folder: Path, script: str, *words: str) -> None:
+    """Peak of the resident set, pages of mapped files included: those that were read are given back as it goes."""
+    run = [sys.executable, "-c", script, *words]
+    done = subprocess.run(run, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    peak, code = map(int, done.stdout.split()[-2:])
+    assert code == 0, (words, done.stderr)
+    assert peak < 300 << 10, f"{words or script}: {peak / 1024:.0f} MiB"
+
+
+def write_a_gibibyte(path: Path) -> None:
+    line = b'{"text": "' + b"some words of a document " * 160 + b'"}\n'
+    with open(path, "wb") as file:
+        for _ in range((1 << 30) // (len(line) * 1024)):
+            file.write(line * 1024)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 def test_memory_of_a_gibibyte(tmp_path: Path) -> None:
-    """Peak of the resident set, pages of mapped files included: those that were read are given back as it goes."""
-    line = b'{"text": "' + b"some words of a document " * 160 + b'"}\n'
-    with open(tmp_path / "docs.jsonl", "wb") as file:
-        for _ in range((1 << 30) // (len(line) * 1024)):
-            file.write(line * 1024)
-    pack = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1"]
-    commands = (["index", "docs.jsonl"], pack, ["merge", "docs.pbin", "merged.bin"], ["verify", "docs.pbin"])
-    runs = [[MEASURED, *words, "-q"] for words in commands] + [[DECODED]]
-    for script, *words in runs:
-        run = [sys.executable, "-c", script, *words]
-        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=True)
-        peak, code = map(int, done.stdout.split()[-2:])
-        assert code == 0, done.stderr
-        assert peak < 300 << 10, f"{words[:1]}: {peak / 1024:.0f} MiB"
+    write_a_gibibyte(tmp_path / "docs.jsonl")
+    merge = ["merge", "docs.pbin", "merged.bin"]
+    for words in (["index", "docs.jsonl"], [*PACK, "-o", "docs.pbin"], merge, ["verify", "docs.pbin"]):
+        check_memory(tmp_path, MEASURED, *words, "-q")
+    for name in ("shards", "packed", "lines"):
+        script, mapped = READERS[name]
+        check_memory(tmp_path, READ.format(script=script, mapped=mapped))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
+def test_memory_of_a_gibibyte_of_samples(tmp_path: Path) -> None:
+    """The same of JSON lines and of tars as datasets: prepared, verified and decoded."""
+    write_a_gibibyte(tmp_path / "docs.jsonl")
+    (tmp_path / "ds").mkdir()
+    for shard in range(4):
+        with tarfile.open(tmp_path / f"ds/s{shard}.tar", "w") as tar:
+            for number in range(4096):
+                info = tarfile.TarInfo(f"{shard}_{number}.txt")
+                info.size = 1 << 16
+                tar.addfile(info, io.BytesIO(b"words of a text " * (1 << 12)))
+    prepare = ["prepare", "ds", "--split-ratio=1,0,0", "--non-interactive", "--sample-type=CrudeWebdataset"]
+    for words in (["prepare", "docs.jsonl"], ["verify", "docs.jsonl"], prepare, ["verify", "ds", "--deep"]):
+        check_memory(tmp_path, MEASURED, *words, "-q")
+    for name in ("JSON", "tars"):
+        script, mapped = READERS[name]
+        check_memory(tmp_path, READ.format(script=script, mapped=mapped))
