@@ -84,11 +84,11 @@ def _report(args: argparse.Namespace) -> int:
     with _open(args) as dataset:
         warm, memcpy = measure_warm(dataset, args)
         result: dict[str, Any] = {
-            "path": os.path.abspath(args.path),
+            "path": args.path,
             "samples": len(dataset),
             "seq_len": args.seq_len,
             "batch_size": args.batch_size,
-            "outputs": list(dataset.batch([0])) if args.eos_token_id is not None else ["input_ids", "labels"],
+            "outputs": list(_outputs(args)),
             "kernels": kernels.backend(),
             "warm": warm._asdict(),
             "cold": cold._asdict() | {"in_cache_before": resident},
@@ -188,14 +188,17 @@ def _batches(dataset: Any, args: argparse.Namespace) -> tuple[Iterator[Any], Any
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.sampler import DistributedSampler
 
-    names = ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
-    loader = StatefulDataLoader(dataset, args.batch_size, DistributedSampler(dataset, 1, 0), outputs=names)
+    loader = StatefulDataLoader(dataset, args.batch_size, DistributedSampler(dataset, 1, 0), outputs=_outputs(args))
 
     def endless() -> Iterator[Any]:
         while True:
             yield from loader
 
     return endless(), loader
+
+
+def _outputs(args: argparse.Namespace) -> tuple[str, ...]:
+    return ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
 
 
 def _touch(dataset: Any, args: argparse.Namespace) -> None:
