@@ -13,6 +13,7 @@ from fastpack.views.numbers import UNKNOWN, length, n_bytes, percent, short, who
 from fastpack.views.page_style import STYLE
 
 _SHOWN_SOURCES = 40  # rows of a table; a page stays small whatever it is about
+_SHOWN_WARNINGS = 12
 _SHOWN_LETTERS = 160  # of a name
 _SHOWN_TEXT = 600  # letters of a warning
 
@@ -77,7 +78,10 @@ def _tiles(numbers: dict[str, Any]) -> str:
         tiles.append(("Largest id", whole(ids["largest"]), f"{whole(ids['distinct'])} ids occur"))
     n_files = numbers["files"]["count"]
     tiles.append(("On disk", n_bytes(numbers["bytes"]), f"{whole(n_files)} file{'s' * (n_files != 1)}"))
-    shown = (f"<div><dt>{label}</dt><dd>{value}<small>{small}</small></dd></div>" for label, value, small in tiles)
+    shown = (
+        f"<div><dt>{label}</dt><dd>{value}<small>{small if small != value else '&nbsp;'}</small></dd></div>"
+        for label, value, small in tiles
+    )
     return f'<dl class="tiles">{"".join(shown)}</dl>'
 
 
@@ -93,7 +97,7 @@ def _amount(number: float, unit: str) -> str:
 
 
 def _warnings(numbers: dict[str, Any]) -> str:
-    found = numbers["warnings"]
+    found = numbers["warnings"][:_SHOWN_WARNINGS]
     if not found:
         return _section("What is odd", "Nothing: no trap was found in these data.")
     several = len(numbers["sources"]) > 1
@@ -102,7 +106,7 @@ def _warnings(numbers: dict[str, Any]) -> str:
         where = f"<strong>{name(one['source'])}:</strong> " if several else ""
         kind = "Error: " if one["severity"] == "error" else ""
         items.append(f'<li class="{escape(one["severity"])}">{where}{kind}{name(one["text"], _SHOWN_TEXT)}</li>')
-    left = numbers["warnings_left_out"]
+    left = len(numbers["warnings"]) - len(found) + numbers["warnings_left_out"]
     more = f'<p class="soft">And {whole(left)} more: <code>fastpack verify</code> lists them.</p>' if left else ""
     return _section("What is odd", "", f'<ul class="found">{"".join(items)}</ul>{more}')
 
@@ -214,12 +218,11 @@ def _ids(numbers: dict[str, Any]) -> str:
     ids = numbers["ids"]
     if ids is None:
         return ""
-    vocabulary = ids["vocab_size"] or ids["largest"] + 1
-    covered = ids["distinct_in_vocabulary"] / vocabulary
-    what = "of the vocabulary" if ids["vocab_size"] else "of the ids up to the largest"
+    covered = ids["distinct_in_vocabulary"] / ids["counted_below"]
+    what = "of the vocabulary" if ids["vocab_size"] else f"of the ids below {whole(ids['counted_below'])}"
     facts = [
         ("Ids that occur", whole(ids["distinct"])),
-        ("Vocabulary" if ids["vocab_size"] else "Largest id and 1", whole(vocabulary)),
+        ("Vocabulary", whole(ids["vocab_size"])),
         ("Share that occurs", percent(covered)),
         ("Largest id", whole(ids["largest"])),
         *((f"id {whole(one['id'])}", percent(one["share"])) for one in ids["top"]),
@@ -272,7 +275,9 @@ def _files(numbers: dict[str, Any]) -> str:
     ]
     each = "A bar a file" if files["files_per_bar"] == 1 else f"A bar is the mean of {files['files_per_bar']:,} files"
     graph = graphs.draw_files(files, [name(bar["name"]) for bar in files["bars"]])
-    return _section("Files", f"{each}, in {unit}, in the order in which they are read.", _pair(graph, "Files", facts))
+    return _section(
+        "Files", f"{each}, in {unit}, in the order in which they are read.", _pair(graph, "Number of the file", facts)
+    )
 
 
 def _section(title: str, text: str, inside: str = "") -> str:

@@ -48,7 +48,7 @@ caption{text-align:left;color:var(--soft);font-size:.85rem;padding-bottom:.25rem
 th,td{text-align:right;padding:.32rem .55rem;border-bottom:1px solid var(--grid);vertical-align:top}
 td{white-space:nowrap}th{font-weight:600}thead th{color:var(--soft);font-weight:500;vertical-align:bottom}
 th:first-child,td:first-child{text-align:left;padding-left:0}th:last-child,td:last-child{padding-right:0}
-.name{overflow-wrap:anywhere}th:first-child{min-width:7rem}
+.name{overflow-wrap:anywhere;display:inline-block;min-width:6rem;max-width:24rem}
 .found{list-style:none;margin:.6rem 0 0;padding:0}
 .found li{background:var(--odd-paper);color:var(--odd);border-radius:7px;padding:.5rem .75rem;margin:.45rem 0;
 overflow-wrap:anywhere;font-size:.92rem}

@@ -48,9 +48,9 @@ def report(
     "bytes", "tokens", "documents", "lengths": {"unit", "of", "documents", "total", "summary", "bins"} or None,
     "packing": [{"seq_len", "blocks", "tokens_in_blocks", "documents_cut", "padding", "cut_off"}] or None (all but the
     first two are shares of 1; padding and cut_off: with one document a row), "ids": {"vocab_size", "distinct",
-    "distinct_in_vocabulary", "largest", "tokens", "outside", "ranks", "top"} or None, "files": {"unit", "count",
-    "files_per_bar", "summary", "bars"}, "mixture": {"unit", "parts"} or None, "warnings": [{"source", "severity",
-    "text"}], "warnings_left_out"}.
+    "distinct_in_vocabulary", "largest", "counted_below", "tokens", "outside", "ranks", "top"} or None, "files": {
+    "unit", "count", "files_per_bar", "summary", "bars"}, "mixture": {"unit", "parts"} or None, "warnings": [{"source",
+    "severity", "text"}], "warnings_left_out"}.
     Raises as `inspect`, ValueError for a TOML file that cannot be read, TargetExists by `file_existence_policy`.
     """
     if not may_write(output, file_existence_policy):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastpack.checks.findings import Finding
 from fastpack.checks.verify import verify
 from fastpack.errors import JobError
 from fastpack.files import Progress
@@ -71,20 +73,22 @@ def _part(progress: Progress, number: int, parts: int, done: int, total: int) ->
 
 
 def _checked(source: Source, one: Measured, vocab_size: int | None) -> list[dict[str, str]]:
-    """What `verify` finds, but for what was said already."""
+    """What `verify` finds, but for what was said already; findings that expect the same are one."""
     if one.facts["kind"] not in _CHECKED:
         return []
     said = set(one.facts["warnings"])
-    return [
-        {
-            "source": source.name,
-            "severity": finding.severity,
-            "text": f"{place}found {finding.found}, expected {finding.expected}",
-        }
-        for finding in verify(source.path, vocab_size=vocab_size).findings
-        if finding.found not in said
-        for place in ["" if finding.offset is None else f"at byte {finding.offset:,}: "]
-    ]
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in verify(source.path, vocab_size=vocab_size).findings:
+        if finding.found not in said:
+            alike.setdefault((finding.severity, finding.expected), []).append(finding)
+    return [{"source": source.name, "severity": some[0].severity, "text": _told(some)} for some in alike.values()]
+
+
+def _told(findings: Sequence[Finding]) -> str:
+    first = findings[0]
+    place = "" if first.offset is None else f" at byte {first.offset:,}"
+    more = f" (and {len(findings) - 1:,} more like it)" if len(findings) > 1 else ""
+    return f"{os.path.basename(first.file)}{place}: found {first.found}, expected {first.expected}{more}"
 
 
 def _source(source: Source, one: Measured) -> dict[str, Any]:
@@ -167,7 +171,7 @@ def _ids(measured: Sequence[Measured], vocab_size: int | None) -> dict[str, Any]
     for one in measured:
         if one.ids is not None:
             counter.merge(one.ids)
-    counts = counter.counts[: np.flatnonzero(counter.counts).max(initial=-1) + 1]
+    counts = counter.counts[: int(np.flatnonzero(counter.counts).max(initial=-1)) + 1]
     total = int(counts.sum())
     if not total:
         return None
@@ -182,7 +186,8 @@ def _ids(measured: Sequence[Measured], vocab_size: int | None) -> dict[str, Any]
         "vocab_size": known,
         "distinct": len(ranked),
         "distinct_in_vocabulary": int(np.count_nonzero(counts[: known or len(counts)])),
-        "largest": len(counts) - 1,
+        "largest": max(one.facts.get("largest_id") or 0 for one in measured),
+        "counted_below": known or len(counts),
         "tokens": total,
         "outside": counter.outside,
         "ranks": [
