@@ -14,6 +14,7 @@ from fastpack.cli import STDOUT
 Commands = Any  # argparse's subparsers action, whose class is private
 Progress = Callable[[int, int], None]
 SHOWN_AFTER = 0.3  # seconds: a bar that is gone at once only flickers
+OUTPUT = "what is written"  # title of a group of options
 LOG_EVERY = 10.0  # seconds
 
 
@@ -42,28 +43,38 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
 
+def output_group(parser: argparse.ArgumentParser) -> Any:
+    """The group of options about what is written, which several functions add to."""
+    for group in parser._action_groups:
+        if group.title == OUTPUT:
+            return group
+    return parser.add_argument_group(OUTPUT)
+
+
 def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
     """`--file-existence-policy`, in both spellings, and `--force`."""
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--file-existence-policy",
         "--file_existence_policy",
         choices=("skip", "error", "override"),
         default=default,
         help=f"what to do when the output exists (default: {default})",
     )
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"
     )
 
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     """`--dry-run`: say what would be written, and write nothing."""
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing")
+    output_group(parser).add_argument(
+        "--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing"
+    )
 
 
 def add_checksum_option(parser: argparse.ArgumentParser) -> None:
     """`--write-checksums`: see `write_checksums`."""
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--write-checksums",
         "--write_checksums",
         action="store_true",
@@ -102,7 +113,7 @@ def _json(result: Mapping[str, Any]) -> str:
     """One line of JSON; what could move a terminal's cursor, or cannot be written to stdout, stands there escaped."""
     import json
 
-    text = json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "").lower().startswith("utf"))
+    text = json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "utf-8").lower().startswith("utf"))
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)

@@ -8,9 +8,11 @@ import os
 from fastpack.cli.common import (
     Commands,
     add_checksum_option,
+    add_dry_run_option,
     check_checksum_option,
     emit,
     new_command,
+    output_group,
     progress,
     write_checksums,
 )
@@ -31,9 +33,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
     )
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
     )
+    add_dry_run_option(parser)
     add_checksum_option(parser)
     return [parser]
 
@@ -48,9 +51,14 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
         args.target,
         exclude=args.exclude,
         force_overwrite=args.force_overwrite,
+        dry_run=args.dry_run,
         progress=progress(args, "copy"),
     )
-    write_checksums(args, *(os.path.join(args.target, shard) for shard in result.shards))
+    if not args.dry_run:
+        write_checksums(args, *(os.path.join(args.target, shard) for shard in result.shards))
     fields = {"source": args.source, "target": args.target, "samples": result.samples, "shards": result.shards}
-    emit(args, fields, f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards")
+    text = f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards"
+    if args.dry_run:
+        text = f"would write {text}, {result.bytes:,} bytes"
+    emit(args, fields | {"bytes": result.bytes, "dry_run": args.dry_run}, text)
     return 0

@@ -55,6 +55,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     _option(media, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
     _option(media, "--tmp-path", metavar="DIR", help="accepted and not needed: the index is built beside its place")
     media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
+    add_dry_run_option(media)
     add_checksum_option(media)
     return [parser, media]
 
@@ -122,17 +123,24 @@ def _media_filter(args: argparse.Namespace) -> Any:
 
 def run_prepare_media(args: argparse.Namespace) -> int:
     """Add metadata of media; return the exit code."""
-    from fastpack.build.webdataset.prepare import media_paths, prepare_media
+    from fastpack.build.webdataset.prepare import media_paths, plan_media, prepare_media
 
     try:
         wanted = _media_filter(args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
         return 2
+    if args.dry_run:
+        files = list(map(str, plan_media(args.path, wanted)))
+        text = "\n".join(f"would write {path}" for path in files)
+        emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, text)
+        return 0
     check_checksum_option(args)
     n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
-    write_checksums(args, *media_paths(args.path))
-    emit(args, {"path": args.path, "media": n}, f"{args.path}: metadata of {n:,} files")
+    files = list(map(str, media_paths(args.path)))
+    write_checksums(args, *files)
+    fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
+    emit(args, fields, f"{args.path}: metadata of {n:,} files")
     return 0
 
 
@@ -205,13 +213,17 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 def _prepare_metadataset(args: argparse.Namespace) -> int:
     from fastpack.build.webdataset.metadataset import prepare_metadataset
 
-    if args.dry_run:
-        raise UsageError("--dry-run: not of a metadataset")
-    result = prepare_metadataset(args.path)
-    write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
-    lines = [f"{path}: " + ("is there already" if n is None else f"{n:,} rows") for path, n in result.joins.items()]
-    lines += [f"{path}: removed, of an earlier state" for path in result.removed]
-    fields = {"path": args.path, "joins": result.joins, "removed": result.removed}
+    result = prepare_metadataset(args.path, dry_run=args.dry_run)
+    if not args.dry_run:
+        write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
+    would = "would write " if args.dry_run else ""
+    lines = [
+        f"{path}: is there already" if n_rows is None else f"{would}{path}: {n_rows:,} rows"
+        for path, n_rows in result.joins.items()
+    ]
+    gone = "would be removed" if args.dry_run else "removed"
+    lines += [f"{path}: {gone}, of an earlier state" for path in result.removed]
+    fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "dry_run": args.dry_run}
     emit(args, fields, "\n".join(lines) or f"{args.path}: no joins, nothing to prepare")
     return 0
 

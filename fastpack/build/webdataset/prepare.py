@@ -216,12 +216,17 @@ def prepare_media(
     return _prepare_files(os.fspath(path), media)
 
 
-def _prepare_files(root: str, media: MediaFilter) -> int:
+def _media_files(root: str, media: MediaFilter) -> list[str]:
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{root} is no folder")
     paths = media_files(root, media)
     if not paths:
         raise JobError(f"{root}: no media files there")
+    return paths
+
+
+def _prepare_files(root: str, media: MediaFilter) -> int:
+    paths = _media_files(root, media)
     folder, index = nvmeta.make_folder(root), nvmeta.index_path(root)
     with suppress(OSError):
         folder.chmod((os.stat(root).st_mode | 0o700) & 0o7777)
@@ -231,6 +236,13 @@ def _prepare_files(root: str, media: MediaFilter) -> int:
         writer.copy_media()
         writer.add_media(rows, media.noted())
     return len(rows)
+
+
+def plan_media(path: PathLike, media: MediaFilter) -> list[Path]:
+    """What `prepare_media` would write; raises what it raises before it looks into the files."""
+    if not nvmeta.is_prepared(path):
+        _media_files(os.fspath(path), media)
+    return media_paths(path)
 
 
 def media_paths(path: PathLike) -> list[Path]:

@@ -159,14 +159,19 @@ def test_metadatasets_of_metadatasets(sets: Path) -> None:
 
 def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sets / "skip.yaml"
+    assert main(["prepare", str(path), "--dry-run"]) == 0
+    assert [line.rsplit(": ")[1] for line in capsys.readouterr().out.splitlines()] == ["8 rows", "9 rows"]
+    assert not (sets / "skip.yaml.cache").exists()
     assert main(["prepare", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rsplit(": ")[1] for line in lines] == ["8 rows", "9 rows"]
     assert main(["prepare", str(path), "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["joins"].values()) == [None, None]
-    assert main(["prepare", str(path), "--dry-run"]) == 2
     assert main(["prepare", str(path), "--exclude", "x"]) == 2
     path.write_text("splits: {train: {path: a}}")
+    assert main(["prepare", str(path), "--dry-run"]) == 0
+    assert "would be removed" in capsys.readouterr().out
+    assert len(list((sets / "skip.yaml.cache").iterdir())) == 2
     assert main(["prepare", str(path)]) == 0
     assert "removed, of an earlier state" in capsys.readouterr().out
     assert main(["prepare", str(path)]) == 0
