@@ -68,9 +68,9 @@ def run_report(args: argparse.Namespace) -> int:
         progress=progress(args, "report"),
     )
     if result.numbers is None:
-        emit(args, {"report": result.path, "written": False}, f"{result.path} exists and is kept")
+        emit(args, {"path": result.path, "written": False, "kept_existing": True}, f"{result.path} exists and is kept")
         return 0
-    found = {"report": result.path, "written": True, **result.numbers}
+    found = {"path": result.path, "written": True, "kept_existing": False, **result.numbers}
     emit(args, found, "\n".join(_lines(result.path, result.numbers)))
     return 0
 
