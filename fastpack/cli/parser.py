@@ -65,3 +65,13 @@ def build_parser(word: str = "") -> argparse.ArgumentParser:
         for command in import_module(f"fastpack.cli.{module}").add_commands(commands):
             add_common_options(command)
     return parser
+
+
+def manual_parser() -> argparse.ArgumentParser:
+    """What the man page is made of: the examples, which its generator drops, stand in the descriptions."""
+    from fastpack.cli.completion import parsers_of
+
+    parser = build_parser()
+    for command in parsers_of(parser).values():
+        command.description = f"{command.description}\n\n{command.epilog}"
+    return parser
