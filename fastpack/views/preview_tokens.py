@@ -59,7 +59,13 @@ class Reader:
         ends = None
         if self.eos is not None and n_tokens is not None:
             ends = n_tokens > 0 and int(tokens[n_tokens - 1]) == self.eos
-        described = {"tokens": n_tokens, "ids": ids, "pieces": None, "text": None, "ends_with_eos": ends}
+        described: dict[str, Any] = {
+            "tokens": n_tokens,
+            "ids": ids,
+            "pieces": None,
+            "text": None,
+            "ends_with_eos": ends,
+        }
         if self.read_back is not None:
             described |= {"pieces": self._pieces(ids, path, start), "text": self.read_back.text(ids)}
         return described

@@ -18,8 +18,6 @@ stay on stderr. So a script asks the exit code first, and then reads one line:
 
 ```console
 $ printf '{"text": "Hello"}\\n{"text": "world"}\\n' > corpus.jsonl
-$ fastpack merge --help | grep -e --json
-  --json                print the result as one JSON object
 $ fastpack index corpus.jsonl --json
 {"path": "corpus.idx", "entries": 2, ... "written": true, "kept_existing": false, "dry_run": false}
 $ fastpack info corpus.jsonl --json | python -c 'import json, sys; print(json.load(sys.stdin)["lines"])'
@@ -42,8 +40,7 @@ fastpack: error: absent.jsonl: No such file or directory
   [`schemas/`](schemas) (JSON Schema, draft 2020-12) allow no other names, so that the tests see every change.
 - What could move a terminal's cursor stands escaped in the JSON text (`\\u009b`); a parser gives back what it was.
 
-`quickstart` has nothing to write with `--json` but its object: what it measures is the same. The sections below are
-made from the schemas.
+The sections below are made from the schemas.
 """
 
 

@@ -35,11 +35,20 @@ class ReadBack:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         if isinstance(tokenizer, HFTokenizer):
-            self.vocab_size, self.piece, self.text = _hf(tokenizer)
+            parts = _hf(tokenizer)
         elif isinstance(tokenizer, SPTokenizer):
-            self.vocab_size, self.piece, self.text = _sp(tokenizer)
+            parts = _sp(tokenizer)
         else:
-            self.vocab_size, self.piece, self.text = tokenizer.vocab_size, _byte, _text_of_bytes
+            parts = tokenizer.vocab_size, _byte, _text_of_bytes
+        self.vocab_size, self._piece, self._text = parts
+
+    def piece(self, token: int) -> bytes | None:
+        """The text of one token, which may be part of a character; None where the tokenizer has no such token."""
+        return self._piece(token)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of tokens by the tokenizer's own decoder, special tokens included."""
+        return self._text(ids)
 
     def encode(self, text: str) -> Sequence[int]:
         """The ids of a text, as packing makes them. Raises FaultyText for one that cannot be encoded."""
