@@ -280,7 +280,7 @@ print(kib, int(n_bytes < 1_000_000_000))
 """
 BATCHES = """
 for first in range(0, len(dataset) - 64, 64):
-    n_bytes += 2 * dataset.batch(np.arange(first, first + 64))["labels"].size
+    n_bytes += 2 * next(iter(dataset.batch(np.arange(first, first + 64)).values())).size
 """
 READERS = {  # what reads a gibibyte; whether by mapping
     "shards": (f"dataset = MemoryMappedDataset('.', 8192, '*.bin', dtype='uint16', io='pread'){BATCHES}", False),
