@@ -23,7 +23,8 @@ def parameters() -> list[object]:
 
 
 @pytest.mark.parametrize("page", parameters())
-def test_its_blocks_run(page: Path, tmp_path: Path) -> None:
+def test_its_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the small products of these pages are slower on more
     before, chosen = kernels.backend(), kernels._chosen
     try:
         left_out = doc_pages.run_page(page, tmp_path)
