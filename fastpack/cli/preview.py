@@ -146,22 +146,28 @@ def _samples(args: argparse.Namespace) -> View:
 
 def _documents(args: argparse.Namespace, kind: str) -> View:
     """JSON lines, a packed file or shards, and what reads their tokens."""
-    from fastpack.views.preview import preview_packed
-    from fastpack.views.preview_lines import preview_lines
-    from fastpack.views.preview_shards import find, preview_shards
+    shards = None
+    if kind == "shards":
+        from fastpack.views.preview_shards import find
 
-    shards = find(args.path, args.dtype) if kind == "shards" else None
+        shards = find(args.path, args.dtype)
     name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
     reader = _reader(args, None if name == NO_TOKENIZER else name)
     if reader.read_back is None and kind != "jsonl" and args.tokenizer is None:
         say(args, "ids only: --tokenizer T reads them back to text")
     facts = {"tokenizer": None if reader.read_back is None else name, "eos_token_id": reader.eos}
     if kind == "jsonl":
+        from fastpack.views.preview_lines import preview_lines
+
         pattern = args.jq_pattern or ".text"
         items = preview_lines(args.path, pattern, reader, args.start, args.max_characters, args.index_path)
         return View(facts, "", "lines", items)
     if shards is None:
+        from fastpack.views.preview import preview_packed
+
         return View(facts, "", "documents", preview_packed(args.path, reader, args.start))
+    from fastpack.views.preview_shards import preview_shards
+
     if reader.eos is None:
         say(args, "not cut into documents: --eos-token-id ID tells the token that ends one")
     first = shards.scan(shards.paths[0])

@@ -10,7 +10,6 @@ from typing import Any
 from fastpack.errors import JobError
 from fastpack.files import PathLike
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.nvmeta import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
 
@@ -25,6 +24,8 @@ def kind_of(path: PathLike) -> str:
     """
     where = Path(path)
     if where.is_dir():
+        from fastpack.formats.nvmeta import meta_path  # here: a third of the time a packed file takes
+
         return "webdataset" if meta_path(where).is_dir() else "shards"
     os.stat(where)  # FileNotFoundError before a word about suffixes
     if where.suffix == ".jsonl":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastpack.views.shown import shown_text
-from fastpack.views.webdataset.preview import Colours, draw
+
+if TYPE_CHECKING:
+    from fastpack.views.webdataset.preview import Colours
 
 _SHADES = ("\x1b[38;5;16;48;5;153m", "\x1b[38;5;16;48;5;223m")  # black on pale blue and sand: on dark and light alike
 _EOS_SHADE = "\x1b[1;38;5;16;48;5;150m"
@@ -60,6 +62,8 @@ def _content(part: dict[str, Any], rows: int, how: Colours) -> list[str]:
         return text.split("\n")
     if "width" not in part or rows < 1:
         return []
+    from fastpack.views.webdataset.preview import draw  # here: loading it would double the time a text takes
+
     columns = max(8, shutil.get_terminal_size().columns - _MARGIN - 1)
     try:
         return draw(part["data"], columns, rows, how)

@@ -17,9 +17,10 @@ from jsonschema import Draft202012Validator
 
 from fastpack.cli import main
 from fastpack.cli.common import emit
-from fastpack.cli.parser import COMMANDS
+from fastpack.cli.completion import parsers_of
+from fastpack.cli.parser import build_parser
 
-NAMES = sorted([*(names[0] for names in COMMANDS.values()), "prepare-media"])
+NAMES = sorted(names[0] for names in parsers_of(build_parser()))
 
 
 def schema_of(name: str) -> dict[str, Any]:
