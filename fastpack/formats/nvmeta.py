@@ -88,7 +88,7 @@ def make_folder(folder: PathLike) -> Path:
 
 
 def check_folder(path: Path) -> None:
-    """JobError where `.nv-meta` is a link: nothing is written through it."""
+    """JobError where `.nv-meta`, or another folder that fastpack makes, is a link: nothing is written through it."""
     if path.is_symlink():
         raise JobError(
             f"{path} is a link to {os.readlink(path)}, through which nothing is written: put the folder in its place"

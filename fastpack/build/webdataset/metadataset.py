@@ -11,6 +11,7 @@ from fastpack.build.webdataset.joins import JoinedSet, join_name, open_set, writ
 from fastpack.errors import FormatError
 from fastpack.files import PathLike, remove
 from fastpack.formats import nvmeta
+from fastpack.formats.checksums import sidecar_path
 
 _BLENDS = ("blend", "blend_epochized")
 
@@ -46,6 +47,7 @@ def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...], dry_run:
         raise FormatError(path, 0, "no splits", "a mapping splits of parts to datasets")
     result = MetadatasetResult(path)
     cache = path.parent / f"{path.name}.cache"
+    nvmeta.check_folder(cache)
     for name, tree in splits.items():
         if part is not None and name != part:
             continue
@@ -64,6 +66,7 @@ def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...], dry_run:
             if str(old) not in result.joins:
                 if not dry_run:
                     remove(old)
+                    remove(sidecar_path(old))
                 result.removed.append(str(old))
     return result
 

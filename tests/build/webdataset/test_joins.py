@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastpack import write_checksums
 from fastpack.build.webdataset import joins
 from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.cli import main
@@ -46,6 +48,8 @@ def test_golden(sets: Path, name: str, at_once: int, monkeypatch: pytest.MonkeyP
 
 def test_again(sets: Path) -> None:
     first = prepare_metadataset(sets / "skip.yaml")
+    for path in first.joins:
+        write_checksums(path)
     again = prepare_metadataset(sets / "skip.yaml")
     assert again == MetadatasetResult(sets / "skip.yaml", dict.fromkeys(first.joins), [])
     (sets / "c/.nv-meta/index.uuid").write_text("another")
@@ -145,6 +149,15 @@ def test_no_sample_at_all(sets: Path) -> None:
     change(sets / "a/.nv-meta/split.yaml", "s/2.tar]", f"s/2.tar, {', '.join(samples)}]")
     with pytest.raises(JobError, match="no sample of"):
         prepare_metadataset(sets / "skip.yaml")
+
+
+def test_a_cache_that_is_a_link_is_not_written_through(sets: Path) -> None:
+    (sets / "outside").mkdir()
+    (sets / "outside/join_index_0.bin").write_bytes(b"precious")
+    (sets / "skip.yaml.cache").symlink_to(sets / "outside")
+    with pytest.raises(JobError, match=r"skip\.yaml\.cache is a link"):
+        prepare_metadataset(sets / "skip.yaml")
+    assert os.listdir(sets / "outside") == ["join_index_0.bin"]
 
 
 def test_metadatasets_of_metadatasets(sets: Path) -> None:
