@@ -102,13 +102,17 @@ def run_preview(args: argparse.Namespace) -> int:
         kind = "jsonl"
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
-        view = _samples(args) if kind == "webdataset" else _documents(args, kind)
+        _show(args, kind, _samples(args) if kind == "webdataset" else _documents(args, kind))
     for warning in warned:
         say(args, f"warning: {warning.message}")
+    return 0
+
+
+def _show(args: argparse.Namespace, kind: str, view: View) -> None:
     if args.json:
         items = [_as_json(item) for item in itertools.islice(view.items, _count(args))]
         emit(args, {"path": args.path, "kind": kind, **view.facts, view.word: items}, "")
-        return 0
+        return
     if view.title:
         _print(args, [view.title])
     asks = args.samples is None and sys.stdin.isatty() and sys.stdout.isatty()
@@ -116,7 +120,6 @@ def run_preview(args: argparse.Namespace) -> int:
         if asks and number and not _wants_more():
             break
         _print(args, _lines(args, view, item))
-    return 0
 
 
 def _count(args: argparse.Namespace) -> int:

@@ -162,3 +162,16 @@ def test_on_a_terminal(
     assert text.count("\nline ") + text.startswith("line ") == 2
     assert ("日本" in text) == (encoding == "utf-8")
     assert ("\\u65e5" in text) == (encoding != "utf-8")
+
+
+def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from fastpack.formats import pickled_index
+
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "x"}\n' * 5000)
+    rows = np.array([(14 * number, 13) for number in range(5000)])
+    path.with_suffix(".idx").write_bytes(pickled_index.encode(rows) + b"more")
+    out, err = printed(capsys, path, "--start", "4999", "-n", "1")
+    assert out.startswith("line 4999: 13 bytes\n")
+    assert err.startswith(f"warning: {path.with_suffix('.idx')}: 4 bytes after the index, at byte ")
+    assert err.count("\n") == 1
