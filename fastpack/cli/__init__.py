@@ -107,8 +107,11 @@ def describe(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "out of memory"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        hint = "; data are read at random and mapped, which a stream cannot be: name a file"
+        return f"{error.filename}: {error.strerror}{hint if error.filename == '-' else ''}"
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, FileExistsError) and "--force" not in text:
+        text += " (--force replaces it)"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"
