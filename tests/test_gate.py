@@ -127,6 +127,7 @@ def test_rounds_end_once_the_ratio_is_safe_and_only_then(report: ModuleType) -> 
             assert common.ratio(takes(1), takes(4), rounds=7, clock=lambda: now[0]) == 4
         return len(calls) // 2 - 1  # the first is the warm-up
 
+    assert rounds(1.9) == 1
     assert rounds(3.9) == 3
     assert rounds(4.1) == 7
     assert rounds(float("inf")) == 7
