@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from fastpack.cli import STDOUT
+
+if TYPE_CHECKING:
+    from fastpack.cli.tables import Table
 
 Commands = Any  # argparse's subparsers action, whose class is private
 Progress = Callable[[int, int], None]
@@ -100,13 +103,26 @@ def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) ->
                 write_checksums(path, progress=progress(args, "checksums"))
 
 
-def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
-    """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
+def emit(
+    args: argparse.Namespace,
+    result: Mapping[str, Any],
+    text: str,
+    parts: Callable[[], Iterable[Table | str]] | None = None,
+) -> None:
+    """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet).
+
+    parts: the same as tables and lines, for a terminal where rich is installed.
+    """
     end_progress()
     if args.json:
         put(_json(result))
     elif not args.quiet:
-        put(text)
+        from fastpack.cli.tables import show, takes_tables
+
+        if parts is not None and takes_tables():
+            show(parts())
+        else:
+            put(text)
 
 
 def _json(result: Mapping[str, Any]) -> str:

@@ -53,7 +53,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "completion",
         run="fastpack.cli.completion:run_completion",
         help="print the script by which a shell completes commands, options and files",
-        example='eval "$(fastpack completion bash)"        (zsh the same; fish: fastpack completion fish | source)',
+        example='fastpack completion bash        (in .bashrc: eval "$(fastpack completion bash)"; .zshrc the same; '
+        "config.fish: fastpack completion fish | source)",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
     return [parser]
