@@ -40,6 +40,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="ID",
         help="the token that ends every document (default: what documents or files end in)",
     )
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
     parser.add_argument("--quick", action="store_true", help="read no tokens: only what headers and indexes say")
     return [parser]
 
@@ -52,6 +55,7 @@ def run_info(args: argparse.Namespace) -> int:
         args.path,
         eos_token_id=args.eos_token_id,
         seq_lens=args.seq_len or SEQ_LENS,
+        dtype=args.dtype,
         quick=args.quick,
         progress=progress(args, "info"),
     )

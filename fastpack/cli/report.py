@@ -42,6 +42,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="N",
         help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
     )
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
     parser.add_argument("--title", help="the headline (default: the name of the data)")
     parser.add_argument(
         "--no-verify",
@@ -62,6 +65,7 @@ def run_report(args: argparse.Namespace) -> int:
         args.output,
         eos_token_id=args.eos_token_id,
         vocab_size=args.vocab_size,
+        dtype=args.dtype,
         check=not args.no_verify,
         title=args.title,
         file_existence_policy=args.file_existence_policy,

@@ -33,6 +33,7 @@ def inspect(
     *,
     eos_token_id: int | None = None,
     seq_lens: Sequence[int] = SEQ_LENS,
+    dtype: str | None = None,
     quick: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -49,11 +50,12 @@ def inspect(
     Where there are tokens: eos: {"id", "from" (how it is known), "tokens" (how many), "share"} or None; largest_id;
     samples_at: [{"seq_len", "modalities", "kempnerforge", ...}], how many samples of seq_len inputs each of these cuts.
 
-    eos_token_id: what ends a document; without it, it is guessed from what documents or files end in. quick: tokens are
-    not read, so the documents of shards, the EOS share and the largest id are not known. progress(bytes done, in all).
+    eos_token_id: what ends a document; without it, it is guessed from what documents or files end in. dtype: of `.bin`
+    shards; without it what tatm's metadata says, else what their sizes do. quick: tokens are not read, so the documents
+    of shards, the EOS share and the largest id are not known. progress(bytes done, in all).
     Raises FileNotFoundError, FormatError for a damaged file, JobError for what fastpack cannot read.
     """
-    return measure(path, Wanted(eos_token_id, _checked(seq_lens), quick, progress=progress)).facts
+    return measure(path, Wanted(eos_token_id, _checked(seq_lens), quick, progress=progress, dtype=dtype)).facts
 
 
 def measure(path: PathLike, wanted: Wanted) -> Measured:

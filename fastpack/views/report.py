@@ -31,6 +31,7 @@ def report(
     *,
     eos_token_id: int | None = None,
     vocab_size: int | None = None,
+    dtype: str | None = None,
     check: bool = True,
     title: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
@@ -41,8 +42,9 @@ def report(
     paths: what `inspect` reads; a folder of packed files stands for each of them, and a `.toml` file for the datasets
     of its KempnerForge `[data]` table, with their weights. The page is one HTML file that loads nothing else, of less
     than 200 KB however large the data are. All tokens are read, once more where check=True: then what `verify` finds
-    without looking deep is on the page too. eos_token_id: as of `inspect`; vocab_size: of which the share that occurs
-    is told, default what tatm's metadata says, else up to the largest id.
+    without looking deep is on the page too. eos_token_id and dtype: as of `inspect` (`verify` knows no dtype: shards
+    that are read by one are left to it); vocab_size: of which the share that occurs is told, default what tatm's
+    metadata says, else up to the largest id.
 
     numbers: {"sources": [{"name", "path", "kind", "unit", "bytes", "files", "documents", "tokens", "lengths", "eos"}],
     "bytes", "tokens", "documents", "lengths": {"unit", "of", "documents", "total", "summary", "bins"} or None,
@@ -57,7 +59,9 @@ def report(
         return ReportResult(os.fspath(output), None)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     sources = [source for path in given for source in _sources(Path(path))]
-    numbers = gather(sources, eos_token_id=eos_token_id, vocab_size=vocab_size, check=check, progress=progress)
+    numbers = gather(
+        sources, eos_token_id=eos_token_id, vocab_size=vocab_size, dtype=dtype, check=check, progress=progress
+    )
     page = draw_page(numbers, title or _title(sources))
     with AtomicFile(output, policy=file_existence_policy) as file:
         file.write(page.encode())

@@ -40,6 +40,7 @@ def gather(
     *,
     eos_token_id: int | None = None,
     vocab_size: int | None = None,
+    dtype: str | None = None,
     check: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -49,10 +50,11 @@ def gather(
     measured, warnings = [], []
     for number, source in enumerate(sources):
         part = None if progress is None else partial(_part, progress, number, len(sources))
-        one = measure(source.path, Wanted(eos_token_id, SEQ_LENS, count_ids=True, progress=part))
+        one = measure(source.path, Wanted(eos_token_id, SEQ_LENS, count_ids=True, progress=part, dtype=dtype))
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
-        warnings += [*found, *_checked(source, one, vocab_size)] if check else found
+        is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` goes by metadata and sizes
+        warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {
         "sources": [_source(source, one) for source, one in zip(sources, measured, strict=True)],

@@ -42,8 +42,10 @@ def _measure(path: Path, paths: Sequence[Path], wanted: Wanted) -> Measured:
     warnings: list[str] = []
     said = _read_metadata(paths[0].parent, warnings)
     raw = paths[0].suffix == ".bin"
-    shards = scan_shards(paths, token_dtype(said["dtype"]) if raw and "dtype" in said else None)
-    warnings += _warnings(paths, shards, raw, said)
+    dtype = wanted.dtype or (said.get("dtype") if raw else None)
+    shards = scan_shards(paths, None if dtype is None else token_dtype(dtype))
+    warnings += _dtype_warnings(shards, raw and dtype is None)
+    warnings += find_traps(shards, dtype_is_given=True) if wanted.dtype else find_traps(scan_shards(paths))
     trimmed = [_without_tail(shard, wanted.eos_token_id) for shard in shards]
     n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
     eos = guess_shards(trimmed) if wanted.eos_token_id is None else Eos(wanted.eos_token_id, "given")
@@ -96,14 +98,14 @@ def _read_metadata(folder: Path, warnings: list[str]) -> dict[str, Any]:
     return said
 
 
-def _warnings(paths: Sequence[Path], shards: Sequence[Shard], raw: bool, said: dict[str, Any]) -> list[str]:
+def _dtype_warnings(shards: Sequence[Shard], is_guessed: bool) -> list[str]:
     warnings = []
     dtypes = sorted({str(shard.dtype) for shard in shards})
     if len(dtypes) > 1:
         warnings.append(f"the shards differ in dtype: {', '.join(dtypes)}")
-    if raw and "dtype" not in said:
+    if is_guessed:
         warnings.append("a .bin file does not say its dtype: uint32 is taken where its size divides by 4, else uint16")
-    return warnings + find_traps(scan_shards(paths))
+    return warnings
 
 
 def _without_tail(shard: Shard, eos: int | None) -> Shard:

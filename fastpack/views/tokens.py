@@ -81,7 +81,8 @@ class Eos:
 class Wanted:
     """What to find out, and with what knowledge: the arguments of `inspect`.
 
-    eos_token_id: None to guess it; quick: read no tokens; count_ids: count how often each occurs.
+    eos_token_id: None to guess it; dtype: of headerless shards, None for what metadata or sizes say; quick: read no
+    tokens; count_ids: count how often each occurs.
     """
 
     eos_token_id: int | None = None
@@ -89,6 +90,7 @@ class Wanted:
     quick: bool = False
     count_ids: bool = False
     progress: Progress | None = None
+    dtype: str | None = None
 
 
 @dataclass(slots=True)

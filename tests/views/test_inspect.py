@@ -132,6 +132,21 @@ def test_traps_are_named() -> None:
     assert any("beyond any vocabulary" in text for text in found["warnings"])
 
 
+def test_a_dtype_that_is_given_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shards = GOLDEN / "kempnerforge" / "shards" / "bin_u16_even"
+    found = fastpack.inspect(shards, dtype="uint16")
+    assert (found["dtypes"], found["tokens"], found["warnings"]) == (["uint16"], 240, [])
+    assert main(["info", str(shards), "--dtype", "uint16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == found
+    result = fastpack.report(shards, tmp_path / "r.html", dtype="uint16")
+    assert result.numbers is not None
+    assert (result.numbers["tokens"], result.numbers["warnings"]) == (240, [])
+    with pytest.raises(ValueError, match="no_such"):
+        fastpack.inspect(shards, dtype="no_such")
+    with pytest.raises(ValueError, match=r"says its dtype itself"):
+        fastpack.inspect(GOLDEN / "kempnerforge" / "shards" / "npy_u16", dtype="uint16")
+
+
 def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         fastpack.inspect(tmp_path / "missing.pbin")
