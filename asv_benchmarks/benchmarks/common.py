@@ -55,7 +55,7 @@ def row(title: str, unit: str) -> Callable[[F], F]:
     """Marks a `track_*` function as a row of the README's table."""
 
     def mark(function: F) -> F:
-        function.title, function.unit = title, unit  # type: ignore[attr-defined]
+        function.title, function.unit, function.pretty_name = title, unit, title  # type: ignore[attr-defined]
         return function
 
     return mark
