@@ -36,12 +36,19 @@ def describe_versions() -> str:
 
 
 def _installed(package: str) -> str:
-    from importlib import metadata
+    """The version, by the name of the folder of metadata: importlib.metadata takes 50 ms to import."""
+    import os
+    import sys
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+                return name.removeprefix(f"{package}-").removesuffix(".dist-info")
+    return "not installed"
 
 
 def _features() -> list[str]:
