@@ -22,7 +22,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
         self.color = False  # Python 3.14 would colour help by rules of its own
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, args: Any = None, namespace: Any = None
+    ) -> Any:
         """As argparse's; an unknown option ends it here, before anything is said to be missing."""
         words = list(sys.argv[1:] if args is None else args)
         for word in _options(words, only_first=self._subparsers is not None):
