@@ -2,10 +2,9 @@
 
     python asv_benchmarks/report.py             the table on stdout
     python asv_benchmarks/report.py --write     put it into README.md, between its two markers
-    python asv_benchmarks/report.py --check     fail when a ratio is below its gate: TOLERANCE of its bar, or its own
+    python asv_benchmarks/report.py --check     fail when a ratio is below its gate
 
-The bars stand beside the benchmarks (`@row(...)`), the tolerance here: shared machines are noisy, and a change that
-loses a third of the speed is what the gate is there to stop. A ratio that fails is measured twice more.
+Bars and gates stand in thresholds.toml, with their reasons.
 """
 
 from __future__ import annotations
@@ -15,44 +14,104 @@ import importlib
 import inspect
 import platform
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-BENCHMARKS = ROOT / "asv_benchmarks" / "benchmarks"
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parent
+THRESHOLDS = FOLDER / "thresholds.toml"
 START, END = "<!-- measured -->", "<!-- /measured -->"
-TOLERANCE = 0.7
-RETRIES = 2
+LESS = "less is better"  # in the unit of what is no ratio
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """What one benchmark has to reach, as thresholds.toml has it."""
+
+    bar: float | dict[str, float]
+    tolerance: float
+    gate: float | None = None
+    why: str = ""
+    table: bool = False
+
+    def bar_of(self, parameter: str) -> float:
+        return float(self.bar[parameter] if isinstance(self.bar, dict) else self.bar)
+
+    def gate_of(self, parameter: str, unit: str) -> float:
+        if self.gate is not None:
+            return float(self.gate)
+        return self.bar_of(parameter) / self.tolerance if LESS in unit else self.bar_of(parameter) * self.tolerance
+
+
+class Thresholds:
+    """thresholds.toml: `of("file.Class.method")`, and how CI measures."""
+
+    def __init__(self, path: Path = THRESHOLDS) -> None:
+        read = tomllib.loads(path.read_text())
+        self.tolerance, self.retries, self.enough = read.pop("tolerance"), read.pop("retries"), read.pop("enough")
+        self._rows = {
+            f"{file}.{suite}.{track}": Threshold(tolerance=self.tolerance, **found)
+            for file, suites in read.items()
+            for suite, tracks in suites.items()
+            for track, found in tracks.items()
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def of(self, name: str) -> Threshold:
+        if name not in self._rows:
+            raise SystemExit(f"{THRESHOLDS}: no bar for the benchmark {name}; add a line `{name}.bar = ...`")
+        return self._rows[name]
 
 
 @dataclass(frozen=True)
 class Result:
+    """One ratio; `values` are those of all attempts, `value` the best."""
+
+    name: str
     title: str
     parameter: str
-    value: float
+    values: tuple[float, ...]
     unit: str
     bar: float
     gate: float
+    why: str = ""
 
     @property
-    def less_is_better(self) -> bool:
-        return "less is better" in self.unit
+    def value(self) -> float:
+        return min(self.values) if LESS in self.unit else max(self.values)
 
     @property
     def passes(self) -> bool:
-        return self.value <= self.gate if self.less_is_better else self.value >= self.gate
+        return self.value <= self.gate if LESS in self.unit else self.value >= self.gate
 
     def cells(self) -> list[str]:
         shown = f"{self.value:.2f}" if self.value < 10 else f"{self.value:,.0f}"
         return [self.title, self.parameter or "-", f"**{shown}** {self.unit}", f"{self.bar:g}"]
 
+    def complaint(self) -> str:
+        """Which row, what was measured and expected, and what to run now."""
+        row = f"{self.name} [{self.parameter}]" if self.parameter else self.name
+        attempts = ", ".join(f"{value:.3g}" for value in self.values)
+        lines = [
+            f"TOO SLOW: {row}: {self.title}",
+            f"  measured   {self.value:.3g} {self.unit} (attempts: {attempts})",
+            f"  gate       {self.gate:g}{f': {self.why}' if self.why else ''}",
+            f"  bar        {self.bar:g}; both stand in asv_benchmarks/thresholds.toml",
+            f"  again      python asv_benchmarks/report.py --check --only '{row}'",
+            f"  since when cd asv_benchmarks && asv continuous --factor 1.3 --bench '{self.name}' main HEAD",
+        ]
+        return "\n".join(lines)
+
 
 def suites() -> Iterator[type]:
     """Every benchmark class that holds ratios, in the order of their modules' names."""
-    sys.path.insert(0, str(BENCHMARKS.parent))
-    for path in sorted(BENCHMARKS.glob("*.py")):
+    sys.path.insert(0, str(FOLDER))
+    for path in sorted((FOLDER / "benchmarks").glob("*.py")):
         if path.stem not in ("__init__", "common"):
             module = importlib.import_module(f"benchmarks.{path.stem}")
             found = [value for value in vars(module).values() if inspect.isclass(value)]
@@ -60,7 +119,11 @@ def suites() -> Iterator[type]:
 
 
 def tracks(suite: type) -> list[str]:
-    return [name for name, value in vars(suite).items() if name.startswith("track_") and hasattr(value, "bar")]
+    return [name for name, value in vars(suite).items() if name.startswith("track_") and hasattr(value, "title")]
+
+
+def full_name(suite: type, track: str) -> str:
+    return f"{suite.__module__.removeprefix('benchmarks.')}.{suite.__name__}.{track}"
 
 
 def parameters(suite: type) -> list[tuple[Any, ...]]:
@@ -71,11 +134,15 @@ def parameters(suite: type) -> list[tuple[Any, ...]]:
     return [(value,) for value in values] or [()]
 
 
-def measure(suite: type, only: str, *, gated_only: bool) -> Iterator[Result]:
+def shown(arguments: tuple[Any, ...]) -> str:
+    return " ".join(map(str, arguments))
+
+
+def measure(suite: type, thresholds: Thresholds, only: str, *, check: bool) -> Iterator[Result]:
+    """The suite's rows whose name, with the parameter in brackets, holds `only`; without the table's if `check`."""
     for arguments in parameters(suite):
-        names = [name for name in tracks(suite) if only in f"{suite.__module__}.{suite.__name__}.{name}"]
-        if gated_only:
-            names = [name for name in names if getattr(suite, name).gated]
+        names = [name for name in tracks(suite) if only in f"{full_name(suite, name)} [{shown(arguments)}]"]
+        names = [name for name in names if not (check and thresholds.of(full_name(suite, name)).table)]
         if not names:
             continue
         benchmark = suite()
@@ -86,20 +153,27 @@ def measure(suite: type, only: str, *, gated_only: bool) -> Iterator[Result]:
             continue
         for name in names:
             try:
-                yield measured(benchmark, name, arguments)
+                yield measured(benchmark, name, arguments, thresholds, check=check)
             except NotImplementedError as reason:
                 print(f"passed over {suite.__name__}.{name}: {reason}", file=sys.stderr)
         getattr(benchmark, "teardown", lambda *_: None)(*arguments)
 
 
-def measured(benchmark: Any, name: str, arguments: tuple[Any, ...]) -> Result:
-    track = getattr(benchmark, name)
-    bar = track.bar[arguments[0]] if isinstance(track.bar, dict) else track.bar
-    gate = bar * TOLERANCE if "less is better" not in track.unit else bar / TOLERANCE
-    gate = gate if track.gate is None else track.gate
-    for _ in range(1 + RETRIES):
-        value = float(track(*arguments))
-        result = Result(track.title, " ".join(map(str, arguments)), value, track.unit, float(bar), float(gate))
+def measured(
+    benchmark: Any, name: str, arguments: tuple[Any, ...], thresholds: Thresholds, *, check: bool = False
+) -> Result:
+    """The row, measured again while it is below its gate; with `check`, no longer than it takes to know."""
+    track, parameter = getattr(benchmark, name), shown(arguments)
+    threshold = thresholds.of(full_name(type(benchmark), name))
+    bar, gate = threshold.bar_of(parameter), threshold.gate_of(parameter, track.unit)
+    enough_at = importlib.import_module("benchmarks.common").enough_at
+    values: tuple[float, ...] = ()
+    for _ in range(1 + thresholds.retries):
+        with enough_at(gate * thresholds.enough if check else float("inf")):
+            values = (*values, float(track(*arguments)))
+        result = Result(
+            full_name(type(benchmark), name), track.title, parameter, values, track.unit, bar, gate, threshold.why
+        )
         if result.passes:
             break
     return result
@@ -131,13 +205,13 @@ def write_readme(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="benchmarks whose full name holds this text")
+    parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, holds this text")
     parser.add_argument("--write", action="store_true", help="put the table into README.md")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is too low")
     args = parser.parse_args()
-    results = []
+    thresholds, results = Thresholds(), []
     for suite in suites():
-        for result in measure(suite, args.only, gated_only=args.check and not args.write):
+        for result in measure(suite, thresholds, args.only, check=args.check and not args.write):
             print(f"{result.title} [{result.parameter}]: {result.value:.2f} {result.unit}", file=sys.stderr, flush=True)
             results.append(result)
     print(table(results))
@@ -145,7 +219,7 @@ def main() -> int:
         write_readme(table(results))
     failed = [result for result in results if not result.passes]
     for result in failed:
-        print(f"TOO SLOW: {result.title} [{result.parameter}]: {result.value:.2f} {result.unit}, gate {result.gate:g}")
+        print(result.complaint())
     if not results:
         print("no benchmark ran", file=sys.stderr)
     return int(bool(args.check and failed) or not results)

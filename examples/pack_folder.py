@@ -4,8 +4,8 @@
     python examples/pack_folder.py notes/ -o packed/ --pattern '*.md' --vocabulary 8192
     python examples/pack_folder.py notes/ -o packed/ --bytes        # nothing is trained: UTF-8 bytes are the tokens
 
-It leaves in packed/: corpus.jsonl (a line a file), corpus.idx (where each line is), tokenizer.json, and corpus.pbin (
-the tokens, for training). On the command line the same, once there are corpus.jsonl and tokenizer.json:
+It leaves in packed/: corpus.jsonl (a line a file), corpus.idx (where each line is), tokenizer.json, and corpus.pbin,
+the tokens for training. On the command line the same, once there are corpus.jsonl and tokenizer.json:
 
     fastpack index packed/corpus.jsonl
     fastpack pack packed/corpus.jsonl --tokenizer packed/tokenizer.json --eod-token '<|endoftext|>'

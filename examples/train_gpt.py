@@ -96,6 +96,11 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, batches: Sequence[d
     return total
 
 
+def n_documents(batch: dict[str, Tensor]) -> int:
+    """Documents in the row that has most of them."""
+    return int(batch["doc_ids"].max()) + 1
+
+
 @torch.no_grad()
 def leak(model: GPT, batch: dict[str, Tensor], masked: bool = True) -> float:
     """How far the logits of later documents move when every row's first document is replaced by other tokens."""
@@ -124,9 +129,7 @@ def train(args: argparse.Namespace) -> list[float]:
     for step in range(first, args.stop_at or args.steps):
         batches = [next(stream) for stream in streams]
         losses.append(train_step(model, optimizer, batches))
-        probe = max(
-            [*batches, probe or batches[0]], key=lambda batch: batch["doc_ids"].max()
-        )  # kept, never overwritten
+        probe = max([*batches, probe or batches[0]], key=n_documents)  # a batch that is kept is never overwritten
         if step % args.log_every == 0:
             print(f"step {step:4d}  loss {losses[-1]:.4f}", flush=True)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loaders[0].state_dict()}

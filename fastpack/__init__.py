@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from fastpack.loading.resumable_sampler import ResumableDistributedSampler
     from fastpack.loading.sampler import DistributedSampler
     from fastpack.views.inspect import inspect
+    from fastpack.views.report import ReportResult, report
 
 __version__ = "0.1.0"
 
@@ -109,6 +110,8 @@ _HOME = {
     "Finding": "checks.findings",
     "VerifyReport": "checks.findings",
     "inspect": "views.inspect",
+    "ReportResult": "views.report",
+    "report": "views.report",
     "verify": "checks.verify",
     "DummyDataset": "datasets.dummy",
     "DummySampleConfig": "datasets.dummy",
@@ -216,6 +219,7 @@ __all__ = [
     "PreparedChat",
     "PreparedPartition",
     "RepairResult",
+    "ReportResult",
     "ResumableDistributedSampler",
     "Sample",
     "SimilarityInterleavedSample",
@@ -255,6 +259,7 @@ __all__ = [
     "rebuild_indexes",
     "repair",
     "repair_raw_index",
+    "report",
     "shuffle_jsonl_data",
     "shuffle_tokenized_data",
     "verify",

@@ -2,7 +2,8 @@
 
 Which twin runs: `use(name)` or the environment variable FASTPACK_KERNELS choose one and fail loudly when it is
 missing. Otherwise Cython, which needs no warm-up, until `warm()` is called, and Numba from then on (importing numba
-costs 0.3 s and 140 MiB, so command lines and spawned workers stay on Cython).
+costs 0.3 s and 140 MiB, so command lines and spawned workers stay on Cython). A choice loads all kernels at once, so
+that what is missing shows; otherwise each topic is loaded when it is first called (0.7 ms instead of 10 for all).
 
 Kernels allocate nothing and check little; callers own the arrays. Call them as attributes (`kernels.doc_ids(...)`),
 never by `from ... import`, so that a later `use()` takes effect.
@@ -127,10 +128,13 @@ def use(name: str) -> None:
 
 def backend() -> str:
     """The name of the backend that runs now: "numba", "cython" or "numpy"."""
-    global _chosen
+    global _chosen, _backend
     if _backend is None:
         _chosen = os.environ.get("FASTPACK_KERNELS") or None
-        _bind(_chosen or "cython")
+        if _chosen:
+            _bind(_chosen)
+        else:
+            _backend = "cython"  # __getattr__ loads what is called
     assert _backend is not None
     return _backend
 
@@ -183,6 +187,7 @@ def _load(module: str, name: str) -> Any:
 
 def __getattr__(name: str) -> Any:
     if name in TABLE:
-        backend()
-        return globals()[name]
+        running = backend()
+        kernel = getattr(_load(TABLE[name][running], running), name)
+        return globals().setdefault(name, kernel)  # where another thread's `use` has bound one meanwhile, it stays
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,8 +9,8 @@ cdef extern from "byte_order.h" nogil:
     uint32_t htobe32(uint32_t)
     uint64_t htobe64(uint64_t)
 
-cdef extern from *:
-    int clzll "__builtin_clzll"(unsigned long long) noexcept nogil
+cdef extern from "bits.h" nogil:
+    int clzll "fp_clzll"(unsigned long long) noexcept
 
 cdef enum:  # btree_layout
     PAGE_BYTES = 4096

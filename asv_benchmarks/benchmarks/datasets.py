@@ -49,15 +49,15 @@ class Outputs:
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         self.dataset.fill(self.order[self.position : self.position + ROWS], out)
 
-    @row("packed batch + position_ids + cu_seqlens, int32", "x the plain packed batch", 0.7)
+    @row("packed batch + position_ids + cu_seqlens, int32", "x the plain packed batch")
     def track_all_outputs_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.wide), rounds=300)
 
-    @row("packed batch in int32", "x the plain packed batch", 1)
+    @row("packed batch in int32", "x the plain packed batch")
     def track_int32_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.narrow), lambda: self.fill(self.wide), rounds=300)
 
-    @row("the same in int32 with position_ids and cu_seqlens", "x the packed batch in int32", 0.7)
+    @row("the same in int32 with position_ids and cu_seqlens", "x the packed batch in int32")
     def track_all_outputs_to_int32(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.narrow), rounds=300)
 
@@ -92,7 +92,7 @@ class ManyShards:
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         dataset.fill(self.order[self.position : self.position + ROWS], self.out)
 
-    @row("opening 10,000 shards", "s (less is better)", 0.3)
+    @row("opening 10,000 shards", "s (less is better)")
     def track_open(self) -> float:
         best = float("inf")
         for _ in range(7):
@@ -101,7 +101,7 @@ class ManyShards:
             best = min(best, time.thread_time() - started)
         return best
 
-    @row("packed batch from 10,000 shards", "x the same from one shard", 0.7)
+    @row("packed batch from 10,000 shards", "x the same from one shard")
     def track_batch_to_one_shard(self) -> float:
         return ratio(lambda: self.fill(self.many), lambda: self.fill(self.one), rounds=300)
 
@@ -133,7 +133,7 @@ class Mixture:
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         return self.order[self.position : self.position + ROWS]
 
-    @row("packed batch from a mixture of 8 datasets", "x the same from one dataset", 0.5)
+    @row("packed batch from a mixture of 8 datasets", "x the same from one dataset")
     def track_mixture(self) -> float:
         def ours() -> None:
             self.mixture.fill(self.rows(), self.out)
@@ -197,11 +197,11 @@ class Blocks:
         ]
         np.stack(samples)
 
-    @row("PackedMemMapDatasetContinuous: making it, 32 million tokens", "x opening and NumPy's index of the blocks", 1)
+    @row("PackedMemMapDatasetContinuous: making it, 32 million tokens", "x opening and NumPy's index of the blocks")
     def track_construction(self, _block_size: int) -> float:
         return ratio(self.ours, self.theirs, rounds=50)
 
-    @row("PackedMemMapDatasetContinuous: batch of blocks", "x NumPy frombuffer + astype + stack", 4)
+    @row("PackedMemMapDatasetContinuous: batch of blocks", "x NumPy frombuffer + astype + stack")
     def track_batch_to_numpy(self, _block_size: int) -> float:
         return ratio(self.batch, self.numpy_batch, rounds=300)
 
@@ -223,7 +223,7 @@ class Documents:
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    @row("PackedMemMapDatasetMegatron: making it, a million documents", "x reading the index alone", 0.5)
+    @row("PackedMemMapDatasetMegatron: making it, a million documents", "x reading the index alone")
     def track_walk(self) -> float:
         def index() -> None:
             with fastpack.PackedFile(self.path) as file:

@@ -72,16 +72,16 @@ class Editing:
         share = ratio(fresh(ours, self.target), limit, rounds=self.rounds, clock=time.process_time)
         return share * self.target.stat().st_size / self.copied.stat().st_size
 
-    @row("`merge`, four files", "x dd (bs=1M, fsync)", 0.8, gate=0.6)
+    @row("`merge`, four files", "x dd (bs=1M, fsync)")
     def track_merge(self) -> float:
         return self.compare(lambda: merge_packed_data(self.parts, self.target), self.parts)
 
-    @row("`shuffle`, packed", "x dd (bs=1M, fsync)", 0.5, gate=0.35)
+    @row("`shuffle`, packed", "x dd (bs=1M, fsync)")
     def track_shuffle(self) -> float:
         ours = lambda: shuffle_tokenized_data(self.parts[0], self.target, seed=1)  # noqa: E731
         return self.compare(ours, self.parts[:1])
 
-    @row("`shuffle`, JSONL of 2 kB lines", "x dd (bs=1M, fsync)", 0.5, gate=0.35)
+    @row("`shuffle`, JSONL of 2 kB lines", "x dd (bs=1M, fsync)")
     def track_shuffle_lines(self) -> float:
         source = self.folder / "a.jsonl"
         lengths = document_lengths(self.n_tokens, np.random.default_rng(CORPUS_SEED)) * 2
@@ -90,17 +90,17 @@ class Editing:
         source.write_bytes(text)
         return self.compare(lambda: shuffle_jsonl_data(source, self.target, seed=1), [source])
 
-    @row("`chunk`, one of four, of four files", "x dd (bs=1M, fsync) of as many bytes", 0.5, gate=0.3)
+    @row("`chunk`, one of four, of four files", "x dd (bs=1M, fsync) of as many bytes")
     def track_chunk(self) -> float:
         ours = lambda: create_shuffled_dataset_chunk(self.parts, self.target, 1, 4, global_seed=1)  # noqa: E731
         return self.compare(ours, self.parts[:1])
 
-    @row("`filter` by length, two documents of three kept", "x dd (bs=1M, fsync) of as many bytes", 0.5, gate=0.3)
+    @row("`filter` by length, two documents of three kept", "x dd (bs=1M, fsync) of as many bytes")
     def track_filter_length(self) -> float:
         rules = KeepRules(max_length=1300)
         return self.compare(lambda: filter_packed_data(self.parts[0], self.target, rules), self.parts[:1])
 
-    @row("`filter` by a token, all read", "x dd (bs=1M, fsync)", 0.5, gate=0.3)
+    @row("`filter` by a token, all read", "x dd (bs=1M, fsync)")
     def track_filter_token(self) -> float:
         rules = KeepRules(lacks=(12_345,))
         return self.compare(lambda: filter_packed_data(self.parts[0], self.target, rules), self.parts[:1])
@@ -134,14 +134,14 @@ class TokenByToken:
         index = [(0, len(part)) for part in parts]
         (self.folder / "peer").write_bytes(b"".join(parts) + pickle.dumps(index))
 
-    @row("`chunk`", "x a Python call a token, as Modalities", 10)
+    @row("`chunk`", "x a Python call a token, as Modalities")
     def track_chunk(self) -> float:
         def ours() -> None:
             create_shuffled_dataset_chunk([self.source], self.target, 0, 1, "override", 1)
 
         return ratio(ours, lambda: self.rewrite(lambda _i: True, True), rounds=3, clock=time.process_time)
 
-    @row("`filter` by a Python function, every second document kept", "x a Python call a token, as Modalities", 10)
+    @row("`filter` by a Python function, every second document kept", "x a Python call a token, as Modalities")
     def track_filter(self) -> float:
         def ours() -> None:
             keep = lambda i, tokens: i % 2 == 0 and len(tokens) > 0  # noqa: E731

@@ -41,7 +41,7 @@ class PickledIndex:
         encoder.append(self.rows)
         encoder.close()
 
-    @row("Pickled index: read", "x pickle.loads + np.array", 40)
+    @row("Pickled index: read", "x pickle.loads + np.array")
     def track_decode(self) -> float:
         return ratio(
             lambda: pickled_index.decode(self.data, "x.idx"),
@@ -49,7 +49,7 @@ class PickledIndex:
             rounds=self.rounds,
         )
 
-    @row("Pickled index: write", "x pickle.dumps", 20)
+    @row("Pickled index: write", "x pickle.dumps")
     def track_encode(self) -> float:
         return ratio(self.encode, lambda: pickle.dumps(self.pairs, protocol=4), rounds=self.rounds)
 
@@ -77,6 +77,6 @@ class Writer:
         writer.append_many(self.tokens, self.lengths)
         writer.abort()
 
-    @row("Packed file: append_many, checked and narrowed to 2 bytes", "x memcpy of the tokens given", 0.3)
+    @row("Packed file: append_many, checked and narrowed to 2 bytes", "x memcpy of the tokens given")
     def track_append_many(self, _dtype: str) -> float:
         return ratio(self.write, lambda: np.copyto(self.copy, self.tokens), rounds=7)

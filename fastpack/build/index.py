@@ -80,8 +80,7 @@ def create_raw_index(
     ones too. num_threads: threads that validate; the result does not depend on it. progress(bytes done, in all).
 
     Raises FileNotFoundError without a source, ValueError for a compressed one (.gz, .zst) and when the index would
-    replace the source, TargetExists (a
-    ValueError) by the policy "error" when the index exists.
+    replace the source, TargetExists (a ValueError) by the policy "error" when the index exists.
     """
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, not {num_threads}")

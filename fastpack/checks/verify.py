@@ -79,7 +79,7 @@ def verify(
 
     vocab_size: an id that large or larger is an error (shards: default the metadata's). eos_token_id: every document
     of a packed file has to end in it. deep: every line has to be JSON, every sample of a WebDataset to decode
-    (`decode`: the same); trust_code: as `WebDataset` has it. threads: shards of a WebDataset at a time.
+    (`decode`: the same); trust_code: as `WebDataset` has it. threads: that scan shards of a WebDataset, or decode it.
     Files with checksums beside them (`<file>.fpsum`) are compared with those; write_checksums: write them instead, for
     every file, where no error was found.
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.

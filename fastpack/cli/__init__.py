@@ -6,6 +6,7 @@ Exit codes: 0 done (also "skipped, exists"), 1 the data or the job failed, 2 usa
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -13,39 +14,30 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+STDOUT = "standard output"  # the name of what print() could not write to
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line; return its exit code (argparse exits with 2 itself on bad usage)."""
-    from fastpack.cli.parser import build_parser
-
-    # NumPy's OpenBLAS starts a thread a core that spins for work: half of the 0.28 s of CPU that importing NumPy takes
-    # here. No command multiplies matrices.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """Run one command line; return its exit code (help, and bad usage, end by SystemExit with 0 and 2)."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
-        words = words[1:]
-    parser = build_parser(words[0] if words else "")
-    args = parser.parse_args(words)
-    if not getattr(args, "run", None):
-        parser.print_help(sys.stderr)
-        return 2
-    if getattr(args, "kernels", None):
-        os.environ["FASTPACK_KERNELS"] = args.kernels
+    _open_closed_streams()
     _listen_to_signals()
     try:
-        module, function = args.run.split(":")
-        code: int = getattr(importlib.import_module(module), function)(args)
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(words)
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
+        _discard_stdout()
         return 141
     except Exception as error:
-        if args.debug:
+        text = _stdout_failure(error) or describe(error)
+        if "--debug" in words:
             raise
-        print(f"fastpack: error: {describe(error)}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # of a stderr that is full: the exit code says it
+            print(f"fastpack: error: {text}", file=sys.stderr)
         return 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -53,13 +45,73 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _run(words: list[str]) -> int:
+    """Parse the words, and run the command they name; its exit code."""
+    from fastpack.cli.parser import build_parser, normal
+
+    # NumPy's OpenBLAS starts a thread a core that spins for work: half of the 0.28 s of CPU that importing NumPy takes
+    # here. No command multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    words = normal(words)
+    parser = build_parser(words[0] if words else "")
+    args = parser.parse_args(words)
+    if not args.run:
+        parser.print_help(sys.stderr)
+        return 2
+    if args.kernels:
+        os.environ["FASTPACK_KERNELS"] = args.kernels
+    module, function = args.run.split(":")
+    from fastpack.cli.common import end_progress
+
+    try:
+        code: int = getattr(importlib.import_module(module), function)(args)
+        return code
+    finally:
+        end_progress()
+
+
+def _open_closed_streams() -> None:
+    """Give closed streams a file, which would else be the next one opened: `fastpack index a.jsonl >&- 2>&-`.
+
+    What is written to a closed stdout then fails, as it has to; messages to a closed stderr are lost.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _stdout_failure(error: Exception) -> str:
+    """What to say where stdout does not take the results; empty where the error is another one's."""
+    if not isinstance(error, OSError) or error.filename not in (None, STDOUT):
+        return ""
+    try:
+        sys.stdout.flush()  # what could not be written is still in its buffer, if it has one
+    except OSError:
+        _discard_stdout()
+    else:
+        if error.filename is None:
+            return ""
+    return f"{STDOUT}: {error.strerror}: the result is not written"
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes stdout once more
+
+
 def describe(error: BaseException) -> str:
     """One line that says what went wrong, for a person."""
     if isinstance(error, MemoryError):
         return "out of memory"
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        hint = "; data are read at random and mapped, which a stream cannot be: name a file"
+        return f"{error.filename}: {error.strerror}{hint if error.filename == '-' else ''}"
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, FileExistsError) and "--force" not in text:
+        text += " (--force replaces it)"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"

@@ -14,6 +14,8 @@ from fastpack.cli.common import Commands, emit, new_command, say
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fastpack.cli.tables import Table
+
 SLICE_BATCHES = 8  # at least, so that the two batches made ahead weigh little
 PROBES = 256
 
@@ -84,11 +86,11 @@ def _report(args: argparse.Namespace) -> int:
     with _open(args) as dataset:
         warm, memcpy = measure_warm(dataset, args)
         result: dict[str, Any] = {
-            "path": os.path.abspath(args.path),
+            "path": args.path,
             "samples": len(dataset),
             "seq_len": args.seq_len,
             "batch_size": args.batch_size,
-            "outputs": list(dataset.batch([0])) if args.eos_token_id is not None else ["input_ids", "labels"],
+            "outputs": list(_outputs(args)),
             "kernels": kernels.backend(),
             "warm": warm._asdict(),
             "cold": cold._asdict() | {"in_cache_before": resident},
@@ -107,8 +109,25 @@ def _report(args: argparse.Namespace) -> int:
         lines.append(peer.line("torch DataLoader, sample by sample", f", fastpack is {ratio:,.1f} x"))
     else:
         say(args, "torch is not installed: its DataLoader was not measured")
-    emit(args, result, "\n".join(lines))
+    emit(args, result, "\n".join(lines), lambda: [_table(result)])
     return 0
+
+
+def _table(result: dict[str, Any]) -> Table:
+    from fastpack.cli.tables import Table
+
+    named = {
+        "warm": ("fastpack, files in memory", f"{result['memcpy_ratio']:.2f} x memcpy"),
+        "cold": ("fastpack, files dropped from memory", f"{result['cold']['in_cache_before']:.0%} of them stayed"),
+        "memcpy": ("memcpy of the same arrays", ""),
+        "torch": ("torch DataLoader, sample by sample", ""),
+    }
+    rows = [
+        (name, *(f"{result[key][unit] / 1e6:,.1f}" for unit in Speed._fields), remark)
+        for key, (name, remark) in named.items()
+        if result[key]
+    ]
+    return Table(("", "Mtok/s", "Mtok/s of CPU", ""), rows, frozenset({1, 2}))
 
 
 def measure_cold(args: argparse.Namespace) -> tuple[Speed, float]:
@@ -188,14 +207,17 @@ def _batches(dataset: Any, args: argparse.Namespace) -> tuple[Iterator[Any], Any
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.sampler import DistributedSampler
 
-    names = ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
-    loader = StatefulDataLoader(dataset, args.batch_size, DistributedSampler(dataset, 1, 0), outputs=names)
+    loader = StatefulDataLoader(dataset, args.batch_size, DistributedSampler(dataset, 1, 0), outputs=_outputs(args))
 
     def endless() -> Iterator[Any]:
         while True:
             yield from loader
 
     return endless(), loader
+
+
+def _outputs(args: argparse.Namespace) -> tuple[str, ...]:
+    return ("input_ids", "labels") if args.eos_token_id is None else ("input_ids", "labels", "doc_ids")
 
 
 def _touch(dataset: Any, args: argparse.Namespace) -> None:

@@ -7,7 +7,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress, say
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_policy_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.chat.prepare import PreparedChat, PreparedPartition
@@ -44,6 +54,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="leave out a chat that cannot be packed, such as an empty one, or stop at it (default: skip)",
     )
     add_policy_option(parser, default="override")
+    add_checksum_option(parser)
     return [parser]
 
 
@@ -56,6 +67,7 @@ def run_chat(args: argparse.Namespace) -> int:
     if (args.config is None) == (args.config_file_path is None):
         print("fastpack: error: name one configuration: fastpack chat CONFIG.yaml", file=sys.stderr)
         return 2
+    check_checksum_option(args)
     started = time.perf_counter()
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
@@ -69,8 +81,17 @@ def run_chat(args: argparse.Namespace) -> int:
         )
     for text in dict.fromkeys(str(warning.message) for warning in warned):  # each partition's packing gives its own
         say(args, text)
+    if not (result.dry_run or result.kept_existing):
+        write_checksums(args, *_files(result))
     _report(args, result, time.perf_counter() - started)
     return 0
+
+
+def _files(result: PreparedChat) -> list[str]:
+    """What was written."""
+    names = ("jsonl_path", "index_path", "pbin_path", "pbin_config_path")
+    paths = [getattr(partition, name) for partition in result.partitions for name in names]
+    return [path for path in (*paths, result.config_path) if path is not None]
 
 
 def _report(args: argparse.Namespace, result: PreparedChat, seconds: float) -> None:

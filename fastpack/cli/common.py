@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastpack.cli import STDOUT
+
+if TYPE_CHECKING:
+    from fastpack.cli.tables import Table
 
 Commands = Any  # argparse's subparsers action, whose class is private
+Progress = Callable[[int, int], None]
+SHOWN_AFTER = 0.3  # seconds: a bar that is gone at once only flickers
+OUTPUT = "what is written"  # title of a group of options
+LOG_EVERY = 10.0  # seconds
 
 
 def new_command(
@@ -22,7 +31,6 @@ def new_command(
         help=help,
         description=f"{help[0].upper()}{help[1:]}.",
         epilog=f"example: {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run)
     return parser
@@ -33,33 +41,43 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("--json", action="store_true", help="print the result as one JSON object")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages")
-    group.add_argument("--no-progress", action="store_true", help="no progress bar")
+    group.add_argument("--no-progress", "--no_progress", action="store_true", help="no progress bar")
     group.add_argument("--kernels", choices=("numba", "cython", "numpy"), help="backend of the kernels")
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
 
+def output_group(parser: argparse.ArgumentParser) -> Any:
+    """The group of options about what is written, which several functions add to."""
+    for group in parser._action_groups:
+        if group.title == OUTPUT:
+            return group
+    return parser.add_argument_group(OUTPUT)
+
+
 def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
     """`--file-existence-policy`, in both spellings, and `--force`."""
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--file-existence-policy",
         "--file_existence_policy",
         choices=("skip", "error", "override"),
         default=default,
         help=f"what to do when the output exists (default: {default})",
     )
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"
     )
 
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     """`--dry-run`: say what would be written, and write nothing."""
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing")
+    output_group(parser).add_argument(
+        "--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing"
+    )
 
 
 def add_checksum_option(parser: argparse.ArgumentParser) -> None:
     """`--write-checksums`: see `write_checksums`."""
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--write-checksums",
         "--write_checksums",
         action="store_true",
@@ -75,59 +93,138 @@ def check_checksum_option(args: argparse.Namespace) -> None:
         load_hash()
 
 
-def write_checksums(args: argparse.Namespace, path: str) -> None:
-    """Write the checksums of a file that the command has written, if they are wanted."""
+def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) -> None:
+    """Write the checksums of files that the command has written, or found as they are to be, if they are wanted."""
     if args.write_checksums:
-        from fastpack.formats.checksums import write_checksums
+        from fastpack.formats.checksums import are_current, write_checksums
 
-        write_checksums(path, progress=progress(args, "checksums"))
+        for path in paths:
+            if not are_current(path):
+                write_checksums(path, progress=progress(args, "checksums"))
 
 
-def emit(args: argparse.Namespace, result: Mapping[str, Any], text: str) -> None:
-    """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet)."""
+def emit(
+    args: argparse.Namespace,
+    result: Mapping[str, Any],
+    text: str,
+    parts: Callable[[], Iterable[Table | str]] | None = None,
+) -> None:
+    """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet).
+
+    parts: the same as tables and lines, for a terminal where rich is installed.
+    """
+    end_progress()
     if args.json:
-        print(json.dumps(result, ensure_ascii=False))
+        put(_json(result))
     elif not args.quiet:
+        from fastpack.cli.tables import show, takes_tables
+
+        if parts is not None and takes_tables():
+            show(parts())
+        else:
+            put(text)
+
+
+def _json(result: Mapping[str, Any]) -> str:
+    """One line of JSON; what could move a terminal's cursor, or cannot be written to stdout, stands there escaped."""
+    import json
+
+    text = json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "utf-8").lower().startswith("utf"))
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
+
+
+def put(text: str) -> None:
+    """A line on stdout; an OSError names it."""
+    try:
         print(text)
+    except OSError as error:
+        error.filename = STDOUT
+        raise
 
 
 def say(args: argparse.Namespace, text: str) -> None:
     """A message on stderr, unless --quiet."""
     if not args.quiet:
+        for bar in _bars:
+            bar.clear()
         print(text, file=sys.stderr)
 
 
-def progress(args: argparse.Namespace, label: str) -> Callable[[int, int], None] | None:
-    """A callback (done, total) in bytes: a bar on a terminal, else a line per 10 s; None where none is wanted."""
+def progress(args: argparse.Namespace, label: str, unit: str = "B") -> Progress | None:
+    """A callback (done, total), in bytes or `unit`: a bar on a terminal, else a line per 10 s; None if none is wanted.
+
+    It may start over, for another file. What is left of a bar goes away by `end_progress`, which `main` calls.
+    """
     if args.quiet or args.no_progress:
         return None
-    return _bar(label) if sys.stderr.isatty() else _log_lines(label)
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        bar = _Bar(label, unit)
+        _bars.append(bar)
+        return bar
+    return _LogLines(label, unit)
 
 
-def _bar(label: str) -> Callable[[int, int], None]:
-    from tqdm import tqdm
-
-    bar = tqdm(desc=label, unit="B", unit_scale=True, unit_divisor=1024, leave=False)
-
-    def update(done: int, total: int) -> None:
-        bar.total = total
-        bar.update(done - bar.n)
-        if done >= total:
-            bar.close()
-
-    return update
+def end_progress() -> None:
+    """Take the bars off the terminal: the command is done, or has failed."""
+    while _bars:
+        _bars.pop().close()
 
 
-def _log_lines(label: str) -> Callable[[int, int], None]:
-    started = last = time.monotonic()
+class _Bar:
+    """A bar on the terminal that stands only while there is something to wait for."""
 
-    def update(done: int, total: int) -> None:
-        nonlocal last
+    def __init__(self, label: str, unit: str) -> None:
+        self._settings: dict[str, Any] = {"desc": label, "unit": unit, "unit_scale": True}
+        if unit == "B":
+            self._settings["unit_divisor"] = 1024
+        else:
+            self._settings["unit"] = f" {unit}"
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar is None and done < total:
+            from tqdm import tqdm
+
+            tqdm.monitor_interval = 0  # its thread would be there when workers are forked
+            self._bar = tqdm(**self._settings, leave=False, delay=SHOWN_AFTER, dynamic_ncols=True, file=sys.stderr)
+        if self._bar is not None:
+            self._bar.total = total
+            self._bar.update(done - self._bar.n)
+            if done >= total:
+                self.close()
+
+    def clear(self) -> None:
+        if self._bar is not None:
+            self._bar.clear()
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class _LogLines:
+    """A line per 10 seconds."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._label, self._unit = label, unit
+        self._started = self._last = time.monotonic()
+        self._done = 0
+
+    def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now - last >= 10:
-            last = now
-            rate = done / (now - started)
-            left = (total - done) / rate if rate else 0.0
-            print(f"{label}: {done / max(total, 1):.0%}, {rate / 2**20:.1f} MiB/s, {left:.0f} s left", file=sys.stderr)
+        if done < self._done:
+            self._started = now
+        self._done = done
+        if now - self._last < LOG_EVERY:
+            return
+        self._last = now
+        rate = done / max(now - self._started, 1e-9)
+        left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
+        speed = f"{rate / 2**20:.1f} MiB/s" if self._unit == "B" else f"{rate:,.1f} {self._unit}/s"
+        print(f"{self._label}: {done / max(total, 1):.0%}, {speed}, {left}", file=sys.stderr)
 
-    return update
+
+_bars: list[_Bar] = []

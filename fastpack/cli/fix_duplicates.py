@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 
-from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    output_group,
+    progress,
+    write_checksums,
+)
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -22,9 +33,11 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
     )
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
     )
+    add_dry_run_option(parser)
+    add_checksum_option(parser)
     return [parser]
 
 
@@ -32,13 +45,20 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
     """Copy; return the exit code."""
     from fastpack.build.webdataset.duplicates import fix_duplicates
 
+    check_checksum_option(args)
     result = fix_duplicates(
         args.source,
         args.target,
         exclude=args.exclude,
         force_overwrite=args.force_overwrite,
+        dry_run=args.dry_run,
         progress=progress(args, "copy"),
     )
+    if not args.dry_run:
+        write_checksums(args, *(os.path.join(args.target, shard) for shard in result.shards))
     fields = {"source": args.source, "target": args.target, "samples": result.samples, "shards": result.shards}
-    emit(args, fields, f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards")
+    text = f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards"
+    if args.dry_run:
+        text = f"would write {text}, {result.bytes:,} bytes"
+    emit(args, fields | {"bytes": result.bytes, "dry_run": args.dry_run}, text)
     return 0

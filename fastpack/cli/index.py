@@ -110,7 +110,8 @@ def _index(args: argparse.Namespace) -> int:
         if result.written:
             write_checksums(args, str(result.path))
     reports = [_fields(result) for result in results]
-    emit(args, reports[0] if one else {"files": reports}, "\n".join(map(_describe, results)))
+    whole = reports[0] if one else {"files": reports}
+    emit(args, {**whole, "dry_run": False}, "\n".join(map(_describe, results)))
     return 0
 
 
@@ -126,10 +127,12 @@ def _dry_run(args: argparse.Namespace) -> int:
     for source in find_sources(args.src, compressed=False):
         target = args.index_path or str(default_index_path(source))
         keeps = not may_write(target, args.file_existence_policy)
-        files.append({"source": source, "path": target, "source_bytes": os.path.getsize(source), "kept": keeps})
+        files.append(
+            {"source": source, "path": target, "source_bytes": os.path.getsize(source), "kept_existing": keeps}
+        )
     lines = [
         f"{f['path']}: "
-        + ("exists, kept" if f["kept"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")
+        + ("exists, kept" if f["kept_existing"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")
         for f in files
     ]
     emit(args, {"dry_run": True, "files": files}, "\n".join(lines))
@@ -141,8 +144,9 @@ def _fields(result: IndexResult) -> dict[str, Any]:
         "path": str(result.path),
         "entries": result.entries,
         "dropped": result.dropped,
-        "bytes": result.bytes,
+        "source_bytes": result.bytes,
         "written": result.written,
+        "kept_existing": not result.written,
     }
 
 

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import Commands, emit, new_command
+from fastpack.cli.common import Commands, emit, new_command, progress
+
+_NAMES = 22  # letters: the column of what a fact is called
+_APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that have lines of their own shape
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -15,24 +22,96 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "info",
         run="fastpack.cli.info:run_info",
         help="say what a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset holds",
-        example="fastpack info corpus.pbin",
+        example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
     parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy or .bin file, or a folder")
+    parser.add_argument(
+        "--seq-len",
+        "--seq_len",
+        type=int,
+        nargs="+",
+        metavar="N",
+        help="count the samples of so many tokens that training would see (default: 2048 4096 8192)",
+    )
+    parser.add_argument(
+        "--eos-token-id",
+        "--eos_token_id",
+        type=int,
+        metavar="ID",
+        help="the token that ends every document (default: what documents or files end in)",
+    )
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
+    parser.add_argument("--quick", action="store_true", help="read no tokens: only what headers and indexes say")
     return [parser]
 
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what `inspect` found, a line a fact."""
-    from fastpack.views.inspect import inspect
+    from fastpack.views.inspect import SEQ_LENS, inspect
 
-    found = inspect(args.path)
-    emit(args, found, "\n".join(f"{name.replace('_', ' '):<20} {_shown(value)}" for name, value in _facts(found)))
+    found = inspect(
+        args.path,
+        eos_token_id=args.eos_token_id,
+        seq_lens=args.seq_len or SEQ_LENS,
+        dtype=args.dtype,
+        quick=args.quick,
+        progress=progress(args, "info"),
+    )
+    emit(args, found, "\n".join(_lines(found)))
     return 0
 
 
-def _facts(found: dict[str, Any]) -> list[tuple[str, Any]]:
-    facts = [(name, value) for name, value in found.items() if name != "warnings"]
-    return facts + [("warning", text) for text in found["warnings"]]
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    from fastpack.views.histogram import draw_histogram
+    from fastpack.views.lengths import Bin
+    from fastpack.views.shown import shown_text
+
+    yield _line("path", shown_text(found["path"]))
+    for name, value in found.items():
+        if name not in _APART:
+            yield _line(name.replace("_", " "), shown_text(_shown(value)))
+    if found.get("eos"):
+        yield _line("eos", _eos(found["eos"]))
+    elif "eos" in found:
+        yield _line("eos", "not known: --eos-token-id says it")
+    for text in found["warnings"]:
+        yield _line("warning", shown_text(text))
+    if found.get("samples_at"):
+        yield ""
+        yield from _samples(found["samples_at"])
+    if found.get("histogram"):
+        histogram = found["histogram"]
+        columns = shutil.get_terminal_size().columns
+        yield ""
+        yield histogram["of"].replace("_", " ")
+        bins = [Bin(one["from"], one["to"], one["documents"], one["total"]) for one in histogram["bins"]]
+        yield from draw_histogram(bins, min(columns, 100) - 1, plain=_is_plain())
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<{_NAMES}} {text}"
+
+
+def _eos(eos: dict[str, Any]) -> str:
+    text = f"token {eos['id']} ({eos['from']})"
+    return text if eos["tokens"] is None else f"{text}: {eos['tokens']:,} tokens, {eos['share']:.4%} of all"
+
+
+def _samples(samples: list[dict[str, Any]]) -> Iterator[str]:
+    """A table: how many samples of each length each peer cuts."""
+    peers = [name for name in samples[0] if name != "seq_len"]
+    head = "samples of length"
+    yield "  ".join([f"{head:>{_NAMES}}", *(f"{name.replace('_', ' '):>20}" for name in peers)])
+    for row in samples:
+        numbers = ["none" if row[name] is None else f"{row[name]:,}" for name in peers]
+        yield "  ".join([f"{row['seq_len']:>{_NAMES},}", *(f"{number:>20}" for number in numbers)])
+
+
+def _is_plain() -> bool:
+    """Whether only ASCII letters are to be printed."""
+    return os.environ.get("TERM") == "dumb" or not (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def _shown(value: Any) -> str:
@@ -42,7 +121,7 @@ def _shown(value: Any) -> str:
         return ", ".join(map(str, value))
     if value is None:
         return "none"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def _within(value: Any) -> str:

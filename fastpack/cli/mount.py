@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.common import Commands, new_command, say
+from fastpack.cli.common import Commands, emit, new_command, say
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -29,6 +29,8 @@ def run_mount(args: argparse.Namespace) -> int:
     """Mount, and wait until it is unmounted."""
     from fastpack.views.webdataset.mount import mount
 
+    if args.json:  # before it, for in the background nothing comes after it
+        emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, "")
     say(args, f"{args.path} is at {args.target} until it is unmounted")
     mount(
         args.path,

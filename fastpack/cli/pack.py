@@ -16,6 +16,7 @@ from fastpack.cli.common import (
     check_checksum_option,
     emit,
     new_command,
+    output_group,
     progress,
     say,
     write_checksums,
@@ -63,14 +64,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         help="a Modalities configuration, or the documents: .jsonl files, also .gz and .zst, directories of them, "
         "patterns in quotes",
     )
-    parser.add_argument(
-        "--tokenizer",
-        metavar="T",
-        help="`bytes` (UTF-8 bytes as tokens), a tokenizer.json, the directory of a Hugging Face tokenizer, or a "
-        "SentencePiece .model",
-    )
-    parser.add_argument("--eod-token", "--eod_token", metavar="E", help="the token that ends each document")
-    parser.add_argument(
+    output_group(parser).add_argument(
         "-o",
         "--output",
         "--dst-path",
@@ -79,32 +73,41 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="DST",
         help="the packed file, or the folder for --per-source (default: beside SRC, its stem + .pbin)",
     )
-    parser.add_argument(
+    output_group(parser).add_argument(
         "--per-source", "--per_source", action="store_true", help="pack each source into a file of its own"
     )
-    parser.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
-    parser.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
+    texts = parser.add_argument_group("texts and tokens")
+    texts.add_argument(
+        "--tokenizer",
+        metavar="T",
+        help="`bytes` (UTF-8 bytes as tokens), a tokenizer.json, the directory of a Hugging Face tokenizer, or a "
+        "SentencePiece .model",
+    )
+    texts.add_argument("--eod-token", "--eod_token", metavar="E", help="the token that ends each document")
+    texts.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
+    texts.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
 
 
 def _add_ways(parser: argparse.ArgumentParser) -> None:
     """How the work is done."""
-    parser.add_argument(
+    work = parser.add_argument_group("the work")
+    work.add_argument(
         "--num-cpus", "--num_cpus", type=int, metavar="N", help="tokenising processes (default: all CPUs)"
     )
-    parser.add_argument(
+    work.add_argument(
         "--on-faulty",
         "--on_faulty",
         choices=("skip", "error"),
         default="skip",
         help="leave out a document that cannot be packed, or stop at it (default: skip)",
     )
-    parser.add_argument(
+    work.add_argument(
         "--engine",
         choices=ENGINES,
         default="auto",
         help="what tokenises (default: auto, the fastest installed that gives the very same ids)",
     )
-    parser.add_argument(
+    work.add_argument(
         "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
     )
 
@@ -192,7 +195,7 @@ def _report(args: argparse.Namespace, results: list[PackResult], seconds: float)
     lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
     if len(results) > 1:
         lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
-    emit(args, {**whole, "seconds": round(seconds, 3)}, "\n".join(lines))
+    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, "\n".join(lines))
 
 
 def _fields(result: PackResult) -> dict[str, Any]:
@@ -201,6 +204,7 @@ def _fields(result: PackResult) -> dict[str, Any]:
         "documents": result.documents,
         "tokens": result.tokens,
         "skipped": result.skipped,
+        "written": not result.kept_existing,
         "kept_existing": result.kept_existing,
         "resumed_documents": result.resumed_documents,
         "engine": result.engine,
@@ -321,11 +325,10 @@ def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
         file = args.tokenizer_file or OLD_TOKENIZER_FILE
         kind = args.tokenizer_type or OLD_TOKENIZER_TYPE
         return _component("llm_gym_tokenizer", tokenizer_type=kind, tokenizer_file=file)
-    if args.tokenizer == "bytes":
-        return _component("builtin_bytes")
-    if args.tokenizer.endswith(".model"):
-        return _component("pretrained_sp_tokenizer", tokenizer_model_file=args.tokenizer)
-    return _component("pretrained_hf_tokenizer", pretrained_model_name_or_path=args.tokenizer)
+    from fastpack.build.tokenizing.read_back import named_tokenizer
+
+    spec = named_tokenizer(args.tokenizer)
+    return _component(spec.variant_key, **spec.config)
 
 
 def _component(variant_key: str, **config: str) -> dict[str, Any]:

@@ -6,11 +6,13 @@ import argparse
 from importlib import import_module
 
 from fastpack.cli.common import add_common_options
+from fastpack.cli.parsing import Parser, nearest
 from fastpack.cli.version import VersionAction
 
 DESCRIPTION = (
     "Turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory. "
-    "Every command also answers to the name it has in Modalities, and behind the word `data`."
+    "Every command also answers to the name it has in Modalities, and behind the word `data`. "
+    "`fastpack help COMMAND` explains one."
 )
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
 
@@ -32,21 +34,44 @@ COMMANDS = {
     "verify": ("verify", "lint"),
     "repair": ("repair",),
     "preview": ("preview",),
+    "report": ("report",),
     "mount": ("mount",),
     "bench": ("bench",),
+    "completion": ("completion",),
 }
+
+
+def normal(words: list[str]) -> list[str]:
+    """The words of a command line without `data`, and `help COMMAND` as `COMMAND --help`; exits with 2 if unknown."""
+    if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
+        words = words[1:]
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    if words and not words[0].startswith("-"):
+        known = [name for names in COMMANDS.values() for name in names]
+        if words[0] not in known:
+            Parser(prog="fastpack", add_help=False).error(f"no command {words[0]!r}{nearest(words[0], known)}")
+    return words
 
 
 def build_parser(word: str = "") -> argparse.ArgumentParser:
     """The whole command line as one argparse parser; where `word` is a command's name, that command's alone (20 ms)."""
-    parser = argparse.ArgumentParser(
-        prog="fastpack", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
-    parser.set_defaults(run=None, debug=False)
+    parser.set_defaults(run=None, kernels=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     modules = [module for module, names in COMMANDS.items() if word in names] or list(COMMANDS)
     for module in modules:
         for command in import_module(f"fastpack.cli.{module}").add_commands(commands):
             add_common_options(command)
+    return parser
+
+
+def manual_parser() -> argparse.ArgumentParser:
+    """What the man page is made of: the examples, which its generator drops, stand in the descriptions."""
+    from fastpack.cli.completion import parsers_of
+
+    parser = build_parser()
+    for command in parsers_of(parser).values():
+        command.description = f"{command.description}\n\n{command.epilog}"
     return parser

@@ -6,7 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_dry_run_option, emit, new_command, progress, say
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    progress,
+    say,
+    write_checksums,
+)
 
 if TYPE_CHECKING:
     from fastpack.build.webdataset.prepare import PrepareResult
@@ -45,6 +55,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     _option(media, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
     _option(media, "--tmp-path", metavar="DIR", help="accepted and not needed: the index is built beside its place")
     media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
+    add_dry_run_option(media)
+    add_checksum_option(media)
     return [parser, media]
 
 
@@ -111,15 +123,24 @@ def _media_filter(args: argparse.Namespace) -> Any:
 
 def run_prepare_media(args: argparse.Namespace) -> int:
     """Add metadata of media; return the exit code."""
-    from fastpack.build.webdataset.prepare import prepare_media
+    from fastpack.build.webdataset.prepare import media_paths, plan_media, prepare_media
 
     try:
         wanted = _media_filter(args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
         return 2
+    if args.dry_run:
+        files = list(map(str, plan_media(args.path, wanted)))
+        text = "\n".join(f"would write {path}" for path in files)
+        emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, text)
+        return 0
+    check_checksum_option(args)
     n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
-    emit(args, {"path": args.path, "media": n}, f"{args.path}: metadata of {n:,} files")
+    files = list(map(str, media_paths(args.path)))
+    write_checksums(args, *files)
+    fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
+    emit(args, fields, f"{args.path}: metadata of {n:,} files")
     return 0
 
 
@@ -142,6 +163,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     _option(group, "--fix-duplicates", action="store_true", help=argparse.SUPPRESS)
     group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(parser)
+    add_checksum_option(parser)
 
 
 def run_prepare(args: argparse.Namespace) -> int:
@@ -157,6 +179,7 @@ def run_prepare(args: argparse.Namespace) -> int:
         given += ["--media-metadata-by-..."] if _wants_media(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
+        check_checksum_option(args)
         return kinds[kind](args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
@@ -170,11 +193,19 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
     if args.dry_run:
         n_bytes = os.path.getsize(args.path)
-        fields = {"dry_run": True, "source": args.path, "path": f"{args.path}.idx", "source_bytes": n_bytes}
+        fields = {
+            "path": f"{args.path}.idx",
+            "source_bytes": n_bytes,
+            "samples": None,
+            "written": False,
+            "dry_run": True,
+        }
         emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
-    fields = {"path": str(result.path), "samples": result.samples, "bytes": result.bytes}
+    write_checksums(args, result.path)
+    fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
+    fields |= {"dry_run": False}
     emit(args, fields, f"{result.path}: {result.samples:,} samples")
     return 0
 
@@ -182,12 +213,17 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 def _prepare_metadataset(args: argparse.Namespace) -> int:
     from fastpack.build.webdataset.metadataset import prepare_metadataset
 
-    if args.dry_run:
-        raise UsageError("--dry-run: not of a metadataset")
-    result = prepare_metadataset(args.path)
-    lines = [f"{path}: " + ("is there already" if n is None else f"{n:,} rows") for path, n in result.joins.items()]
-    lines += [f"{path}: removed, of an earlier state" for path in result.removed]
-    fields = {"path": args.path, "joins": result.joins, "removed": result.removed}
+    result = prepare_metadataset(args.path, dry_run=args.dry_run)
+    if not args.dry_run:
+        write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
+    would = "would write " if args.dry_run else ""
+    lines = [
+        f"{path}: is there already" if n_rows is None else f"{would}{path}: {n_rows:,} rows"
+        for path, n_rows in result.joins.items()
+    ]
+    gone = "would be removed" if args.dry_run else "removed"
+    lines += [f"{path}: {gone}, of an earlier state" for path in result.removed]
+    fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "dry_run": args.dry_run}
     emit(args, fields, "\n".join(lines) or f"{args.path}: no joins, nothing to prepare")
     return 0
 
@@ -204,6 +240,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     }
     if args.tar_index_only:
         result = rebuild_indexes(args.path, progress=progress(args, "prepare"), **common)
+        write_checksums(args, *result.paths)
         _report(args, result)
         return 0
     assistant = _assistant(args)
@@ -228,7 +265,9 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     )
     _report(args, result)
     if assistant and not args.skip_dataset_yaml and not _is_defined(args):
-        assistant.define(result)
+        result.files.extend(assistant.define(result))
+    if result.written:
+        write_checksums(args, *result.paths)
     return 0
 
 
@@ -327,6 +366,7 @@ def _fields(result: PrepareResult) -> dict[str, Any]:
         "warnings": result.warnings,
         "files": result.files,
         "media": result.media,
+        "dry_run": not result.written,
     }
 
 

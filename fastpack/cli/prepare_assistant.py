@@ -46,8 +46,8 @@ class Assistant:
         """The split as three numbers."""
         return str(ask('Please enter a desired train/val/test split like "0.5, 0.2, 0.3" or "8,1,1"'))
 
-    def define(self, result: PrepareResult) -> None:
-        """Show samples and write `dataset.yaml` as the answers say."""
+    def define(self, result: PrepareResult) -> list[str]:
+        """Show samples and write `dataset.yaml` as the answers say; returns the names of what was written."""
         from fastpack.build.webdataset.definition import CRUDE, write_definition
         from fastpack.build.webdataset.prepare import make_folder
 
@@ -58,7 +58,7 @@ class Assistant:
             "Do you want to create a dataset.yaml interactively?", default=True
         ):
             print("You will have to add a dataset.yaml manually.")
-            return
+            return []
         sample_type = args.sample_type or self._choose_type()
         field_map, keep_loader = None, True
         if sample_type == CRUDE:
@@ -80,6 +80,7 @@ class Assistant:
         for path in written[1:]:
             print(f"{path} is there for you to finish.")
         print("Done")
+        return [path.name for path in written]
 
     def _choose_type(self) -> str:
         from fastpack.build.webdataset.definition import NAMES

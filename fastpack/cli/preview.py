@@ -1,19 +1,23 @@
-"""`fastpack preview`: the first samples of a dataset."""
+"""`fastpack preview`: the first documents, lines or samples of whatever fastpack reads."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import os
-import shutil
 import sys
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command
+from fastpack.cli.common import Commands, emit, new_command, say
 
-SHOWN = 3  # samples, where nobody can be asked for more
-_MARGIN = 4
+if TYPE_CHECKING:
+    from fastpack.build.tokenizing.read_back import ReadBack
+    from fastpack.views.preview_shards import FoundShards
+    from fastpack.views.preview_tokens import Reader
+
+SHOWN = 3  # documents, where nobody can be asked for more
+NO_TOKENIZER = "none"
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -22,38 +26,104 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "preview",
         run="fastpack.cli.preview:run_preview",
-        help="show the first samples of a prepared WebDataset: keys, parts, texts, small pictures",
-        example="fastpack preview --split-part val -n 5 webdataset/",
+        help="show the first documents, decoded back to text, or the first samples of a WebDataset, small pictures too",
+        example="fastpack preview corpus.pbin --tokenizer gpt2/tokenizer.json",
     )
-    parser.add_argument("path", metavar="PATH", help="the folder of the dataset, or a .jsonl file with a .jsonl.idx")
     parser.add_argument(
-        "-n", "--samples", type=int, metavar="N", help=f"how many (default: asks, {SHOWN} where it is no terminal)"
+        "path",
+        metavar="PATH",
+        help="a .jsonl file (also .gz and .zst), a .pbin, a .npy or .bin shard, a folder of shards or samples",
     )
-    parser.add_argument("--split-part", "--split_part", metavar="NAME", help="a part of split.yaml (default: all)")
-    parser.add_argument("--rows", type=int, default=16, metavar="N", help="lines of a picture (default: 16)")
+    parser.add_argument(
+        "-n", "--samples", type=_number, metavar="N", help=f"how many (default: asks, {SHOWN} where it is no terminal)"
+    )
+    parser.add_argument(
+        "--start",
+        type=_number,
+        default=0,
+        metavar="N",
+        help="the first document, line or sample to show, counted from 0; of shards, the first token",
+    )
+    _add_tokens(parser)
+    lines = parser.add_argument_group("JSON lines")
+    lines.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
+    lines.add_argument("--index-path", "--index_path", metavar="PATH", help="default: the file's stem + .idx, if there")
+    lines.add_argument(
+        "--max-characters", "--max_characters", type=_number, default=600, metavar="N", help="of a text (default: 600)"
+    )
+    samples = parser.add_argument_group("WebDatasets")
+    samples.add_argument("--split-part", "--split_part", metavar="NAME", help="a part of split.yaml (default: all)")
+    samples.add_argument("--rows", type=int, default=16, metavar="N", help="lines of a picture (default: 16)")
     return [parser]
 
 
-def run_preview(args: argparse.Namespace) -> int:
-    """Print the samples; on a terminal, and without a number of them, one after the other until told to stop."""
-    from fastpack.views.webdataset.preview import preview
+def _add_tokens(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("tokens")
+    group.add_argument(
+        "--tokenizer",
+        metavar="T",
+        help="what packed them, as `pack` takes it: `bytes`, a tokenizer.json, the directory of a Hugging Face "
+        f"tokenizer, or a SentencePiece .model; `{NO_TOKENIZER}` shows ids only (default: the one in tatm's metadata)",
+    )
+    group.add_argument(
+        "--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the token that ends a document"
+    )
+    group.add_argument("--eod-token", "--eod_token", metavar="E", help="the same by its name in the tokenizer")
+    group.add_argument(
+        "--max-tokens", "--max_tokens", type=_number, default=128, metavar="N", help="of a document (default: 128)"
+    )
+    group.add_argument("--dtype", metavar="D", help="of .bin shards (default: as tatm's metadata say, else by size)")
 
-    samples = preview(args.path, args.split_part)
-    if args.json:
-        shown = [_as_json(sample) for sample in itertools.islice(samples, _count(args))]
-        emit(args, {"path": args.path, "samples": shown}, "")
-        return 0
-    asks = args.samples is None and sys.stdin.isatty() and sys.stdout.isatty()
-    for number, sample in enumerate(itertools.islice(samples, None if asks else _count(args))):
-        if asks and number and not _wants_more():
-            break
-        if not args.quiet:
-            print("\n".join(_lines(sample, args.rows)))
+
+def _number(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+class View(NamedTuple):
+    """What is shown: facts and a sentence about the whole, the word for its items in JSON, and the items."""
+
+    facts: dict[str, Any]
+    title: str
+    word: str
+    items: Iterable[dict[str, Any]]
+
+
+def run_preview(args: argparse.Namespace) -> int:
+    """Print the first items; on a terminal, and without a number of them, one after the other until told to stop."""
+    import warnings
+
+    from fastpack.views.preview import kind_of
+
+    kind = kind_of(args.path)
+    if kind == "webdataset" and args.path.endswith(".jsonl") and (args.jq_pattern or args.tokenizer):
+        kind = "jsonl"
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        _show(args, kind, _samples(args) if kind == "webdataset" else _documents(args, kind))
+    for warning in warned:
+        say(args, f"warning: {warning.message}")
     return 0
 
 
+def _show(args: argparse.Namespace, kind: str, view: View) -> None:
+    if args.json:
+        items = [_as_json(item) for item in itertools.islice(view.items, _count(args))]
+        emit(args, {"path": args.path, "kind": kind, **view.facts, view.word: items}, "")
+        return
+    if view.title:
+        _print(args, [view.title])
+    asks = args.samples is None and sys.stdin.isatty() and sys.stdout.isatty()
+    for number, item in enumerate(itertools.islice(view.items, None if asks else _count(args))):
+        if asks and number and not _wants_more():
+            break
+        _print(args, _lines(args, view, item))
+
+
 def _count(args: argparse.Namespace) -> int:
-    return SHOWN if args.samples is None else max(0, args.samples)
+    return SHOWN if args.samples is None else int(args.samples)
 
 
 def _wants_more() -> bool:
@@ -63,38 +133,112 @@ def _wants_more() -> bool:
         return False
 
 
-def _as_json(sample: dict[str, Any]) -> dict[str, Any]:
-    parts = [{name: value for name, value in part.items() if name != "data"} for part in sample["parts"]]
-    return {**sample, "parts": parts}
+def _print(args: argparse.Namespace, lines: Iterable[str]) -> None:
+    if args.quiet:
+        return
+    encoding = sys.stdout.encoding or "utf-8"
+    for line in lines:
+        print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _lines(sample: dict[str, Any], rows: int) -> Iterator[str]:
-    from fastpack.views.webdataset.preview import shown_text
+def _samples(args: argparse.Namespace) -> View:
+    from fastpack.views.webdataset.preview import preview
 
-    yield f"{sample['index']}: {shown_text(sample['key'])}"
-    for part in sample["parts"]:
-        facts = [f"{part['bytes']:,} bytes"]
-        if "width" in part:
-            facts.append(f"{part['width']} x {part['height']} {part['mode']} {part['format']}")
-        if "error" in part:
-            facts.append(f"not shown: {shown_text(part['error'])}")
-        yield f"  {shown_text(part['name'])}: {', '.join(facts)}"
-        yield from (f"{' ' * _MARGIN}{line}" for line in _content(part, rows))
+    return View({}, "", "samples", preview(args.path, args.split_part, args.start))
 
 
-def _content(part: dict[str, Any], rows: int) -> list[str]:
-    from fastpack.views.webdataset.preview import draw, shown_text
+def _documents(args: argparse.Namespace, kind: str) -> View:
+    """JSON lines, a packed file or shards, and what reads their tokens."""
+    shards = None
+    if kind == "shards":
+        from fastpack.views.preview_shards import find
 
-    if part["kind"] == "text":
-        text: str = part["text"]
-        return text.split("\n")
-    if "width" not in part or rows < 1:
-        return []
-    columns = max(8, shutil.get_terminal_size().columns - _MARGIN - 1)
-    try:
-        return draw(part["data"], columns, rows, _colours())
-    except Exception as error:  # whatever a broken image makes of its decoder
-        return [f"not shown: {shown_text(f'{type(error).__name__}: {error}')}"]
+        shards = find(args.path, args.dtype)
+    name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
+    reader = _reader(args, None if name == NO_TOKENIZER else name)
+    if reader.read_back is None and kind != "jsonl" and args.tokenizer is None:
+        say(args, "ids only: --tokenizer T reads them back to text")
+    facts = {"tokenizer": None if reader.read_back is None else name, "eos_token_id": reader.eos}
+    if kind == "jsonl":
+        from fastpack.views.preview_lines import preview_lines
+
+        pattern = args.jq_pattern or ".text"
+        items = preview_lines(args.path, pattern, reader, args.start, args.max_characters, args.index_path)
+        return View(facts, "", "lines", items)
+    if shards is None:
+        from fastpack.views.preview import preview_packed
+
+        return View(facts, "", "documents", preview_packed(args.path, reader, args.start))
+    from fastpack.views.preview_shards import preview_shards
+
+    if reader.eos is None:
+        say(args, "not cut into documents: --eos-token-id ID tells the token that ends one")
+    first = shards.scan(shards.paths[0])
+    facts |= {"files": len(shards.paths), "dtype": str(first.dtype), "dtype_from": _dtype_from(args, shards)}
+    return View(facts, _describe_shards(facts), "documents", preview_shards(shards, reader, args.start))
+
+
+def _dtype_from(args: argparse.Namespace, shards: FoundShards) -> str:
+    if not shards.raw:
+        return "header"
+    return "option" if args.dtype else "size" if shards.dtype is None else "metadata"
+
+
+def _describe_shards(facts: dict[str, Any]) -> str:
+    sources = {
+        "header": "by its header",
+        "option": "by --dtype",
+        "size": "by the first one's size (--dtype says otherwise)",
+        "metadata": "by tatm's metadata",
+    }
+    return f"{facts['files']:,} file{'s' * (facts['files'] != 1)}, {facts['dtype']} {sources[facts['dtype_from']]}"
+
+
+def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
+    """The tokenizer that tatm left beside the shards, or that its metadata name, where it is on this machine."""
+    if shards.info is None or shards.metadata is None:
+        return None
+    folder = os.path.dirname(shards.metadata)
+    for path in (os.path.join(folder, "tokenizer.json"), os.path.join(folder, shards.info.tokenizer)):
+        if os.path.exists(path):
+            return path
+    say(args, f"{shards.metadata} names the tokenizer {shards.info.tokenizer!r}, which is no file here")
+    return None
+
+
+def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
+    from fastpack.views.preview_tokens import Reader
+
+    read_back: ReadBack | None = None
+    if tokenizer is not None:
+        from fastpack.build.tokenizing.read_back import ReadBack, named_tokenizer
+
+        read_back = ReadBack(named_tokenizer(tokenizer).build())
+    eos = args.eos_token_id
+    if eos is None and args.eod_token is not None:
+        if read_back is None:
+            raise ValueError(f"--eod-token {args.eod_token} needs the --tokenizer it is a token of (or --eos-token-id)")
+        eos = read_back.tokenizer.eod_id(args.eod_token)
+    elif eos is None and read_back is not None:
+        eos = read_back.eos()
+    return Reader(read_back, eos, args.max_tokens)
+
+
+def _as_json(item: dict[str, Any]) -> dict[str, Any]:
+    if "parts" not in item:
+        return item
+    parts = [{name: value for name, value in part.items() if name != "data"} for part in item["parts"]]
+    return {**item, "parts": parts}
+
+
+def _lines(args: argparse.Namespace, view: View, item: dict[str, Any]) -> Iterator[str]:
+    from fastpack.views.preview_text import document_lines, line_lines, sample_lines
+
+    colours = _colours()
+    if view.word == "samples":
+        return sample_lines(item, args.rows, colours)
+    lines = line_lines if view.word == "lines" else document_lines
+    return lines(item, view.facts["eos_token_id"], colours == "blocks")
 
 
 def _colours() -> Literal["blocks", "letters"]:

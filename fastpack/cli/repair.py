@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.common import Commands, add_dry_run_option, add_policy_option, emit, new_command
+from fastpack.cli.common import (
+    Commands,
+    add_checksum_option,
+    add_dry_run_option,
+    add_policy_option,
+    check_checksum_option,
+    emit,
+    new_command,
+    write_checksums,
+)
 from fastpack.cli.edits import option, usage_error
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     option(parser, "token-size", type=int, choices=(1, 2, 4), help="bytes a token takes, if the header does not tell")
     add_policy_option(parser)
     add_dry_run_option(parser)
+    add_checksum_option(parser)
     return [parser]
 
 
@@ -47,6 +57,7 @@ def run_repair(args: argparse.Namespace) -> int:
         return usage_error("nothing is changed in place unless you say so: give -o OUTPUT, or --in-place")
     if args.output is not None and args.in_place:
         return usage_error("--in-place and -o exclude each other")
+    check_checksum_option(args)
     result = repair(
         args.path,
         args.output,
@@ -56,6 +67,8 @@ def run_repair(args: argparse.Namespace) -> int:
         file_existence_policy=args.file_existence_policy,
         dry_run=args.dry_run,
     )
+    if result.written:
+        write_checksums(args, result.path)
     emit(args, {**asdict(result), "path": str(result.path), "dry_run": args.dry_run}, _describe(args, result))
     return 0
 

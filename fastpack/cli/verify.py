@@ -10,6 +10,7 @@ from fastpack.cli.common import Commands, emit, new_command, progress, say
 
 if TYPE_CHECKING:
     from fastpack.checks.findings import VerifyReport
+    from fastpack.cli.tables import Table
 
 DAMAGED = 3  # exit code
 
@@ -47,7 +48,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         action="store_true",
         help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
     )
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="shards at a time (default: 2)")
+    parser.add_argument(
+        "--threads", type=int, default=2, metavar="N", help="shards at a time, or samples being decoded (default: 2)"
+    )
     return [parser]
 
 
@@ -65,7 +68,8 @@ def run_verify(args: argparse.Namespace) -> int:
             if len(args.path) == 1:
                 raise
             failed.append({"path": path, "error": describe(error)})
-    emit(args, _as_json(reports, failed, len(args.path)), "\n".join(_lines(reports, len(args.path))))
+    text = "\n".join(_lines(reports, len(args.path)))
+    emit(args, _as_json(reports, failed, len(args.path)), text, lambda: _parts(reports))
     for failure in failed:
         say(args, f"fastpack: error: {failure['error']}")
     if not all(report.is_sound for report in reports):
@@ -93,6 +97,25 @@ def _as_json(reports: list[VerifyReport], failed: list[dict[str, str]], n_paths:
     if n_paths == 1:
         return found[0]
     return {"sound": all(one["sound"] for one in found) and not failed, "reports": found, "failed": failed}
+
+
+def _parts(reports: list[VerifyReport]) -> Iterator[Table | str]:
+    """For a terminal: a table of the findings, then a line for each path."""
+    from fastpack.cli.tables import Table
+
+    for report in reports:
+        if report.findings:
+            rows = [
+                (finding.severity, finding.file, _place(finding.offset), finding.found, finding.expected)
+                for finding in report.findings
+            ]
+            headings = ("", "file", "byte", "found", "expected")
+            yield Table(headings, rows, frozenset({2}), {"error": "red", "warning": "yellow"})
+        yield list(report.lines())[-1] if not report.n_more else "\n".join(list(report.lines())[-2:])
+
+
+def _place(offset: int | None) -> str:
+    return "" if offset is None else f"{offset:,}"
 
 
 def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastpack import __version__
+from fastpack.cli.common import put
 
 _FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a kernel's speed depends on them
 
@@ -18,7 +19,7 @@ class VersionAction(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(describe_versions())
+        put(describe_versions())
         parser.exit(0)
 
 
@@ -35,12 +36,19 @@ def describe_versions() -> str:
 
 
 def _installed(package: str) -> str:
-    from importlib import metadata
+    """The version, by the name of the folder of metadata: importlib.metadata takes 50 ms to import."""
+    import os
+    import sys
 
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(f"{package}-") and name.endswith(".dist-info"):
+                return name.removeprefix(f"{package}-").removesuffix(".dist-info")
+    return "not installed"
 
 
 def _features() -> list[str]:

@@ -72,6 +72,11 @@ class Windows:
         self._at_random = False
         self._calm = 0
 
+    @property
+    def uniform(self) -> bool:
+        """Whether the shards seen so far have one dtype, so that one kernel call fills a batch."""
+        return self._uniform
+
     def shard(self, number: int) -> Tokens:
         """The token array of a shard."""
         tokens = self._mapped.arrays.get(number)
@@ -213,6 +218,16 @@ class Windows:
             self._calm = 0
             for start in addresses:
                 files.will_need(start, n_bytes)
+
+
+def joined_windows(parts: Sequence[Windows]) -> Windows | None:
+    """The windows of several datasets one behind the other, in the mappings of each; None where they differ in kind."""
+    kinds = {(type(part), part._n_tokens, part._step) for part in parts}
+    if len(kinds) != 1 or type(parts[0]) is not Windows:
+        return None
+    openers = [functools.partial(part.shard, number) for part in parts for number in range(len(part._openers))]
+    counts = np.concatenate([np.diff(part.cumulative) for part in parts])
+    return Windows(openers, counts, parts[0]._n_tokens, parts[0]._step)
 
 
 class ChosenWindows(Windows):

@@ -112,6 +112,16 @@ def read_checksums(path: PathLike) -> Checksums:
         raise FormatError(where, 0, f"{type(error).__name__}: {error}", "checksums as fastpack writes them") from None
 
 
+def are_current(path: PathLike) -> bool:
+    """Whether a file has checksums of its present size and time of change; it is not read."""
+    status = os.stat(path)
+    try:
+        said = read_checksums(path)
+    except (FileNotFoundError, FormatError):
+        return False
+    return (said.size, said.mtime_ns) == (status.st_size, status.st_mtime_ns)
+
+
 def _parsed(tree: Any) -> Checksums:
     if (tree["format"], tree["algorithm"]) != (1, "xxh3_128"):
         raise ValueError(f"format {tree['format']!r} of {tree['algorithm']!r}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, JobError
 from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, read_start
 from fastpack.formats import braces
 from fastpack.formats.nvmeta_lookup import SampleIndex, SampleRow
@@ -33,8 +33,10 @@ __all__ = [
     "SampleRow",
     "Split",
     "WalkedShard",
+    "check_folder",
     "index_path",
     "is_prepared",
+    "make_folder",
     "meta_path",
     "read_dataset_yaml",
     "read_info",
@@ -74,6 +76,22 @@ def meta_path(folder: PathLike, name: str = "") -> AnyPath:
 def index_path(folder: PathLike) -> AnyPath:
     """Where the dataset's `index.sqlite` is."""
     return meta_path(folder, "index.sqlite")
+
+
+def make_folder(folder: PathLike) -> AnyPath:
+    """Make `.nv-meta`, if it is not there, and return it. JobError for a link: what it leads to is somebody else's."""
+    path = meta_path(folder)
+    check_folder(path)
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def check_folder(path: AnyPath) -> None:
+    """JobError where `.nv-meta`, or another folder that fastpack makes, is a link: nothing is written through it."""
+    if path.is_symlink():
+        raise JobError(
+            f"{path} is a link to {os.readlink(path)}, through which nothing is written: put the folder in its place"
+        )
 
 
 def is_prepared(folder: PathLike) -> bool:
@@ -216,6 +234,7 @@ def _kind(value: Any) -> str:
 
 
 def _write(path: AnyPath, text: str, mode: int | None) -> None:
+    check_folder(path.parent)
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:

@@ -22,10 +22,12 @@ from fastpack.files import AtomicFile, PathLike
 from fastpack.formats.nvmeta_lookup import connect_read_only
 from fastpack.formats.nvmeta_media import write_media
 from fastpack.formats.nvmeta_pages import KeysRepeat, write_index_pages
-from fastpack.formats.nvmeta_staging import ScannedShard, Staging, WalkedShard
+from fastpack.formats.nvmeta_staging import Staging, WalkedShard
 
 if TYPE_CHECKING:
     import sqlite3
+
+    from fastpack.formats.webdataset import ShardScan
 
 _ROWS_AT_ONCE = 65_536  # rows of an older index that are Python objects at a time
 _NAMED = 20  # duplicate keys that an error's text names
@@ -57,7 +59,7 @@ class DuplicateKeys(JobError):
         return type(self), (self.path, self.keys, self.total)
 
 
-def write_sample_index(path: PathLike, scans: Iterable[ScannedShard], *, mode: int | None = None) -> int:
+def write_sample_index(path: PathLike, scans: Iterable[ShardScan], *, mode: int | None = None) -> int:
     """Write the index of these shards, numbered from 0, in place of `path`; return the number of samples.
 
     mode: permissions of the file. What was there stays until the new index is complete. Raises as `IndexWriter` does.
@@ -111,7 +113,7 @@ class IndexWriter:
         if self.done:
             self._staging.start_over()
 
-    def add(self, tar_file_id: int, scan: ScannedShard) -> None:
+    def add(self, tar_file_id: int, scan: ShardScan) -> None:
         """Add the samples and parts of one shard."""
         if self._sample_tables:
             self._staging.add_shard(tar_file_id, scan)

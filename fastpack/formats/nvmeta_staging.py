@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,21 +19,12 @@ from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, Bytes, map_bytes
 from fastpack.formats.nvmeta_pages import IndexRows
 
+if TYPE_CHECKING:
+    from fastpack.formats.webdataset import ShardScan
+
 _COLUMNS = ("samples", "keys", "key_bounds", "parts", "names", "name_bounds", "media")
 _NAMES_KNOWN = 65_536  # names of parts that are looked up; a dataset whose parts all have their own gets some again
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"  # Linux: another text after each start of the machine
-
-
-class ScannedShard(Protocol):
-    """What the index needs of a scanned shard (`webdataset.ShardScan`)."""
-
-    path: str
-    sample_keys: list[bytes]
-    sample_offsets: npt.NDArray[np.int64]
-    part_samples: npt.NDArray[np.int64]
-    part_names: list[bytes]
-    part_offsets: npt.NDArray[np.int64]
-    part_sizes: npt.NDArray[np.int64]
 
 
 class WalkedShard(NamedTuple):
@@ -80,7 +71,7 @@ class Staging:
         self._names.clear()
         self._note(self._header)
 
-    def add_shard(self, tar_file_id: int, scan: ScannedShard) -> None:
+    def add_shard(self, tar_file_id: int, scan: ShardScan) -> None:
         """Append a shard. FormatError for a key or part name that is not UTF-8, with the sample's offset in it."""
         _check_names(scan, scan.sample_keys, None)
         offsets, n_samples, n_parts = scan.sample_offsets, len(scan.sample_keys), len(scan.part_names)
@@ -193,7 +184,7 @@ def _boot_id() -> str:
         return f"process {os.getpid()}"
 
 
-def _check_names(scan: ScannedShard, names: Iterable[bytes], samples: npt.NDArray[np.int64] | None) -> None:
+def _check_names(scan: ShardScan, names: Iterable[bytes], samples: npt.NDArray[np.int64] | None) -> None:
     """Raise FormatError for the first name that is not UTF-8; samples: of each name its sample; None: the names'."""
     if b"".join(names).isascii():
         return

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fastpack.loading.order import BLOCK, Indices, Order, Steps, integers, this_process
+from fastpack.datasets.permutations import Indices
+from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
 
 ORDERS = ("torch", "feistel")
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.collate import collate
+from fastpack.loading.default_collate import collate
 
 Fetch: TypeAlias = Callable[[Any], Any]
 Rows: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]

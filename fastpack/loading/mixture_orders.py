@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.loading.order import FeistelOrder, Indices, Order, StraightOrder, TorchGenerator, index_dtype
+from fastpack.datasets.permutations import FeistelOrder, Indices, TorchGenerator, index_dtype
+from fastpack.loading.order import Order, StraightOrder
 
 
 def repeated(values: Indices, count: int) -> Indices:

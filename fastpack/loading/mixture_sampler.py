@@ -9,19 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from fastpack.datasets.permutations import Indices, TorchGenerator, feistel_keys, index_dtype
 from fastpack.loading import mixing
 from fastpack.loading.base_sampler import EpochSampler, Resume
 from fastpack.loading.mixture_orders import FeistelMixture, interleave, repeated, undrawn
-from fastpack.loading.order import (
-    HeldOrder,
-    Indices,
-    Order,
-    Steps,
-    StraightOrder,
-    TorchGenerator,
-    feistel_keys,
-    index_dtype,
-)
+from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
 
 class MixtureSampler(EpochSampler):

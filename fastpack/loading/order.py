@@ -10,12 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.permutations import WIDE_FROM as WIDE_FROM
-from fastpack.datasets.permutations import FeistelOrder as FeistelOrder
-from fastpack.datasets.permutations import Indices as Indices
-from fastpack.datasets.permutations import TorchGenerator as TorchGenerator
-from fastpack.datasets.permutations import feistel_keys as feistel_keys
-from fastpack.datasets.permutations import index_dtype as index_dtype
+from fastpack.datasets.permutations import Indices, index_dtype
 
 BLOCK = 1 << 14  # indices turned into Python ints, or computed, at a time
 

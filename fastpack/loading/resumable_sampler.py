@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any
 
+from fastpack.datasets.permutations import TorchGenerator
 from fastpack.loading.base_sampler import EpochSampler
-from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder, TorchGenerator
+from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
 
 class ResumableDistributedSampler(EpochSampler):

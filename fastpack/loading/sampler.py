@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Sized
 from typing import Any
 
+from fastpack.datasets.permutations import FeistelOrder, TorchGenerator
 from fastpack.loading.base_sampler import EpochSampler
-from fastpack.loading.order import FeistelOrder, HeldOrder, Order, Steps, StraightOrder, TorchGenerator
+from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
 
 class DistributedSampler(EpochSampler):

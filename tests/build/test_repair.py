@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed_files import DOCUMENTS, EOS, documents_of, write_packed
 
 import fastpack
 from fastpack import repair, verify
@@ -24,20 +25,6 @@ from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin_journal import CheckpointedWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
-EOS = 9
-DOCUMENTS = [[1, 2, EOS], [3, EOS], [4, 5, 6, EOS]]
-
-
-def packed(path: Path, documents: list[list[int]] = DOCUMENTS, size: int = 2) -> Path:
-    with fastpack.PackedWriter(path, size) as writer:
-        for document in documents:
-            writer.append(document)
-    return path
-
-
-def documents_of(path: Path) -> list[list[int]]:
-    with fastpack.PackedFile(path) as file:
-        return [document.tolist() for document in file]
 
 
 def repaired(path: Path, expected: list[list[int]] = DOCUMENTS, **options: Any) -> fastpack.RepairResult:
@@ -54,7 +41,7 @@ def repaired(path: Path, expected: list[list[int]] = DOCUMENTS, **options: Any) 
 
 
 def test_a_sound_file_is_left_alone(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     result = repair(path, tmp_path / "b.pbin")
     assert (result.problem, result.written) == ("", False)
     assert not (tmp_path / "b.pbin").exists()
@@ -73,7 +60,7 @@ def test_the_merge_of_modalities(tmp_path: Path) -> None:
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
 def test_any_merge_of_modalities_becomes_the_right_one(tmp_path_factory: Any, parts: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")
-    paths = [packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
+    paths = [write_packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
     fastpack.merge_packed_data(paths, folder / "right.pbin")
     fastpack.merge_packed_data(paths, folder / "wrong.pbin", compat="modalities-0.5")
     repair(folder / "wrong.pbin", in_place=True)
@@ -86,7 +73,7 @@ def test_an_index_by_end_of_document_tokens(
     tmp_path: Path, size: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_WINDOW", window)
-    path = packed(tmp_path / "a.pbin", size=size)
+    path = write_packed(tmp_path / "a.pbin", token_size=size)
     whole = path.read_bytes()
     for damaged in (whole[:-1], whole[: 12 + 9 * size], whole[:-3] + b"\x00" + whole[-2:]):
         path.write_bytes(damaged)
@@ -97,14 +84,14 @@ def test_an_index_by_end_of_document_tokens(
 
 
 def test_entries_outside_the_data(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     end = 12 + 2 * 9
     path.write_bytes(path.read_bytes()[:end] + pickle.dumps([(0, 6), (6, 4), (10, 80)], protocol=4))
     assert "does not fit the data" in repaired(path, eos_token_id=EOS).problem
 
 
 def test_no_documents_in_the_index_and_an_end_without_token(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin", [*DOCUMENTS, [7, 8]])
+    path = write_packed(tmp_path / "a.pbin", [*DOCUMENTS, [7, 8]])
     path.write_bytes(path.read_bytes()[: 12 + 2 * 11] + pickle.dumps([], protocol=4))
     repair(path, tmp_path / "b.pbin", eos_token_id=EOS)
     assert documents_of(tmp_path / "b.pbin") == [*DOCUMENTS, [7, 8]]  # nothing was cut off: nothing is left out
@@ -125,7 +112,7 @@ def test_big_endian_tokens(tmp_path: Path, generation: int) -> None:
 
 @pytest.mark.parametrize("keep", range(12 + 6, 12 + 18))
 def test_a_file_that_was_cut_off(tmp_path: Path, keep: int) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     path.write_bytes(path.read_bytes()[:keep])
     whole = [document for document, end in zip(DOCUMENTS, (6, 10, 18), strict=True) if 12 + end <= keep]
     result = repaired(path, whole, eos_token_id=EOS)
@@ -134,7 +121,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, keep: int) -> None:
 
 def test_the_header_of_an_unfinished_pack(tmp_path: Path) -> None:
     """Modalities writes the data length last: before that, and the index, or only a part of it, is there."""
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     whole = bytearray(path.read_bytes())
     whole[:8] = bytes(8)
     path.write_bytes(whole)
@@ -164,7 +151,7 @@ def test_a_pack_that_was_killed(tmp_path: Path, in_place: bool) -> None:
     assert repair(path, dry_run=True).documents == 3
     result = repair(path, None if in_place else target, in_place=in_place)
     assert (result.problem, result.lost_bytes) == ("an unfinished pack", 2000)
-    assert target.read_bytes() == packed(tmp_path / "expected.pbin").read_bytes()
+    assert target.read_bytes() == write_packed(tmp_path / "expected.pbin").read_bytes()
     left = {entry.name for entry in tmp_path.iterdir()} - {"expected.pbin"}
     assert left == ({"a.pbin"} if in_place else {".a.pbin.partial", ".a.pbin.journal", "b.pbin"})
 
@@ -182,7 +169,7 @@ def test_a_write_that_was_killed_before_any_checkpoint(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_saved(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(JobError, match="no token 77"):
         repair(path, tmp_path / "b.pbin", eos_token_id=77)
@@ -198,7 +185,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
 
 
 def test_where_it_writes(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     damaged = path.read_bytes() + b"more"
     path.write_bytes(damaged)
     with pytest.raises(ValueError, match="nowhere to write"):
@@ -206,7 +193,7 @@ def test_where_it_writes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the damaged file itself"):
         repair(path, path)
     with pytest.raises(TargetExists):
-        repair(path, packed(tmp_path / "b.pbin"))
+        repair(path, write_packed(tmp_path / "b.pbin"))
     assert not repair(path, tmp_path / "b.pbin", file_existence_policy="skip").written
     assert repair(path, dry_run=True).problem == "4 bytes behind the index"
     assert path.read_bytes() == damaged

@@ -12,24 +12,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed_files import DOCUMENTS, EOS, packed_bytes, write_packed
 
 import fastpack
 from fastpack.checks.findings import VerifyReport
 from fastpack.checks.verify import verify
 from fastpack.cli import main
 from fastpack.formats.pbin_journal import CheckpointedWriter
-from fastpack.formats.pbin_layout import HEADER
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
-EOS = 9
-DOCUMENTS = [[1, 2, EOS], [3, EOS], [4, 5, 6, EOS]]
-
-
-def packed(path: Path, documents: list[list[int]] = DOCUMENTS, size: int = 2) -> Path:
-    with fastpack.PackedWriter(path, size) as writer:
-        for document in documents:
-            writer.append(document)
-    return path
 
 
 def with_index(path: Path, rows: list[tuple[int, int]], documents: list[list[int]] = DOCUMENTS) -> Path:
@@ -40,12 +31,7 @@ def with_index(path: Path, rows: list[tuple[int, int]], documents: list[list[int
 
 
 def old(path: Path, generation: int) -> Path:
-    data = np.concatenate(DOCUMENTS).astype(f"{'<' if generation >= 4 else '>'}u4").tobytes()
-    header = HEADER[generation]
-    fields = (len(data), 4) if generation > 2 else (len(data),)
-    starts = header.size + 4 * np.cumsum([0, 3, 2])
-    rows = list(zip(starts.tolist(), [12, 8, 16], strict=True))
-    path.write_bytes(header.pack(*fields) + data + pickle.dumps(rows, protocol=4))
+    path.write_bytes(packed_bytes(DOCUMENTS, generation))
     return path
 
 
@@ -66,8 +52,8 @@ def test_files_of_modalities_are_sound(name: str, backend: str) -> None:
 
 
 def test_written_file_is_sound(tmp_path: Path) -> None:
-    assert verify(packed(tmp_path / "a.pbin"), vocab_size=10, eos_token_id=EOS).findings == []
-    assert verify(packed(tmp_path / "empty.pbin", []), vocab_size=10, eos_token_id=EOS).findings == []
+    assert verify(write_packed(tmp_path / "a.pbin"), vocab_size=10, eos_token_id=EOS).findings == []
+    assert verify(write_packed(tmp_path / "empty.pbin", []), vocab_size=10, eos_token_id=EOS).findings == []
 
 
 @pytest.mark.parametrize("generation", [2, 3, 4])
@@ -89,7 +75,7 @@ def test_the_merge_of_modalities() -> None:
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
 def test_any_merge_of_modalities_is_recognised(tmp_path_factory: Any, parts: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")
-    paths = [packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
+    paths = [write_packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
     fastpack.merge_packed_data(paths, folder / "wrong.pbin", compat="modalities-0.5")
     report = verify(folder / "wrong.pbin", eos_token_id=EOS)
     assert [finding.severity for finding in report.findings] == ["error"]
@@ -141,7 +127,7 @@ def test_data_without_index(tmp_path: Path) -> None:
 
 
 def test_ids_beyond_the_vocabulary(tmp_path: Path, backend: str) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     assert only(verify(path, vocab_size=5), "error") == ("token 9", 12 + 2 * 2)
     assert "the largest id is 9" in verify(path, vocab_size=5).findings[0].expected
     assert verify(path, vocab_size=10).findings == []
@@ -152,31 +138,31 @@ def test_documents_without_their_end(tmp_path: Path, backend: str) -> None:
     found, offset = only(verify(path, eos_token_id=EOS), "error")
     assert found == "1 of 3 documents that do not end in token 9, the first in 2"
     assert offset == 12 + 2
-    inside = packed(tmp_path / "inside.pbin", [[1, EOS, 2, EOS], [EOS, EOS]])
+    inside = write_packed(tmp_path / "inside.pbin", [[1, EOS, 2, EOS], [EOS, EOS]])
     assert only(verify(inside, eos_token_id=EOS), "warning")[0] == "4 end-of-document tokens 9 for 2 documents"
 
 
 def test_the_end_is_guessed_where_most_documents_have_it(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin", [[1, EOS]] * 50 + [[1, 2]] + [[1, EOS]])
+    path = write_packed(tmp_path / "a.pbin", [[1, EOS]] * 50 + [[1, 2]] + [[1, EOS]])
     found, offset = only(verify(path), "warning")
     assert found == "1 of 52 documents that do not end in token 9, the first in 2"
     assert offset == 12 + 2 * 101
-    assert verify(packed(tmp_path / "b.pbin", [[1, 2], [3, 4], [5, EOS]])).findings == []
+    assert verify(write_packed(tmp_path / "b.pbin", [[1, 2], [3, 4], [5, EOS]])).findings == []
 
 
 def test_zeros_at_the_end(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin", [[1] * 1000, [0] * 2000])
+    path = write_packed(tmp_path / "a.pbin", [[1] * 1000, [0] * 2000])
     assert only(verify(path), "warning") == ("2000 tokens 0 at the end", 12 + 2 * 1000)
 
 
 def test_ids_as_of_another_token_size(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin", [[70_000_000, 80_000_000]], 4)
+    path = write_packed(tmp_path / "a.pbin", [[70_000_000, 80_000_000]], 4)
     assert only(verify(path), "warning")[0] == "most ids above 1048576"
 
 
 @pytest.mark.parametrize("keep", range(0, 60, 7))
 def test_truncated(tmp_path: Path, keep: int) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     whole = path.read_bytes()
     path.write_bytes(whole[:keep])
     report = verify(path)
@@ -187,14 +173,14 @@ def test_truncated(tmp_path: Path, keep: int) -> None:
 
 
 def test_bytes_after_the_index(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + b"more")
     assert only(verify(path), "warning") == ("4 bytes after the index", size)
 
 
 def test_header_of_an_unfinished_pack(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     whole = bytearray(path.read_bytes())
     whole[:8] = bytes(8)
     path.write_bytes(whole)
@@ -212,7 +198,7 @@ def test_work_left_behind(tmp_path: Path) -> None:
     found, _ = only(verify(path), "error")
     assert found == "an unfinished write of a.pbin, 3 tokens at its last checkpoint"
     assert verify(tmp_path).n_errors == 1
-    other = packed(tmp_path / "b.pbin")
+    other = write_packed(tmp_path / "b.pbin")
     (tmp_path / ".a.pbin.journal").rename(tmp_path / ".b.pbin.journal")
     assert verify(other).findings == []  # the journal alone: it was finished
     (tmp_path / ".a.pbin.partial").rename(tmp_path / ".b.pbin.partial")
@@ -220,7 +206,7 @@ def test_work_left_behind(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = write_packed(tmp_path / "a.pbin")
     assert main(["verify", str(path), "--vocab-size", "10", "--eos_token_id", "9"]) == 0
     assert capsys.readouterr().out == f"{path}: pbin: 3 documents, 9 tokens, 64 bytes: sound, 0 warnings\n"
     assert main(["verify", "--json", str(path), "--vocab-size", "5"]) == 3
@@ -230,7 +216,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_several_paths_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good, bad = packed(tmp_path / "good.pbin"), tmp_path / "bad.pbin"
+    good, bad = write_packed(tmp_path / "good.pbin"), tmp_path / "bad.pbin"
     bad.write_bytes(b"")
     assert main(["verify", str(good), str(tmp_path / "absent"), str(bad)]) == 3
     out, err = capsys.readouterr()

@@ -44,8 +44,10 @@ def test_json(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "path": str(good.with_suffix(".idx")),
         "entries": 2,
         "dropped": 0,
-        "bytes": 6,
+        "source_bytes": 6,
         "written": True,
+        "kept_existing": False,
+        "dry_run": False,
     }
 
 

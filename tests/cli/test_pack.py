@@ -64,6 +64,8 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
         "documents": 60,
         "tokens": 9239,
         "skipped": [],
+        "written": True,
+        "dry_run": False,
         "kept_existing": False,
         "resumed_documents": 0,
         "engine": "tokenizers",

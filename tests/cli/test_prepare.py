@@ -165,7 +165,13 @@ def test_jsonl(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     index = source.with_suffix(".jsonl.idx")
     assert index.read_bytes() == (golden / "energon/jsonl/blank_lines.jsonl.idx").read_bytes()
     assert main(["prepare", str(source), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"path": str(index), "samples": 2, "bytes": 24}
+    assert json.loads(capsys.readouterr().out) == {
+        "path": str(index),
+        "source_bytes": 24,
+        "samples": 2,
+        "written": True,
+        "dry_run": False,
+    }
     assert main(["prepare", str(source), "--split-ratio", "8,1,1"]) == 2
     assert main(["prepare", str(tmp_path / "none.jsonl")]) == 1
     (tmp_path / "x.txt").touch()

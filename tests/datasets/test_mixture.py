@@ -17,6 +17,7 @@ from fastpack import (
     PackedMemMapDatasetContinuous,
     PackedWriter,
     StatefulDataLoader,
+    kernels,
 )
 from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
 from fastpack.formats.shards import scan_shards
@@ -88,6 +89,36 @@ def test_outputs_about_the_whole_batch_span_datasets(tmp_path: Path, backend: st
     assert out["dataset_idx"].tolist() == [1, 0, 1, 0]
     samples = [parts[i // 4].batch([i % 4], outputs=["position_ids"])["position_ids"][0] for i in order]
     np.testing.assert_array_equal(out["position_ids"], samples)
+
+
+def test_datasets_alike_take_one_kernel_call_and_others_one_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = [shards(tmp_path / str(k), 4, "u2", k) for k in range(3)]
+    wide = shards(tmp_path / "wide", 4, "u4", 3)
+    ended = MemoryMappedDataset(tmp_path / "0", 6, pack_sequences=True, eos_token_id=EOS + 1)
+    calls: list[int] = []
+    fill = kernels.fill_packed
+
+    def noted(addresses: Any, *rest: Any) -> int:
+        calls.append(len(addresses))
+        return fill(addresses, *rest)
+
+    monkeypatch.setattr(kernels, "fill_packed", noted)
+    order = [9, 1, 4, 0, 10, 5]
+    for parts, expected in ((alike, [6]), ([*alike[:2], wide], [2, 2, 2]), ([*alike[:2], ended], [2, 2, 2])):
+        mixture = MixtureDataset(parts, ["a", "b", "c"])
+        for one in (mixture, pickle.loads(pickle.dumps(mixture))):
+            one.batch(order)  # from which on it is known that one of them has wider tokens
+            calls.clear()
+            labels = one.batch(order)["labels"]
+            assert calls == expected
+            assert labels.tolist() == [mixture[i]["labels"].tolist() for i in order]
+    mixture = MixtureDataset(alike, ["a", "b", "c"])
+    mixture.batch(order)
+    mixture.close()
+    with pytest.raises(ValueError, match="closed"):
+        mixture.batch(order)
 
 
 def test_mixture_errors_are_the_peers(tmp_path: Path) -> None:

@@ -85,12 +85,17 @@ def prepare_two_of_three(folder: Path) -> None:
     write_tar(folder / "ds/s2.tar", "ef")
 
 
-def earlier(name: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(b"what was there before") and None
+def earlier(*names: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        for name in names:
+            (folder / name).write_bytes(b"what was there before")
+
+    return write
 
 
 PACK = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1", "-o", "out"]
 META = ("index.sqlite", "index.uuid", ".info.json", "split.yaml", "dataset.yaml", ".fastpack.json")
+CHECKSUMS = ["docs.jsonl.fpsum", "docs.idx.fpsum"]
 PREPARE = ["prepare", "ds", "--split-ratio", "1,1,1", "--num-workers", "1", "--sample-type", "CrudeWebdataset"]
 SINGLE = {  # command line without --force; what it needs; what it writes
     "index": (["index", "docs.jsonl"], write_documents, "docs.idx"),
@@ -119,6 +124,21 @@ JOBS = [
     ),
     Job("pack --resume", [*PACK, "--resume"], write_index, ["out"], resumes=True),
     Job("pack --resume --force", [*PACK, "--resume", "--force"], write_index, ["out"], earlier("out"), resumes=True),
+    Job("write-checksums", ["verify", "docs.jsonl", "--write-checksums"], write_index, CHECKSUMS),
+    Job(
+        "write-checksums anew",
+        ["verify", "docs.jsonl", "--write-checksums"],
+        write_index,
+        CHECKSUMS,
+        earlier(*CHECKSUMS),
+    ),
+    Job(
+        "index --write-checksums",
+        ["index", "docs.jsonl", "--force", "--write-checksums"],
+        write_documents,
+        ["docs.idx", "docs.idx.fpsum"],
+        earlier("docs.idx"),
+    ),
     Job("prepare jsonl", ["prepare", "docs.jsonl"], write_documents, ["docs.jsonl.idx"]),
     Job(
         "prepare shards",
@@ -199,6 +219,8 @@ class Workplace:
 def content(path: Path) -> Any:
     if path.name == "index.uuid":
         return len(path.read_text())  # a random number
+    if path.suffix == ".fpsum" and path.read_bytes().startswith(b"{"):
+        return {**json.loads(path.read_text()), "mtime_ns": 0}  # that of a file that was written just now
     if path.name == ".fastpack.json":
         return json.loads(path.read_text())["shards"]  # beside them the time at which the index was written
     if path.name != "index.sqlite":

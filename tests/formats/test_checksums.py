@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from fastpack import verify, write_checksums
 from fastpack.cli import main
 from fastpack.errors import FormatError, MissingExtra
 from fastpack.formats import checksums as module
-from fastpack.formats.checksums import compute_checksums, read_checksums
+from fastpack.formats.checksums import are_current, compute_checksums, read_checksums
 
 
 def packed(path: Path, tokens: int = 4) -> Path:
@@ -153,3 +154,56 @@ def test_commands_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["verify", str(tmp_path), "-q"]) == 0
     assert main(["verify", str(raw), "--write-checksums", "-q"]) == 0
     assert (tmp_path / "a.jsonl.fpsum").is_file()
+    damaged = bytearray(Path(paths["packed"]).read_bytes())
+    Path(paths["packed"]).write_bytes(damaged[:-1])
+    repaired = [paths["packed"], "-o", str(tmp_path / "repaired.pbin"), "--eos-token-id", "256"]
+    assert main(["repair", *repaired, "--write-checksums", "-q"]) == 0
+    assert (tmp_path / "repaired.pbin.fpsum").is_file()
+
+
+def sums(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)).removesuffix(".fpsum") for path in folder.rglob("*.fpsum")}
+
+
+def test_prepare_writes_them(tmp_path: Path) -> None:
+    folder = tmp_path / "ds"
+    folder.mkdir()
+    for shard in "ab":
+        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
+            tar.addfile(tarfile.TarInfo(f"{shard}.txt"))
+    prepare = ["prepare", str(folder), "--split-ratio", "1,0,0", "--force-overwrite", "-q", "--non-interactive"]
+    assert main([*prepare, "--sample-type", "CrudeWebdataset", "--write-checksums"]) == 0
+    meta = ("index.sqlite", "index.uuid", ".info.json", ".fastpack.json", "split.yaml", "dataset.yaml")
+    written = {*(f".nv-meta/{name}" for name in meta), "a.tar.idx", "b.tar.idx"}
+    assert sums(folder) == written
+    report = verify(folder)
+    assert report.is_sound
+    assert report.checked["blocks_hashed"] == len(written)
+    before = {name: (folder / f"{name}.fpsum").stat().st_ino for name in ("a.tar.idx", ".nv-meta/index.sqlite")}
+    (folder / "b.tar").write_bytes((folder / "b.tar").read_bytes() + bytes(10240))
+    assert main([*prepare, "--write-checksums"]) == 0
+    after = {name: (folder / f"{name}.fpsum").stat().st_ino for name in before}
+    assert after["a.tar.idx"] == before["a.tar.idx"]  # it was not written anew: its old checksums say more
+    assert verify(folder).is_sound
+    os.utime(folder / "b.tar.idx")
+    assert main([*prepare, "--write-checksums", "--walk-all"]) == 0
+    assert are_current(folder / "b.tar.idx")
+    assert main(prepare) == 0  # nothing has changed: what it writes in any case is left without
+    assert sums(folder) == written - {".nv-meta/.info.json", ".nv-meta/.fastpack.json", ".nv-meta/split.yaml"}
+
+
+def test_other_writers_of_datasets_write_them(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for _ in range(2):
+            tar.addfile(tarfile.TarInfo("a.txt"))
+    fix = ["fix-duplicates", str(tmp_path), str(tmp_path / "new"), "-q", "--write-checksums"]
+    assert main(fix) == 0
+    assert sums(tmp_path / "new") == {"a.tar"}
+    (tmp_path / "x.jsonl").write_text("{}\n")
+    assert main(["prepare", str(tmp_path / "x.jsonl"), "-q", "--write-checksums"]) == 0
+    assert sums(tmp_path) == {"new/a.tar", "x.jsonl.idx"}
+    assert (
+        main(["prepare", str(tmp_path / "new"), "--split-ratio", "1,0,0", "-q", "--dry-run", "--write-checksums"]) == 0
+    )
+    assert sums(tmp_path) == {"new/a.tar", "x.jsonl.idx"}

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastpack import kernels
+from fastpack.datasets.permutations import TorchGenerator, feistel_keys
 from fastpack.kernels import order_np
-from fastpack.loading.order import TorchGenerator, feistel_keys
 
 
 def torch_checksums(golden: Path) -> dict[tuple[int, int], str]:

@@ -44,6 +44,18 @@ def test_cold_process_runs_cython_and_warm_switches_to_numba() -> None:
     assert printed(code) == "cython False numba"
 
 
+def test_a_choice_loads_all_kernels_and_else_only_what_is_called_is_loaded() -> None:
+    code = (
+        "import sys; from fastpack import kernels; kernels.doc_ids; kernels.doc_ids\n"
+        "print(*sorted(name.rpartition('.')[2] for name in sys.modules if name.endswith(('_cy', '_np'))))"
+    )
+    assert printed(code) == "documents_cy"
+    for name in ("cython", "numpy"):
+        loaded = " ".join(sorted({modules[name] for modules in kernels.TABLE.values()}))
+        assert printed(code, FASTPACK_KERNELS=name) == loaded
+        assert printed(f"from fastpack import kernels; kernels.use({name!r})\n{code}") == loaded
+
+
 def test_warm_does_not_overrule_a_choice() -> None:
     code = "from fastpack import kernels; print(kernels.warm(), kernels.backend())"
     assert printed(code, FASTPACK_KERNELS="numpy") == "numpy numpy"

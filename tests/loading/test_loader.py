@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from numbered import Numbers, drawn
 
 import fastpack
 from fastpack import kernels
@@ -24,19 +25,6 @@ EOS = 0
 pytestmark = pytest.mark.usefixtures("no_threads")
 
 
-class Numbers:
-    """A dataset whose item is its index."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
 def packed(shards: Path) -> fastpack.MemoryMappedDataset:
     return fastpack.MemoryMappedDataset(shards, 33, "*.npy", True, EOS)
 
@@ -45,17 +33,6 @@ def golden_loader(kw: dict[str, int]) -> fastpack.StatefulDataLoader:
     dataset = Numbers(kw["n"])
     sampler = fastpack.DistributedSampler(dataset, kw["ws"], kw["rank"], seed=kw["seed"])
     return fastpack.StatefulDataLoader(dataset, kw["bs"], sampler)
-
-
-def drawn(loader: fastpack.StatefulDataLoader, times: int) -> list[Any]:
-    """What `next` gives, as the golden scripts write it."""
-    found: list[Any] = []
-    for _ in range(times):
-        try:
-            found.append(next(loader).tolist())
-        except StopIteration:
-            found.append("StopIteration")
-    return found
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -16,24 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numbered import Numbers, drawn
 
 import fastpack
 from fastpack import kernels
 
 pytestmark = pytest.mark.usefixtures("no_threads")
-
-
-class Numbers:
-    """A dataset whose item is its index."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 class Failing(Numbers):
@@ -53,17 +41,6 @@ def background_threads() -> list[threading.Thread]:
 
 def packed(shards: Path) -> fastpack.MemoryMappedDataset:
     return fastpack.MemoryMappedDataset(shards, 33, "*.npy", True, eos_token_id=0)
-
-
-def drawn(loader: fastpack.StatefulDataLoader, times: int) -> list[Any]:
-    """What `next` gives, as the golden scripts write it."""
-    found: list[Any] = []
-    for _ in range(times):
-        try:
-            found.append(next(loader).tolist())
-        except StopIteration:
-            found.append("StopIteration")
-    return found
 
 
 class Recording(Numbers):

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import MixtureSampler
+from fastpack.datasets.permutations import TorchGenerator
 from fastpack.loading import mixing
-from fastpack.loading.order import TorchGenerator
 
 PEER = json.loads((Path(__file__).parents[1] / "golden" / "kempnerforge" / "mixture_sampler.json").read_text())
 MEASURED = {"cumulative_sizes": [0, 60_000, 90_000, 100_000], "weights": [0.6, 0.3, 0.1], "seed": 42}

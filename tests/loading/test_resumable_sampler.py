@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import ResumableDistributedSampler
-from fastpack.loading.order import TorchGenerator
+from fastpack.datasets.permutations import TorchGenerator
 
 
 def peers_list(order: list[int], skip: int, ranks: int, rank: int, drop_last: bool) -> list[int] | None:

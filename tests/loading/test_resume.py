@@ -10,22 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numbered import Numbers
 
 import fastpack
 from fastpack.loading.resume import Place
-
-
-class Numbers:
-    """A dataset whose item is its index."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> int:
-        return index
 
 
 def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, **options: Any) -> Any:

@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import DistributedSampler
-from fastpack.loading import order as orders
-from fastpack.loading.order import Steps, StraightOrder, TorchGenerator
+from fastpack.datasets.permutations import FeistelOrder, TorchGenerator
+from fastpack.loading.order import HeldOrder, Steps, StraightOrder
 
 PEER = json.loads((Path(__file__).parents[1] / "golden" / "kempnerforge" / "distributed_sampler.json").read_text())
 
@@ -83,7 +83,7 @@ def test_every_rank_any_block_any_skip(
     if shuffle and order == "torch":
         whole = TorchGenerator(epoch - 3).permutation(n).tolist()
     elif shuffle:
-        whole = orders.FeistelOrder(n, -3, epoch).take(0, 1, n).tolist()
+        whole = FeistelOrder(n, -3, epoch).take(0, 1, n).tolist()
     expected = peers_list(whole, ranks, rank, drop_last)
     if len(expected) < len(sampler):
         with pytest.raises(AssertionError):
@@ -125,7 +125,7 @@ def test_dtypes_are_as_narrow_as_they_may_be() -> None:
 def test_iterating_holds_this_ranks_part_only() -> None:
     sampler = DistributedSampler(range(100_000), 10, 3)
     steps = sampler._steps().settled()
-    assert isinstance(steps.order, orders.HeldOrder)
+    assert isinstance(steps.order, HeldOrder)
     assert steps.order.indices.nbytes == 40_000
     assert steps.order.indices.base is None
     assert sampler.indices().base is None
@@ -306,7 +306,7 @@ def test_steps_by_definition() -> None:
         assert steps.take(0, count).tolist() == expected
         start, part = (int(number) for number in rng.integers(0, 30, 2))
         assert steps.take(start, part).tolist() == expected[start : start + part]
-        settled = Steps(orders.HeldOrder(np.arange(n)), length, first, step, count).settled()
+        settled = Steps(HeldOrder(np.arange(n)), length, first, step, count).settled()
         assert settled.take(start, part).tolist() == expected[start : start + part]
 
 

@@ -118,7 +118,21 @@ def images(tmp_path: Path) -> Path:
 
 
 def test_a_prepared_webdataset(store: Any, images: Path) -> None:
-    assert main(["prepare", str(images), "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q", "--non-interactive"]) == 0
+    assert (
+        main(
+            [
+                "prepare",
+                str(images),
+                "--split-ratio",
+                "1,0,0",
+                "--sample-type",
+                "CrudeWebdataset",
+                "-q",
+                "--non-interactive",
+            ]
+        )
+        == 0
+    )
     url = store.put_folder(images, "images")
     store.door.choose = misbehave
     local, remote = fastpack.WebDataset(images, "train", raw=True), fastpack.WebDataset(url, "train", raw=True)

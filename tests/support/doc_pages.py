@@ -81,7 +81,12 @@ class Block:
 
 
 def _is_there(name: str) -> bool:
-    return bool(shutil.which(name, path=_environment()["PATH"])) or importlib.util.find_spec(name) is not None
+    if shutil.which(name, path=_environment()["PATH"]):
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that the module is in
+        return False
 
 
 def _environment() -> dict[str, str]:

@@ -114,7 +114,7 @@ def _ranks(description: Mapping[str, Any]) -> dict[bytes, int]:
     if model["type"] != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         raise EngineDeclines("it is no byte-level BPE")
     vocab: dict[str, int] = model["vocab"]
-    bytes_of = {character: bytes([byte]) for byte, character in enumerate(_byte_characters())}
+    bytes_of = {character: bytes([byte]) for byte, character in enumerate(byte_characters())}
     if not all(character in vocab for character in bytes_of):
         raise EngineDeclines("it is no byte-level BPE: some byte is no token")
     added = {token["content"] for token in description["added_tokens"]}
@@ -143,7 +143,7 @@ def _made(description: Mapping[str, Any]) -> dict[str, list[int]]:
     return {token: encoding.ids for token, encoding in zip(vocab, merging.encode_batch_fast(vocab), strict=True)}
 
 
-def _byte_characters() -> list[str]:
+def byte_characters() -> list[str]:
     """The characters that stand for the bytes 0 to 255 in a byte-level vocabulary."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     odd = iter(range(0x100, 0x200))

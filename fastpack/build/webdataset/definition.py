@@ -160,6 +160,7 @@ def loader_template(sample_type: str, parts: Sequence[str]) -> str:
 
 
 def _write_text(path: Path, text: str, mode: int | None) -> None:
+    nvmeta.check_folder(path.parent)
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fastpack.build.dry_run import NoFile
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.errors import JobError
 from fastpack.files import AtomicFile, PathLike, Progress, TargetExists
@@ -20,11 +21,15 @@ _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 
 @dataclass(slots=True)
 class RenamedShards:
-    """What `fix_duplicates` wrote: the samples of each copy, by the shard's path relative to both folders."""
+    """What `fix_duplicates` wrote: the samples of each copy, by the shard's path relative to both folders.
+
+    bytes: of all copies.
+    """
 
     source: Path
     target: Path
     shards: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
 
     @property
     def samples(self) -> int:
@@ -38,14 +43,16 @@ def fix_duplicates(
     *,
     exclude: str | None = None,
     force_overwrite: bool = False,
+    dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RenamedShards:
     """Copy the shards of `source` to the folder `target`, each file `x.jpg` as `<path of the shard>/x.jpg`.
 
     Those are the names that `energon prepare --fix-duplicates` gives, which changes the tars themselves; here nothing
     in `source` is touched. A key that comes again within its shard gets a folder with a number as well; sparse files
-    are written out. Raises FormatError for a damaged shard, TargetExists (a FileExistsError and ValueError) for a copy
-    that is there already, unless force_overwrite is set, and ValueError where a copy would replace its shard.
+    are written out. dry_run does all but the writing. Raises FormatError for a damaged shard, TargetExists (a
+    FileExistsError and ValueError) for a copy that is there already, unless force_overwrite is set, and ValueError
+    where a copy would replace its shard.
     """
     names = find_shards(source, exclude)
     if not names:
@@ -56,8 +63,8 @@ def fix_duplicates(
     total, done = sum(os.path.getsize(result.source / name) for name in names), 0
     for name in names:
         n_samples = webdataset.scan_shard(result.source / name).n_samples  # and says so if it is damaged
-        _copy(result.source / name, result.target / name, name)
-        copied = webdataset.scan_shard(result.target / name).n_samples
+        result.bytes += _copy(result.source / name, None if dry_run else result.target / name, name)
+        copied = n_samples if dry_run else webdataset.scan_shard(result.target / name).n_samples
         if copied != n_samples:
             raise JobError(f"{result.target / name}: {copied} samples, {n_samples} in {result.source / name}")
         result.shards[name] = n_samples
@@ -74,13 +81,15 @@ def _check_target(source: Path, target: Path, force_overwrite: bool) -> None:
         raise TargetExists(f"{target} exists already: --force-overwrite replaces it")
 
 
-def _copy(source: Path, target: Path, folder: str) -> None:
+def _copy(source: Path, target: Path | None, folder: str) -> int:
+    """Copy a shard, or for no target only reckon; the bytes of the copy."""
     with (
         tarfile.open(source, "r:") as old,
-        AtomicFile(target) as file,
+        NoFile() if target is None else AtomicFile(target) as file,
         tarfile.TarFile(mode="w", fileobj=file, format=tarfile.GNU_FORMAT) as new,  # type: ignore[arg-type]
     ):
-        os.fchmod(file.fileno(), os.stat(source).st_mode & 0o7777)
+        if isinstance(file, AtomicFile):
+            os.fchmod(file.fileno(), os.stat(source).st_mode & 0o7777)
         for member, name in _renamed(old, folder):
             content = old.extractfile(member) if member.isreg() else None
             if member.islnk():
@@ -89,6 +98,8 @@ def _copy(source: Path, target: Path, folder: str) -> None:
                 member.type = tarfile.REGTYPE
             member.name, member.pax_headers = name, {}
             new.addfile(member, content)
+        new.close()
+        return file.tell()
 
 
 def _renamed(tar: tarfile.TarFile, folder: str) -> Iterator[tuple[tarfile.TarInfo, str]]:

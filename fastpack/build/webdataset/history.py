@@ -32,7 +32,14 @@ class History:
                 self.shards[row[0]] = (number, WalkedShard(*row))
 
 
-def write_history(folder: PathLike, shards: Iterable[WalkedShard], *, sample_tables: bool, mode: int | None) -> None:
+def open_history(folder: PathLike) -> AtomicFile:
+    """The history of a run that begins: until it is complete, no other run may write this dataset (JobError)."""
+    return AtomicFile(nvmeta.meta_path(folder, FILE_NAME), follow=False)
+
+
+def write_history(
+    file: AtomicFile, folder: PathLike, shards: Iterable[WalkedShard], *, sample_tables: bool, mode: int | None
+) -> None:
     """Remember how the shards of the index that is there now were walked, in the order of their numbers."""
     tree = {
         "version": _VERSION,
@@ -40,10 +47,9 @@ def write_history(folder: PathLike, shards: Iterable[WalkedShard], *, sample_tab
         "sample_tables": sample_tables,
         "shards": [list(shard) for shard in shards],
     }
-    with AtomicFile(nvmeta.meta_path(folder, FILE_NAME), follow=False) as file:
-        file.write(json.dumps(tree).encode())
-        if mode is not None:
-            os.fchmod(file.fileno(), mode)
+    file.write(json.dumps(tree).encode())
+    if mode is not None:
+        os.fchmod(file.fileno(), mode)
 
 
 def _identity(index: Path) -> list[int] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.build.dry_run import NoFile
 from fastpack.errors import FormatError, JobError
 from fastpack.files import AtomicFile
 from fastpack.formats import nvmeta
@@ -78,8 +79,8 @@ def join_name(sets: Sequence[JoinedSet]) -> str:
     return f"join_index_{digest.hexdigest()}.bin"
 
 
-def write_join(path: Path, sets: Sequence[JoinedSet]) -> int:
-    """Write the index of a join; return the number of rows.
+def write_join(path: Path, sets: Sequence[JoinedSet], *, dry_run: bool = False) -> int:
+    """Write the index of a join (dry_run: do all but that); return the number of rows.
 
     A row has for each set the position of the sample's shard in the split part, its first byte and how many it has, all
     int64; -1 three times where there is none and nonmatch is "none". Raises ValueError for a sample without a match
@@ -89,7 +90,7 @@ def write_join(path: Path, sets: Sequence[JoinedSet]) -> int:
         raise ValueError(f"{sets[0].folder}: the first set of a join cannot have nonmatch {sets[0].nonmatch!r}")
     places = [_places(joined) for joined in sets]
     n_rows = 0
-    with AtomicFile(path, follow=False) as file, closing(_connect(sets)) as db:
+    with NoFile() if dry_run else AtomicFile(path, follow=False) as file, closing(_connect(sets)) as db:
         file.write(MAGIC + struct.pack("<q", len(sets)))
         for rows in _matches(db, len(sets)):
             for column, joined in enumerate(sets):

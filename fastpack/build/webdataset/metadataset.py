@@ -11,6 +11,7 @@ from fastpack.build.webdataset.joins import JoinedSet, join_name, open_set, writ
 from fastpack.errors import FormatError
 from fastpack.files import PathLike, remove
 from fastpack.formats import nvmeta
+from fastpack.formats.checksums import sidecar_path
 
 _BLENDS = ("blend", "blend_epochized")
 
@@ -28,16 +29,17 @@ class MetadatasetResult:
     removed: list[str] = field(default_factory=list)
 
 
-def prepare_metadataset(path: PathLike) -> MetadatasetResult:
+def prepare_metadataset(path: PathLike, *, dry_run: bool = False) -> MetadatasetResult:
     """Write the index of each join of a metadataset to `<path>.cache/`, byte for byte as `energon prepare` does.
 
-    Metadatasets that it refers to are prepared as well, each in its own cache. Raises FileNotFoundError, FormatError
-    for a file that is no metadataset, ValueError for datasets that cannot be joined.
+    Metadatasets that it refers to are prepared as well, each in its own cache. dry_run: nothing is written or removed.
+    Raises FileNotFoundError, FormatError for a file that is no metadataset, ValueError for datasets that cannot be
+    joined.
     """
-    return _prepare(Path(path), None, ())
+    return _prepare(Path(path), None, (), dry_run)
 
 
-def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...]) -> MetadatasetResult:
+def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...], dry_run: bool) -> MetadatasetResult:
     if path.resolve() in ancestors:
         raise FormatError(path, 0, "a metadataset that refers to itself", "one that does not")
     splits = nvmeta.read_yaml(path).get("splits")
@@ -45,6 +47,7 @@ def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...]) -> Metad
         raise FormatError(path, 0, "no splits", "a mapping splits of parts to datasets")
     result = MetadatasetResult(path)
     cache = path.parent / f"{path.name}.cache"
+    nvmeta.check_folder(cache)
     for name, tree in splits.items():
         if part is not None and name != part:
             continue
@@ -52,15 +55,18 @@ def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...]) -> Metad
             if "join" in leaf:
                 sets = _joined_sets(path, leaf, str(name))
                 target = cache / join_name(sets)
-                result.joins[str(target)] = None if target.is_file() else write_join(target, sets)
+                written = None if target.is_file() else write_join(target, sets, dry_run=dry_run)
+                result.joins[str(target)] = written
             else:
                 inner = path.parent / _text(path, leaf, "path")
                 if inner.suffix == ".yaml":
-                    _prepare(inner, leaf.get("split_part") or str(name), (*ancestors, path.resolve()))
+                    _prepare(inner, leaf.get("split_part") or str(name), (*ancestors, path.resolve()), dry_run)
     if part is None:
         for old in cache.glob("join_index_*.bin"):
             if str(old) not in result.joins:
-                remove(old)
+                if not dry_run:
+                    remove(old)
+                    remove(sidecar_path(old))
                 result.removed.append(str(old))
     return result
 

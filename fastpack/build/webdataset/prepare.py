@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import NamedTuple
 from fastpack.build.webdataset import definition, splits
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.build.webdataset.history import FILE_NAME as HISTORY
-from fastpack.build.webdataset.history import write_history
+from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, unchanged_shards, walk_shards
 from fastpack.errors import JobError
-from fastpack.files import PathLike, Progress, TargetExists
+from fastpack.files import AtomicFile, PathLike, Progress, TargetExists
 from fastpack.formats import nvmeta
 from fastpack.formats.nvmeta import IndexWriter, SampleIndex
+from fastpack.formats.webdataset import shard_index_path
 
 MAX_WORKERS = 16
 _FILES = ("index.sqlite", "index.uuid", ".info.json", HISTORY)
@@ -86,6 +87,11 @@ class PrepareResult:
         """Samples of all shards."""
         return sum(self.shards.values())
 
+    @property
+    def paths(self) -> list[Path]:
+        """All that was written, or would be: `files` of `.nv-meta`, and the index beside each shard."""
+        return [*(nvmeta.meta_path(self.path, name) for name in self.files), *shard_indexes(self.path, self.shards)]
+
 
 def prepare_webdataset(
     path: PathLike,
@@ -137,19 +143,20 @@ def prepare_webdataset(
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
     options.mode = make_folder(path, names)
-    walked = walk_shards(root, names, options)
-    shards = _counts(walked)
-    parts = wish.parts(list(shards))
-    _write_counts(root, walked, options)
-    nvmeta.write_split(root, parts, mode=options.mode)
-    files = [*_FILES, "split.yaml"]
-    types = part_types(walked)
-    if sample_type is not None:
-        written = definition.write_definition(
-            path, sample_type, field_map, parts=types, name=dataset_yaml_name, mode=options.mode
-        )
-        files += [file.name for file in written]
-    warnings = wish.problems(list(shards), parts)
+    with open_history(root) as history:
+        walked = walk_shards(root, names, options)
+        shards = _counts(walked)
+        parts = wish.parts(list(shards))
+        _write_counts(root, walked, options, history)
+        nvmeta.write_split(root, parts, mode=options.mode)
+        files = [*_FILES, "split.yaml"]
+        types = part_types(walked)
+        if sample_type is not None:
+            written = definition.write_definition(
+                path, sample_type, field_map, parts=types, name=dataset_yaml_name, mode=options.mode
+            )
+            files += [file.name for file in written]
+    warnings = walked.warnings + wish.problems(list(shards), parts)
     return PrepareResult(
         Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files, media=walked.n_media
     )
@@ -174,12 +181,15 @@ def rebuild_indexes(
         raise JobError(f"{root}: no shards are listed there; prepare the dataset anew")
     options = _options(num_workers, False, resume, True, sample_tables, progress)
     options.mode = make_folder(path, list(before))
-    walked = walk_shards(root, list(before), options)
-    shards = _counts(walked)
-    changed = [name for name in before if before[name] != shards[name]]
-    counts_stay = compat == "energon" or not changed
-    _write_counts(root, walked, options, before if counts_stay else shards)
-    warnings = [] if counts_stay else [f"the number of samples is another one in {splits.named(changed)}"]
+    with open_history(root) as history:
+        walked = walk_shards(root, list(before), options)
+        shards = _counts(walked)
+        changed = [name for name in before if before[name] != shards[name]]
+        counts_stay = compat == "energon" or not changed
+        _write_counts(root, walked, options, history, before if counts_stay else shards)
+    warnings = list(walked.warnings)
+    if not counts_stay:
+        warnings.append(f"the number of samples is another one in {splits.named(changed)}")
     return PrepareResult(Path(path), shards, {}, part_types(walked), walked.n_reused, {}, warnings, [*_FILES])
 
 
@@ -199,20 +209,25 @@ def prepare_media(
         before = nvmeta.read_info(path)
         options = _options(num_workers, False, False, True, SampleIndex(nvmeta.index_path(path)).has_samples, progress)
         options.mode, options.media, options.keep_media = make_folder(path, list(before)), media, True
-        walked = walk_shards(os.fspath(path), list(before), options)
-        _write_counts(os.fspath(path), walked, options)
+        with open_history(path) as history:
+            walked = walk_shards(os.fspath(path), list(before), options)
+            _write_counts(os.fspath(path), walked, options, history)
         return walked.n_media
     return _prepare_files(os.fspath(path), media)
 
 
-def _prepare_files(root: str, media: MediaFilter) -> int:
+def _media_files(root: str, media: MediaFilter) -> list[str]:
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{root} is no folder")
     paths = media_files(root, media)
     if not paths:
         raise JobError(f"{root}: no media files there")
-    folder, index = nvmeta.meta_path(root), nvmeta.index_path(root)
-    folder.mkdir(exist_ok=True)
+    return paths
+
+
+def _prepare_files(root: str, media: MediaFilter) -> int:
+    paths = _media_files(root, media)
+    folder, index = nvmeta.make_folder(root), nvmeta.index_path(root)
     with suppress(OSError):
         folder.chmod((os.stat(root).st_mode | 0o700) & 0o7777)
     mode = (os.stat(root).st_mode | 0o600) & 0o666
@@ -221,6 +236,25 @@ def _prepare_files(root: str, media: MediaFilter) -> int:
         writer.copy_media()
         writer.add_media(rows, media.noted())
     return len(rows)
+
+
+def plan_media(path: PathLike, media: MediaFilter) -> list[Path]:
+    """What `prepare_media` would write; raises what it raises before it looks into the files."""
+    if not nvmeta.is_prepared(path):
+        _media_files(os.fspath(path), media)
+    return media_paths(path)
+
+
+def media_paths(path: PathLike) -> list[Path]:
+    """What `prepare_media` writes in a folder."""
+    shards = nvmeta.read_info(path) if nvmeta.is_prepared(path) else {}
+    names = _FILES if shards else _FILES[:1]
+    return [*(nvmeta.meta_path(path, name) for name in names), *shard_indexes(path, shards)]
+
+
+def shard_indexes(path: PathLike, shards: Iterable[str]) -> list[Path]:
+    """Where the index of each of these shards is."""
+    return [Path(shard_index_path(os.path.join(path, shard))) for shard in shards]
 
 
 def part_types(walked: Walked) -> list[str]:
@@ -236,10 +270,9 @@ def part_types(walked: Walked) -> list[str]:
 def make_folder(path: PathLike, names: Sequence[str]) -> int:
     """Make `.nv-meta` with the permissions of its parent; return those for files in it: the first shard's.
 
-    Its owner can read and write them in any case.
+    Its owner can read and write them in any case. JobError where it is a link.
     """
-    folder = nvmeta.meta_path(path)
-    folder.mkdir(exist_ok=True)
+    folder = nvmeta.make_folder(path)
     with suppress(OSError):  # another user's folder
         folder.chmod((os.stat(path).st_mode | 0o700) & 0o7777)
     try:
@@ -282,9 +315,11 @@ def _counts(walked: Walked) -> dict[str, int]:
     return {shard.name: shard.n_samples for shard in walked.shards}
 
 
-def _write_counts(root: str, walked: Walked, options: WalkOptions, counts: Mapping[str, int] | None = None) -> None:
-    """Write what belongs to the index; the history last, so that a kill before it makes the next run walk all."""
+def _write_counts(
+    root: str, walked: Walked, options: WalkOptions, history: AtomicFile, counts: Mapping[str, int] | None = None
+) -> None:
+    """Write what belongs to the index; the history takes its name last: after a kill the next run walks all."""
     if walked.changed:
         nvmeta.write_uuid(root, options.mode)
     nvmeta.write_info(root, _counts(walked) if counts is None else counts, options.mode)
-    write_history(root, walked.shards, sample_tables=options.sample_tables, mode=options.mode)
+    write_history(history, root, walked.shards, sample_tables=options.sample_tables, mode=options.mode)

@@ -53,7 +53,7 @@ class Walked:
     """What came of it: the good shards in order, and the bad ones with what is wrong with them.
 
     n_reused: shards that were not walked because they did not change, or were walked by a run that was killed;
-    changed: whether there is a new index; n_media: parts whose metadata was read.
+    changed: whether there is a new index; n_media: parts whose metadata was read; warnings: what the user should know.
     """
 
     shards: list[WalkedShard] = field(default_factory=list)
@@ -61,6 +61,7 @@ class Walked:
     n_reused: int = 0
     changed: bool = True
     n_media: int = 0
+    warnings: list[str] = field(default_factory=list)
 
 
 class _Result(NamedTuple):
@@ -121,7 +122,7 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
     writer = IndexWriter(
         index,
         mode=options.mode,
-        previous=_previous(index),
+        previous=_previous(index, options, walked),
         sample_tables=options.sample_tables,
         resume=options.resume,
         purpose=_purpose(names, options),
@@ -148,12 +149,17 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
     return walked
 
 
-def _previous(index: Path) -> Path | None:
-    """The index that is there, if it can be read."""
+def _previous(index: Path, options: WalkOptions, walked: Walked) -> Path | None:
+    """The index that is there, if it can be read; a warning where metadata of media may be lost with it."""
     try:
         with closing(nvmeta.SampleIndex(index)) as previous:
             previous.has_media  # noqa: B018 (reads the names of its tables)
-    except (FileNotFoundError, FormatError):
+    except FileNotFoundError:
+        return None
+    except FormatError as error:
+        if options.media is None or options.keep_media:
+            lost = "metadata of media that the old index may have had is lost (`fastpack prepare-media` reads it again)"
+            walked.warnings.append(f"{lost}: {error}")
         return None
     return index
 

@@ -49,7 +49,7 @@ def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
     if look.deep:
         from fastpack.checks.webdataset.decode import decode_all
 
-        decode_all(folder, report, look.trust_code, _phase(look.progress, 1, phases))
+        decode_all(folder, report, look.trust_code, look.threads, _phase(look.progress, 1, phases))
 
 
 def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:

@@ -1,26 +1,34 @@
-"""What a prepared WebDataset holds, from its `.nv-meta` alone: no shard is read."""
+"""What a prepared WebDataset holds, from its `.nv-meta` and the indexes beside its shards: no shard is read."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fastpack.errors import FormatError
 from fastpack.formats import nvmeta
+from fastpack.formats.webdataset import read_shard_index, shard_index_path
+from fastpack.views.lengths import LengthCounter, LengthTable
+from fastpack.views.measured import File, Measured, length_facts
+from fastpack.views.tokens import Wanted
 
 MAX_PARTS = 100  # kinds of parts that are listed
 CRUDE = "CrudeWebdataset"
 
 
-def inspect_webdataset(folder: Path) -> dict[str, Any]:
+def measure_webdataset(folder: Path, wanted: Wanted) -> Measured:
     """{"path", "kind": "webdataset", "bytes", "shards", "samples", "type", "fields", "energon_version", "parts", ...}.
 
-    bytes: of all shards. type: the class of samples, None where dataset.yaml is not there; fields: the expression of
-    each, or None. parts: {name: {"count", "bytes"}}, None without a table of them, at most `MAX_PARTS`. split: {part:
-    {"shards", "samples"}}, samples that are excluded one by one among them; excluded: how many entries. Raises
-    NotPrepared, FormatError.
+    bytes: of all shards; sample_bytes: how long samples are in their shards, by the indexes beside them. type: the
+    class of samples, None where dataset.yaml is not there; fields: the expression of each, or None. parts: {name:
+    {"count", "bytes"}}, None without a table of them, at most `MAX_PARTS`. split: {part: {"shards", "samples"}},
+    samples that are excluded one by one among them; excluded: how many entries. Raises NotPrepared, FormatError.
     """
+    del wanted
     counts = nvmeta.read_info(folder)
     warnings: list[str] = []
     paths = [folder / shard for shard in counts]
@@ -28,13 +36,32 @@ def inspect_webdataset(folder: Path) -> dict[str, Any]:
     if missing:
         warnings.append(f"{len(missing)} of {len(counts)} shards are not there: {missing[0]}")
     found: dict[str, Any] = {"path": str(folder), "kind": "webdataset"}
-    found["bytes"] = sum(os.path.getsize(path) for path in paths if path.is_file())
+    found["bytes"] = sum(map(_size, paths))
     found |= {"shards": len(counts), "samples": sum(counts.values())}
     found |= _sample_type(folder, warnings)
     found["energon_version"] = nvmeta.read_version(folder)
     found["parts"] = _parts(folder, warnings)
     found |= _split(folder, counts, warnings)
-    return found | {"warnings": warnings}
+    lengths = _sample_lengths(paths, warnings)
+    facts = {**found, **length_facts("sample_bytes", lengths), "warnings": warnings}
+    files = [File(shard, _size(path), None) for shard, path in zip(counts, paths, strict=True)]
+    return Measured(facts, "bytes", lengths, files)
+
+
+def _size(path: Path) -> int:
+    return os.path.getsize(path) if path.is_file() else 0
+
+
+def _sample_lengths(paths: Sequence[Path], warnings: list[str]) -> LengthTable | None:
+    """Of all shards together; None where one of them has no index."""
+    counter = LengthCounter()
+    for path in paths:
+        try:
+            counter.add(np.diff(read_shard_index(shard_index_path(path))))
+        except FileNotFoundError as error:
+            warnings.append(f"{error.filename} is not there: the lengths of samples are not known")
+            return None
+    return counter.table()
 
 
 def _sample_type(folder: Path, warnings: list[str]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from fastpack.datasets.webdataset.dataset import WebDataset
 from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS
 from fastpack.errors import MissingExtra
 from fastpack.files import PathLike
+from fastpack.views.shown import shown_text
 
 MAX_CHARACTERS = 600  # of a text
 Colours = Literal["blocks", "letters"]
@@ -19,16 +19,19 @@ _UPPER_HALF = "\N{UPPER HALF BLOCK}"
 _RESET = "\x1b[0m"
 
 
-def preview(path: PathLike, split_part: str | None = None) -> Iterator[dict[str, Any]]:
-    """Samples in order: {"index", "key", "parts": [{"name", "bytes", "kind", ...}]}, `data` of a part being its bytes.
+def preview(path: PathLike, split_part: str | None = None, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Samples from number `start` on: {"index", "key", "parts": [{"name", "bytes", "kind", "data", ...}]}.
 
-    kind "text": `text`, shortened, nothing in it that moves a terminal's cursor; "image": `width`, `height`, `mode` and
-    `format`, or `error` where it cannot be opened; "bytes" otherwise. path, split_part: as `WebDataset` has them.
-    Raises what that raises.
+    data: the bytes of a part. kind "text": `text`, shortened, nothing in it that moves a terminal's cursor; "image":
+    `width`, `height`, `mode` and `format`, or `error` where it cannot be opened; "bytes" otherwise. path, split_part:
+    as `WebDataset` has them.
+    Raises what that raises, and ValueError where there is no sample `start`.
     """
     dataset = WebDataset(path, split_part, raw=True, io="pread")
     try:
-        for index in range(len(dataset)):
+        if start and start >= len(dataset):
+            raise ValueError(f"{path}: there is no sample {start}: there are {len(dataset)}, counted from 0")
+        for index in range(start, len(dataset)):
             parts = dataset[index]
             key = parts.pop("__key__")
             described = [{"name": name, "bytes": len(data), **_described(name, data)} for name, data in parts.items()]
@@ -58,11 +61,6 @@ def _text(data: bytes) -> str | None:
         return None
     shown = shown_text(text[:MAX_CHARACTERS])
     return f"{shown}..." if len(start) < len(data) or len(text) > MAX_CHARACTERS else shown
-
-
-def shown_text(text: str) -> str:
-    """The text with everything but letters, spaces and line ends escaped."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
 
 
 def _about_image(data: bytes) -> dict[str, Any]:

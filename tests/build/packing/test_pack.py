@@ -3,77 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import yaml
 from hypothesis import example, given, settings
+from pack_sources import as_tokens, config_of, line, pack_lines, write_source
+from packed_files import documents_of
 
 from fastpack.build.packing import lines as lines_module
-from fastpack.build.packing import pack as pack_module
 from fastpack.build.packing import run as run_module
 from fastpack.build.packing.pack import PackResult, pack_encoded_data
-from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
-from fastpack.build.tokenizing.interface import BytesTokenizer
-from fastpack.errors import FormatError, JobError
+from fastpack.errors import FormatError
 from fastpack.formats.jsonl import read_raw_index, repair_raw_index
-from fastpack.formats.pbin import PackedFile
 
 CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
-BYTES = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
-
-
-def line(text: Any) -> bytes:
-    return json.dumps({"text": text}, ensure_ascii=False).encode()
-
-
-def write_source(folder: Path, lines: Sequence[bytes]) -> Path:
-    """A JSONL file of these lines, faulty ones too, and its index."""
-    source = folder / "src.jsonl"
-    source.write_bytes(b"".join(part + b"\n" for part in lines))
-    rows, offset = [], 0
-    for part in lines:
-        rows.append((offset, len(part)))
-        offset += len(part) + 1
-    source.with_suffix(".idx").write_bytes(pickle.dumps(rows, protocol=4))
-    return source
-
-
-def config_of(source: Path, tokenizer: dict[str, Any] = BYTES, **changes: Any) -> dict[str, Any]:
-    chosen = {
-        "src_path": source,
-        "dst_path": source.with_suffix(".pbin"),
-        "jq_pattern": ".text",
-        "num_cpus": 1,
-        "eod_token": "<|endoftext|>",
-        **changes,
-    }
-    return {"settings": chosen, "tokenizer": tokenizer}
-
-
-def documents(path: str | Path) -> list[list[int]]:
-    with PackedFile(path) as file:
-        return [file[i].tolist() for i in range(len(file))]
-
-
-def as_tokens(text: str) -> list[int]:
-    return [*text.encode(), 256]
-
-
-def pack_lines(folder: Path, lines: Sequence[bytes], **changes: Any) -> tuple[PackResult, list[list[int]]]:
-    result = pack_encoded_data(config_of(write_source(folder, lines), **changes), file_existence_policy="override")
-    return result, documents(result.path)
 
 
 @pytest.fixture
@@ -85,22 +33,13 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "peer"
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches, hence worker processes, for small files."""
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 4096)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 8192)
-    monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4096)
-    monkeypatch.setattr(HFTokenizer, "worker_bytes", 4096)
-
-
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, backend: str) -> None:
     result = pack_encoded_data(f"configs/{name}.yaml")
     assert result.skipped == []
     assert Path(f"pbin/{name}.pbin").read_bytes() == Path(f"golden_pbin/{name}.pbin").read_bytes()
-    assert result.documents == len(documents(result.path))
-    assert result.tokens == sum(map(len, documents(result.path)))
+    assert result.documents == len(documents_of(result.path))
+    assert result.tokens == sum(map(len, documents_of(result.path)))
 
 
 @pytest.mark.parametrize("num_cpus", [2, 3])
@@ -227,7 +166,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     assert pack_encoded_data(config, file_existence_policy="skip") == PackResult(str(target), 0, 0, kept_existing=True)
     assert target.read_bytes() == b"old"
     pack_encoded_data(config, file_existence_policy="override")
-    assert documents(target) == [as_tokens("new")]
+    assert documents_of(target) == [as_tokens("new")]
 
 
 def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
@@ -236,179 +175,6 @@ def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="index entry 1 = "):
         pack_encoded_data(config_of(source))
     assert not source.with_suffix(".pbin").exists()
-
-
-def tokenizer_of(folder: Path, vocabulary: Sequence[str], added: Sequence[str] = (), **options: Any) -> dict[str, Any]:
-    """A tokenizer of whole words."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=vocabulary[0]))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.add_special_tokens(list(added))
-    words.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<eod>"})
-    )
-    config = {"pretrained_model_name_or_path": str(folder), **options}
-    return {"component_key": "tokenizer", "variant_key": "pretrained_hf_tokenizer", "config": config}
-
-
-@pytest.mark.parametrize(("vocab_size", "token_size"), [(200, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4)])
-def test_token_sizes(vocab_size: int, token_size: int, tmp_path: Path) -> None:
-    words = ["<unk>", "<eod>", *(f"w{i}" for i in range(2, vocab_size))]
-    tokenizer = tokenizer_of(tmp_path, words)
-    source = write_source(tmp_path, [line(f"w2 w{vocab_size - 1} nothing")])
-    result = pack_encoded_data(config_of(source, tokenizer, eod_token="<eod>"))
-    with PackedFile(result.path) as file:
-        assert file.token_size_in_bytes == token_size
-        assert file[0].tolist() == [2, vocab_size - 1, 0, 1]
-
-
-def test_the_end_of_document_rule(tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "b"], ["<eod>"])
-    lines = [line(text) for text in ("a b", "a <eod>", "a <eod> <eod>", "<eod>", "<eod> a")]
-    result = pack_encoded_data(config_of(write_source(tmp_path, lines), tokenizer, eod_token="<eod>"))
-    assert documents(result.path) == [[1, 2, 3], [1, 3], [1, 3, 3], [3], [3, 1, 3]]
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"truncation": True, "max_length": 2}, [[1, 2, 3], [1, 3]]),
-        ({"padding": "max_length", "max_length": 4}, [[1, 2, 1, 3], [1, 3, 3, 3]]),
-        ({"padding": "max_length", "max_length": 2, "truncation": True}, [[1, 2, 3], [1, 3]]),
-        ({"padding": True}, [[1, 2, 1, 3], [1, 3]]),
-        ({"max_length": 1}, [[1, 2, 1, 3], [1, 3]]),
-    ],
-)
-def test_truncation_and_padding(options: dict[str, Any], expected: list[list[int]], tmp_path: Path) -> None:
-    tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "b"], ["<eod>"], **options)
-    source = write_source(tmp_path, [line("a b a"), line("a")])
-    result = pack_encoded_data(config_of(source, tokenizer, eod_token="<eod>"))
-    assert documents(result.path) == expected
-
-
-def test_a_token_that_does_not_fit_costs_only_its_document(tmp_path: Path) -> None:
-    words = ["<unk>", "<eod>", *(f"w{i}" for i in range(2, 256))]
-    tokenizer = tokenizer_of(tmp_path, words, ["<large>"])
-    lines = [line("w2"), line("w3 <large> w4 <large>"), line("w5")]
-    result = pack_encoded_data(config_of(write_source(tmp_path, lines), tokenizer, eod_token="<eod>"))
-    assert documents(result.path) == [[2, 1], [5, 1]]
-    assert result.skipped == [{"line": 1, "reason": "token 256 does not fit into 1 byte(s)"}]
-
-
-def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path: Path) -> None:
-    words = ["<unk>", *(f"w{i}" for i in range(1, 256))]
-    config = config_of(
-        write_source(tmp_path, [line("w1")]), tokenizer_of(tmp_path, words, ["<eod>"]), eod_token="<eod>"
-    )
-    with pytest.raises(ValueError, match="has the id 256, which does not fit into the 1 byte"):
-        pack_encoded_data(config)
-    assert not (tmp_path / "src.pbin").exists()
-
-
-SCRIPT = """
-import sys
-from fastpack.build.packing import pack, run
-from fastpack.build.tokenizing import interface as tokenize
-tokenize.BytesTokenizer.worker_bytes = 20_000
-run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000
-source = sys.argv[1]
-pack.pack_encoded_data({
-    "settings": {"src_path": source, "dst_path": source + ".pbin", "jq_pattern": ".text", "num_cpus": 2,
-                 "eod_token": "<|endoftext|>"},
-    "tokenizer": {"variant_key": "builtin_bytes"},
-}, progress=lambda done, total: print(done, flush=True) or sys.stdin.readline())
-"""
-
-
-def children(pid: int) -> list[int]:
-    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Any:
-    """A pack run with two workers, stopped after its first batch (it waits for a line on its standard input)."""
-    source = write_source(tmp_path, [line("x" * 5000) for _ in range(400)])
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(source)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) > 0
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_workers_and_target_do_not_outlive_a_killed_parent(running: Any, tmp_path: Path) -> None:
-    workers = children(running.pid)
-    assert len(workers) == 2
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    wait_until(lambda: not any(map(is_running, workers)))
-    assert not (tmp_path / "src.jsonl.pbin").exists()
-    result = pack_encoded_data(config_of(tmp_path / "src.jsonl", dst_path=tmp_path / "src.jsonl.pbin"))
-    assert result.documents == 400
-    assert not [p for p in tmp_path.iterdir() if "partial" in p.name]
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: Path) -> None:
-    workers = children(running.pid)
-    os.kill(workers[0], signal.SIGKILL)
-    _, errors = running.communicate(input=b"\n" * 200)
-    assert running.returncode == 1
-    assert b"JobError: a tokenising process died (killed by SIGKILL" in errors
-    assert b"nothing was written" in errors
-    assert not any(map(is_running, workers))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
-
-
-def test_a_worker_that_cannot_start_says_why(
-    tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tokenizer vanishes between the check in the main process and the workers' start."""
-    tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"])
-    source = write_source(tmp_path, [line("a " * 1000)] * 20)
-    real = pack_module.files.may_write
-
-    def vanish(*args: Any) -> bool:
-        (tmp_path / "tokenizer.json").unlink(missing_ok=True)
-        return real(*args)
-
-    monkeypatch.setattr(pack_module.files, "may_write", vanish)
-    with pytest.raises(JobError, match=r"FileNotFoundError: .*tokenizer\.json"):
-        pack_encoded_data(config_of(source, tokenizer, num_cpus=2, eod_token="<eod>"))
-    assert not source.with_suffix(".pbin").exists()
-
-
-def test_the_environment_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for value in (None, "true"):
-        monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
-        if value is not None:
-            monkeypatch.setenv("TOKENIZERS_PARALLELISM", value)
-        pack_lines(tmp_path, [line("a")])
-        assert os.environ.get("TOKENIZERS_PARALLELISM") == value
 
 
 def test_an_index_in_characters_is_refused_with_the_way_to_repair_it(golden: Path, peer: Path) -> None:

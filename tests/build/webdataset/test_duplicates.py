@@ -97,7 +97,12 @@ def test_a_damaged_shard_is_not_copied(shards: Path, tmp_path: Path) -> None:
 def test_command(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(shards), "--non-interactive", "--split-ratio", "1,1,1"]) == 1
     assert "2 sample keys occur more than once" in capsys.readouterr().err
+    assert main(["fix-duplicates", str(shards), str(tmp_path / "new"), "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert not (tmp_path / "new").exists()
     assert main(["fix-duplicates", str(shards), str(tmp_path / "new")]) == 0
+    n_bytes = sum(path.stat().st_size for path in (tmp_path / "new").rglob("*.tar"))
+    assert planned == f"would write {tmp_path / 'new'}: 8 samples in 2 shards, {n_bytes:,} bytes\n"
     assert capsys.readouterr().out == f"{tmp_path / 'new'}: 8 samples in 2 shards\n"
     assert main(["fix_duplicates", str(shards), str(tmp_path / "new")]) == 1
     assert "--force-overwrite" in capsys.readouterr().err

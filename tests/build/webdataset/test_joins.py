@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fastpack import write_checksums
 from fastpack.build.webdataset import joins
 from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.cli import main
@@ -46,6 +48,8 @@ def test_golden(sets: Path, name: str, at_once: int, monkeypatch: pytest.MonkeyP
 
 def test_again(sets: Path) -> None:
     first = prepare_metadataset(sets / "skip.yaml")
+    for path in first.joins:
+        write_checksums(path)
     again = prepare_metadataset(sets / "skip.yaml")
     assert again == MetadatasetResult(sets / "skip.yaml", dict.fromkeys(first.joins), [])
     (sets / "c/.nv-meta/index.uuid").write_text("another")
@@ -147,6 +151,15 @@ def test_no_sample_at_all(sets: Path) -> None:
         prepare_metadataset(sets / "skip.yaml")
 
 
+def test_a_cache_that_is_a_link_is_not_written_through(sets: Path) -> None:
+    (sets / "outside").mkdir()
+    (sets / "outside/join_index_0.bin").write_bytes(b"precious")
+    (sets / "skip.yaml.cache").symlink_to(sets / "outside")
+    with pytest.raises(JobError, match=r"skip\.yaml\.cache is a link"):
+        prepare_metadataset(sets / "skip.yaml")
+    assert os.listdir(sets / "outside") == ["join_index_0.bin"]
+
+
 def test_metadatasets_of_metadatasets(sets: Path) -> None:
     outer = sets / "outer.yaml"
     outer.write_text("splits:\n  train: {blend: [{path: skip.yaml}, {path: b}]}\n  val: {path: b}\n")
@@ -159,14 +172,19 @@ def test_metadatasets_of_metadatasets(sets: Path) -> None:
 
 def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sets / "skip.yaml"
+    assert main(["prepare", str(path), "--dry-run"]) == 0
+    assert [line.rsplit(": ")[1] for line in capsys.readouterr().out.splitlines()] == ["8 rows", "9 rows"]
+    assert not (sets / "skip.yaml.cache").exists()
     assert main(["prepare", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.rsplit(": ")[1] for line in lines] == ["8 rows", "9 rows"]
     assert main(["prepare", str(path), "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["joins"].values()) == [None, None]
-    assert main(["prepare", str(path), "--dry-run"]) == 2
     assert main(["prepare", str(path), "--exclude", "x"]) == 2
     path.write_text("splits: {train: {path: a}}")
+    assert main(["prepare", str(path), "--dry-run"]) == 0
+    assert "would be removed" in capsys.readouterr().out
+    assert len(list((sets / "skip.yaml.cache").iterdir())) == 2
     assert main(["prepare", str(path)]) == 0
     assert "removed, of an earlier state" in capsys.readouterr().out
     assert main(["prepare", str(path)]) == 0

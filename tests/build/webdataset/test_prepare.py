@@ -1,69 +1,30 @@
-"""`prepare`: what Energon writes, byte for byte or row for row; nothing lost when a shard is bad or a run is killed."""
+"""`prepare`: what Energon writes, byte for byte or row for row; what is kept, and what is made anew."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
+from preparing import RATIO, keys, prepare, rows, write_tar
 
 from fastpack.build.webdataset import walk
-from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
-from fastpack.errors import FormatError, JobError
+from fastpack.build.webdataset.definition import write_definition
+from fastpack.build.webdataset.media import media_filter
+from fastpack.build.webdataset.prepare import prepare_media, prepare_webdataset, rebuild_indexes
+from fastpack.errors import JobError
 from fastpack.files import TargetExists
 from fastpack.formats import nvmeta, webdataset
-from fastpack.formats.nvmeta import DuplicateKeys, NotPrepared
+from fastpack.formats.nvmeta import NotPrepared
 
 SPLIT = Path(__file__).parents[2] / "golden/energon/split"
 EXPECTED = json.loads((SPLIT / "expected.json").read_text())
-RATIO = (8, 1, 1)
-
-
-def write_tar(path: Path, members: list[str], content: bytes = b"{}") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
-
-
-@pytest.fixture
-def shards(tmp_path: Path) -> Path:
-    """Four shards of two samples each."""
-    for i in range(4):
-        write_tar(tmp_path / f"ds/s{i}.tar", [f"{i}_{k}.{part}" for k in "ab" for part in ("json", "txt")])
-    return tmp_path / "ds"
-
-
-def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
-    db = sqlite3.connect(nvmeta.index_path(folder))
-    try:
-        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        return sorted(db.execute(f"SELECT * FROM {table}"))
-    finally:
-        db.close()
-
-
-def keys(folder: Path) -> list[tuple[object, object]]:
-    return [(row[0], row[1]) for row in rows(folder, "samples")]
-
-
-def prepare(folder: Path, **options: object) -> PrepareResult:
-    options = {"split_ratio": RATIO, "force_overwrite": True, "num_workers": 1} | options
-    return prepare_webdataset(folder, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
@@ -145,134 +106,6 @@ def test_what_somebody_else_changed_is_made_anew(shards: Path, what: str) -> Non
     assert (shards / "s2.tar.idx").is_file()
     if what != "tables":
         assert len(keys(shards)) == 8
-
-
-def truncated(path: Path) -> None:
-    os.truncate(path, 700)
-
-
-def flipped(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[1024 + 150] ^= 1
-    path.write_bytes(data)
-
-
-def concatenated(path: Path) -> None:
-    path.write_bytes(path.read_bytes() * 2)
-
-
-def emptied(path: Path) -> None:
-    path.write_bytes(bytes(10240))
-
-
-def not_utf8(path: Path) -> None:
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
-        tar.addfile(tarfile.TarInfo("a\udcff.txt"))
-
-
-def zipped(path: Path) -> None:
-    path.with_name("s1.tgz").write_bytes(path.read_bytes())
-    path.unlink()
-
-
-def lost(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("nowhere")
-
-
-DAMAGES = [truncated, flipped, concatenated, emptied, not_utf8, zipped, lost]
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_bad_shard_ends_the_run_and_the_old_index_stays(
-    shards: Path, damage: Callable[[Path], None], num_workers: int
-) -> None:
-    prepare(shards)
-    before = {path.name: path.read_bytes() for path in (shards / ".nv-meta").iterdir()}
-    damage(shards / "s1.tar")
-    with pytest.raises((FormatError, FileNotFoundError), match=r"s1\.t"):
-        prepare(shards, num_workers=num_workers)
-    assert {path.name: path.read_bytes() for path in (shards / ".nv-meta").iterdir()} == before
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_bad_shards_can_be_left_out(shards: Path, damage: Callable[[Path], None]) -> None:
-    damage(shards / "s1.tar")
-    result = prepare(shards, skip_bad_shards=True)
-    assert [name[:2] for name in result.skipped] == ["s1"]
-    assert list(result.shards) == list(nvmeta.read_info(shards)) == ["s0.tar", "s2.tar", "s3.tar"]
-    assert {row[0] for row in keys(shards)} == {0, 1, 2}
-    assert {shard for part in nvmeta.read_split(shards).parts.values() for shard in part} == set(result.shards)
-
-
-def test_no_good_shard(tmp_path: Path) -> None:
-    emptied(tmp_path / "a.tar")
-    with pytest.raises(JobError, match="all shards are bad"):
-        prepare(tmp_path, skip_bad_shards=True)
-    assert not nvmeta.is_prepared(tmp_path)
-    with pytest.raises(JobError, match="files there that are not excluded"):
-        prepare(tmp_path, exclude="a")
-    with pytest.raises(FileNotFoundError):
-        prepare(tmp_path / "none")
-
-
-def test_duplicates_are_told_with_their_shards(shards: Path) -> None:
-    prepare(shards)
-    write_tar(shards / "s3.tar", ["x.txt", "0_a.txt", "x.json"])
-    with pytest.raises(DuplicateKeys) as caught:
-        prepare(shards)
-    assert str(caught.value) == "2 sample keys occur more than once: '0_a' in s0.tar, s3.tar; 'x' in s3.tar"
-    assert len(keys(shards)) == 8
-
-
-def test_a_shard_that_changes_meanwhile(shards: Path) -> None:
-    scan = webdataset.scan_shard
-
-    def slow_scan(path: str) -> webdataset.ShardScan:
-        result = scan(path)
-        with open(path, "ab") as file:
-            file.write(bytes(512))
-        return result
-
-    with (
-        mock.patch.object(webdataset, "scan_shard", slow_scan),
-        pytest.raises(JobError, match="was changed while it was walked"),
-    ):
-        prepare(shards)
-
-
-KILLED = """
-import os, signal, sys
-from fastpack.build.webdataset import prepare, walk
-from fastpack.formats import webdataset
-scan = webdataset.scan_shard
-def scan_and_die(path):
-    if path.endswith("s2.tar"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return scan(path)
-webdataset.scan_shard = scan_and_die
-prepare.prepare_webdataset({folder!r}, split_ratio=(8, 1, 1), num_workers=1, skip_bad_shards=True)
-"""
-
-
-@pytest.mark.parametrize("change", [None, "s0.tar", "s1.tar"])
-def test_resume_after_a_kill(shards: Path, change: str | None) -> None:
-    emptied(shards / "s1.tar")
-    done = subprocess.run([sys.executable, "-c", KILLED.format(folder=str(shards))], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not nvmeta.is_prepared(shards)
-    if change:
-        write_tar(shards / change, ["changed.txt"])
-    scanned: list[str] = []
-    scan = webdataset.scan_shard
-    with mock.patch.object(webdataset, "scan_shard", lambda path: scanned.append(os.path.basename(path)) or scan(path)):
-        result = prepare(shards, force_overwrite=False, resume=True, skip_bad_shards=True)
-    assert scanned == (["s0.tar", "s1.tar", "s2.tar", "s3.tar"] if change else ["s2.tar", "s3.tar"])
-    assert result.reused == (0 if change else 1)
-    assert list(result.skipped) == ([] if change == "s1.tar" else ["s1.tar"])
-    assert len(keys(shards)) == result.samples
-    assert sorted(os.listdir(shards / ".nv-meta")) == sorted(result.files)
 
 
 def test_permissions(shards: Path) -> None:
@@ -398,4 +231,45 @@ def test_media_metadata_is_kept(tmp_path: Path) -> None:
 def test_an_index_that_is_none_is_replaced(shards: Path, content: bytes) -> None:
     (shards / ".nv-meta").mkdir()
     nvmeta.index_path(shards).write_bytes(content)
-    assert prepare(shards).samples == len(keys(shards)) == 8
+    result = prepare(shards)
+    assert result.samples == len(keys(shards)) == 8
+    told = [text for text in result.warnings if "prepare-media" in text and "index.sqlite" in text]
+    assert len(told) == bool(content)  # an empty file is a database without tables
+    assert rebuild_indexes(shards).warnings == []
+
+
+@pytest.mark.parametrize("when", ["write_uuid", "write_info", "write_split"])
+def test_a_second_run_is_told_until_the_first_is_done(shards: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between the index and the files that belong to it, which would else be of two runs."""
+    told = []
+
+    def overtaken(*arguments: Any, **options: Any) -> None:
+        if not told:
+            with pytest.raises(JobError, match="another process is writing") as error:
+                prepare(shards, exclude="s0")
+            told.append(str(error.value))
+        real(*arguments, **options)
+
+    real = getattr(nvmeta, when)
+    monkeypatch.setattr(nvmeta, when, overtaken)
+    assert prepare(shards).samples == 8
+    assert len(told) == 1
+    assert list(nvmeta.read_info(shards)) == [f"s{i}.tar" for i in range(4)]
+    assert prepare(shards).reused == 4
+    assert prepare(shards, exclude="s0").samples == len(keys(shards)) == 6
+
+
+def test_a_folder_that_is_a_link_is_not_written_through(shards: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (shards / ".nv-meta").symlink_to(outside)
+    for write in (
+        lambda: prepare(shards),
+        lambda: nvmeta.write_split(shards, {"train": ["s0.tar"]}),
+        lambda: write_definition(shards, "TextSample"),
+        lambda: prepare_media(shards, media_filter("*.tar")),
+    ):
+        with pytest.raises(JobError, match=r"\.nv-meta is a link to .*outside"):
+            write()
+    assert os.listdir(outside) == []
+    assert sorted(os.listdir(shards)) == [".nv-meta", "s0.tar", "s1.tar", "s2.tar", "s3.tar"]

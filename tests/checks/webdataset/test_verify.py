@@ -237,6 +237,18 @@ def test_samples_that_cannot_be_decoded(make: Callable[..., Path]) -> None:
     assert "trust_code" in warning.found
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_decoding_in_threads_finds_the_same_in_order(make: Callable[..., Path], threads: int) -> None:
+    bad = {17, 40, 41, 199}
+    members = [(f"{i:03d}.json", b"{" if i in bad else b"{}") for i in range(200)]
+    folder = make({"a.tar": members, "b.tar": [("x.json", b"]")]}, {"train": ["a.tar", "b.tar"]})
+    done: list[int] = []
+    report = verify(folder, decode=True, threads=threads, progress=lambda n, _: done.append(n))
+    assert report.checked["decoded"] == 196
+    assert [finding.offset for finding in report.findings] == [1024 * i + 512 for i in sorted(bad)] + [512]
+    assert done == sorted(done)
+
+
 def test_what_has_no_checker(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="a WebDataset that was prepared"):
         verify(tmp_path)

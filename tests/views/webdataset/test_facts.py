@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fastpack import inspect
@@ -30,6 +31,9 @@ def test_a_dataset_that_energon_prepared(prepared: Path, capsys: pytest.CaptureF
         "test": {"shards": 1, "samples": 3},
     }
     assert found["warnings"] == []
+    lengths = np.concatenate([np.diff(np.fromfile(path, "<i8")) for path in prepared.rglob("*.tar.idx")])
+    assert found["sample_bytes"]["mean"] == round(lengths.mean(), 2)
+    assert sum(one["documents"] for one in found["histogram"]["bins"]) == 19
     assert main(["info", str(prepared)]) == 0
     text = capsys.readouterr().out
     assert "jpg (count 19  bytes 11,999)" in text
@@ -51,9 +55,10 @@ def test_what_is_missing_is_a_warning(prepared: Path) -> None:
     (prepared / ".nv-meta" / "dataset.yaml").unlink()
     (prepared / ".nv-meta" / "split.yaml").unlink()
     (prepared / ".nv-meta" / "index.sqlite").unlink()
+    next(prepared.rglob("*.tar.idx")).unlink()
     found = inspect(prepared)
-    assert (found["type"], found["parts"], found["split"]) == (None, None, None)
-    assert len(found["warnings"]) == 4
+    assert (found["type"], found["parts"], found["split"], found["sample_bytes"]) == (None, None, None, None)
+    assert len(found["warnings"]) == 5
     assert "1 of 10 shards" in found["warnings"][0]
 
 

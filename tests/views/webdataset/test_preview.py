@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastpack.cli import main
-from fastpack.views.webdataset.preview import MAX_CHARACTERS, draw, preview, shown_text
+from fastpack.views.shown import shown_text
+from fastpack.views.webdataset.preview import MAX_CHARACTERS, draw, preview
 
 
 def picture(colour: object, size: tuple[int, int] = (40, 20), mode: str = "RGB", kind: str = "PNG") -> bytes:
@@ -157,3 +158,10 @@ def test_a_broken_picture_is_said_to_be_one(make: Callable[..., Path], capsys: p
     folder = make({"a.tar": [("k.jpg", data[:700])]}, {"train": ["a.tar"]})
     assert main(["preview", str(folder)]) == 0
     assert "not shown: OSError: image file is truncated" in capsys.readouterr().out
+
+
+def test_samples_further_on(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["preview", str(prepared), "--split-part", "val", "--start", "1", "--rows", "0"]) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["1: val_v-1_1"]
+    assert main(["preview", str(prepared), "--split-part", "val", "--start", "2"]) == 1
+    assert "there is no sample 2: there are 2, counted from 0" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""`fastpack report`: one HTML page about datasets."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `report`."""
+    parser = new_command(
+        commands,
+        "report",
+        run="fastpack.cli.report:run_report",
+        help="draw one HTML page: lengths, packing at sequence lengths, token ids, files, mixture, what is odd",
+        example="fastpack report corpus.pbin -o report.html",
+    )
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="what `info` reads, a folder of .pbin files, or a KempnerForge configuration (.toml), whose [data] "
+        "table names datasets and weights",
+    )
+    parser.add_argument(
+        "-o", "--output", default="report.html", metavar="FILE", help="where the page goes (default: ./report.html)"
+    )
+    parser.add_argument(
+        "--eos-token-id",
+        "--eos_token_id",
+        type=int,
+        metavar="ID",
+        help="the token that ends every document (default: what documents or files end in)",
+    )
+    parser.add_argument(
+        "--vocab-size",
+        "--vocab_size",
+        type=int,
+        metavar="N",
+        help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
+    )
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
+    parser.add_argument("--title", help="the headline (default: the name of the data)")
+    parser.add_argument(
+        "--no-verify",
+        "--no_verify",
+        action="store_true",
+        help="leave out what `verify` would find: half of the reading",
+    )
+    add_policy_option(parser)
+    return [parser]
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write the page; what it is about and where it is on stdout, or all its numbers with --json."""
+    from fastpack.views.report import report
+
+    result = report(
+        args.paths,
+        args.output,
+        eos_token_id=args.eos_token_id,
+        vocab_size=args.vocab_size,
+        dtype=args.dtype,
+        check=not args.no_verify,
+        title=args.title,
+        file_existence_policy=args.file_existence_policy,
+        progress=progress(args, "report"),
+    )
+    if result.numbers is None:
+        emit(args, {"path": result.path, "written": False, "kept_existing": True}, f"{result.path} exists and is kept")
+        return 0
+    found = {"path": result.path, "written": True, "kept_existing": False, **result.numbers}
+    emit(args, found, "\n".join(_lines(result.path, result.numbers)))
+    return 0
+
+
+def _lines(path: str, numbers: dict[str, Any]) -> Iterator[str]:
+    from fastpack.views.shown import shown_text
+
+    facts = [f"{numbers[name]:,} {name}" for name in ("documents", "tokens", "bytes") if numbers[name] is not None]
+    n_warnings = len(numbers["warnings"]) + numbers["warnings_left_out"]
+    yield f"{shown_text(path)}: {', '.join(facts)}, {n_warnings:,} warnings"

@@ -1,0 +1,91 @@
+"""What JSON lines and their indexes hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.files import Progress, drop_pages, map_bytes
+from fastpack.formats.json_lines import scan_lines
+from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.webdataset import lines_index_path, read_lines_index, read_shard_index
+from fastpack.views.lengths import LengthCounter, LengthTable
+from fastpack.views.measured import File, Measured, length_facts
+from fastpack.views.tokens import Wanted
+
+_NEWLINE = 10
+_COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
+
+
+def measure_lines(path: Path, wanted: Wanted) -> Measured:
+    """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
+    data = map_bytes(path)
+    index_path, offsets_path = default_index_path(path), lines_index_path(path)
+    warnings: list[str] = []
+    if index_path.exists():
+        index = read_raw_index(index_path)
+        check_bounds(index, len(data), index_path)
+        table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, wanted.progress)
+        if len(index) != n_lines:
+            warnings.append(f"the index has {len(index):,} entries, the file {n_lines:,} lines")
+        if counts_characters(data, index):
+            warnings.append("the index counts characters, not bytes: `fastpack index --repair-legacy`")
+    else:
+        table = _scan(data, wanted.progress)
+        n_lines = table.documents
+    samples = None
+    if offsets_path.exists():
+        samples = len(read_lines_index(path)) - 1
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "kind": "jsonl",
+        "bytes": len(data),
+        "lines": n_lines,
+        "index": str(index_path) if index_path.exists() else None,
+        "energon_index": str(offsets_path) if samples is not None else None,
+        "energon_samples": samples,
+        **length_facts("line_bytes", table),
+        "warnings": warnings,
+    }
+    return Measured(facts, "bytes", table, [File(path.name, len(data), None)])
+
+
+def measure_index(path: Path, wanted: Wanted) -> Measured:
+    """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
+    del wanted
+    if path.name.endswith((".jsonl.idx", ".tar.idx")):
+        lengths = np.diff(read_shard_index(path))
+    else:
+        lengths = read_raw_index(path)[:, 1]
+    n_bytes, table = path.stat().st_size, LengthTable.of(lengths)
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "kind": "idx",
+        "bytes": n_bytes,
+        "entries": len(lengths),
+        **length_facts("line_bytes", table),
+        "warnings": [],
+    }
+    return Measured(facts, "bytes", table, [File(path.name, n_bytes, None)])
+
+
+def _count_lines(data: npt.NDArray[np.uint8], progress: Progress | None) -> int:
+    n_lines = 0
+    for start in range(0, len(data), _COUNTED_BYTES):
+        end = min(start + _COUNTED_BYTES, len(data))
+        n_lines += kernels.count_newlines(data[start:end])
+        drop_pages(data, start, end)
+        if progress is not None:
+            progress(end, len(data))
+    return n_lines + (bool(len(data)) and int(data[-1]) != _NEWLINE)
+
+
+def _scan(data: npt.NDArray[np.uint8], progress: Progress | None) -> LengthTable:
+    counter = LengthCounter()
+    for rows in scan_lines(data, progress):
+        counter.add(rows[:, 1].copy())
+    return counter.table()

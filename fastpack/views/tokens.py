@@ -1,0 +1,168 @@
+"""Looking through tokens and their documents: lengths, what blocks cut, which ids occur, which token ends documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.checks.tokens import TokenScan
+from fastpack.files import Progress
+from fastpack.formats.pbin import PackedFile
+from fastpack.formats.shards import Shard
+from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID
+from fastpack.views.lengths import LengthCounter, Lengths
+
+_ROWS_AT_ONCE = 1 << 18  # of a packed file's index
+_LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
+_USUAL = 0.9  # of the documents end in the same token: then it is what ends them
+_FEWEST_FILES = 3  # whose last tokens agree, before that is no accident
+_TOKENS_AT_ONCE = 1 << 18  # whose ids are counted together: they stay in the second-level cache
+
+
+class DocumentFacts:
+    """What is gathered of documents: their lengths, and how many are cut by blocks of each of `seq_lens` tokens."""
+
+    def __init__(self, seq_lens: Sequence[int]) -> None:
+        self.lengths = LengthCounter()
+        self.cut = dict.fromkeys(seq_lens, 0)
+
+    def add(self, starts: Lengths, lengths: Lengths) -> None:
+        """Documents of one file, by where they start in it and how long they are: tokens, int64 [n] each."""
+        self.lengths.add(lengths)
+        filled = lengths > 0
+        first, last = starts[filled], (starts + lengths)[filled] - 1
+        for seq_len in self.cut:
+            self.cut[seq_len] += int(np.count_nonzero(first // seq_len != last // seq_len))
+
+
+class IdCounter:
+    """How often each token id occurs: `counts` int64 [n] by id; outside: tokens whose id no vocabulary has."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(0, np.int64)
+        self.outside = 0
+
+    def add(self, tokens: npt.NDArray[Any]) -> None:
+        """Count the ids of tokens, integers [n]."""
+        for start in range(0, len(tokens), _TOKENS_AT_ONCE):
+            some = tokens[start : start + _TOKENS_AT_ONCE]
+            if some.itemsize > 2 or some.dtype.kind == "i":
+                good = some[(some >= 0) & (some < LARGEST_PLAUSIBLE_ID)]
+                self.outside += len(some) - len(good)
+                some = good
+            self._take(np.bincount(some, minlength=len(self.counts)))
+
+    def _take(self, counts: Lengths) -> None:
+        if len(counts) > len(self.counts):
+            counts[: len(self.counts)] += self.counts
+            self.counts = counts
+        else:
+            self.counts[: len(counts)] += counts
+
+    def merge(self, other: IdCounter) -> None:
+        """Take over what another one counted."""
+        self._take(other.counts.copy())
+        self.outside += other.outside
+
+
+@dataclass(slots=True)
+class Eos:
+    """The token that ends documents: its id (None: not known), and how it is known."""
+
+    id: int | None = None
+    known_from: str = ""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What to find out, and with what knowledge: the arguments of `inspect`.
+
+    eos_token_id: None to guess it; dtype: of headerless shards, None for what metadata or sizes say; quick: read no
+    tokens; count_ids: count how often each occurs.
+    """
+
+    eos_token_id: int | None = None
+    seq_lens: Sequence[int] = ()
+    quick: bool = False
+    count_ids: bool = False
+    progress: Progress | None = None
+    dtype: str | None = None
+
+
+@dataclass(slots=True)
+class Read:
+    """What reading all tokens gave: how many are EOS, the largest id, whether one is negative, the ids where asked."""
+
+    n_tokens: int
+    n_eos: int
+    largest: int
+    has_negative: bool
+    ids: IdCounter | None = field(default=None)
+
+
+def packed_documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
+    """Starts and lengths of a packed file's documents, in tokens, int64 [k] each."""
+    size = file.token_size_in_bytes
+    for first in range(0, len(file), _ROWS_AT_ONCE):
+        rows = file.index[first : first + _ROWS_AT_ONCE]
+        yield rows[:, 0] // size, rows[:, 1] // size
+
+
+def read_tokens(shards: Sequence[Shard], eos: int | None, wanted: Wanted, documents: DocumentFacts | None) -> Read:
+    """Look at all tokens; `documents`, where given, takes those that the EOS token ends, and what follows the last."""
+    scan = TokenScan(None, -1 if eos is None else eos)
+    ids = IdCounter() if wanted.count_ids else None
+    total, done = sum(shard.length for shard in shards), 0
+    for shard in shards:
+        open_at = 0  # where the document begins that is not ended yet
+        for start, tokens in scan.look(shard):
+            if ids is not None:
+                ids.add(tokens)
+            if documents is not None and eos is not None:
+                open_at = _split(tokens, start, eos, open_at, documents)
+            if wanted.progress is not None:
+                size = shard.dtype.itemsize
+                wanted.progress((done + start + len(tokens)) * size, total * size)
+        if documents is not None and open_at < shard.length:
+            documents.add(np.array([open_at]), np.array([shard.length - open_at]))
+        done += shard.length
+    return Read(scan.n_tokens, scan.n_eos, scan.largest, scan.smallest < 0, ids)
+
+
+def _split(tokens: npt.NDArray[Any], start: int, eos: int, open_at: int, documents: DocumentFacts) -> int:
+    """The documents that end in a piece of tokens, which begins at `start`; returns where the next one begins."""
+    ends = np.flatnonzero(tokens == eos) + (start + 1)
+    if not len(ends):
+        return open_at
+    starts = np.concatenate([[open_at], ends[:-1]])
+    documents.add(starts, ends - starts)
+    return int(ends[-1])
+
+
+def guess_packed(file: PackedFile) -> Eos:
+    """The token in which nearly all of some documents end."""
+    rows = file.index[:: max(1, len(file) // _LOOKED_AT)]
+    rows = rows[rows[:, 1] > 0]
+    last = file.data[rows.sum(axis=1) // file.token_size_in_bytes - 1]
+    return _commonest(last, "documents")
+
+
+def guess_shards(shards: Sequence[Shard]) -> Eos:
+    """The token in which nearly all files end, where there are several."""
+    some = [shard for shard in shards[:: max(1, len(shards) // _LOOKED_AT)] if shard.plain and shard.length]
+    last = np.array([shard.open()[-1] for shard in some], np.int64)
+    return _commonest(last, "files") if len(last) >= _FEWEST_FILES else Eos()
+
+
+def _commonest(last: npt.NDArray[Any], what: str) -> Eos:
+    if not len(last):
+        return Eos()
+    values, counts = np.unique(last, return_counts=True)
+    most = int(counts.max())
+    if most < _USUAL * len(last):
+        return Eos()
+    return Eos(int(values[counts.argmax()]), f"the last token of {most:,} of {len(last):,} {what} looked at")

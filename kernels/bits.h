@@ -1,0 +1,16 @@
+/* How many zero bits stand above the highest one bit of a value that is not 0, with every compiler. */
+#ifndef FASTPACK_BITS_H
+#define FASTPACK_BITS_H
+
+#if defined(_MSC_VER)
+#include <intrin.h>
+static __inline int fp_clzll(unsigned long long value) {
+    unsigned long place;
+    _BitScanReverse64(&place, value);
+    return 63 - (int)place;
+}
+#else
+#define fp_clzll __builtin_clzll
+#endif
+
+#endif

@@ -1,0 +1,16 @@
+"""A folder of shards to prepare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from preparing import write_tar
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Four shards of two samples each."""
+    for i in range(4):
+        write_tar(tmp_path / f"ds/s{i}.tar", [f"{i}_{k}.{part}" for k in "ab" for part in ("json", "txt")])
+    return tmp_path / "ds"

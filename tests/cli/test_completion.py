@@ -1,0 +1,173 @@
+"""Completion scripts, asked by the shells themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from terminal import run_on_terminal
+
+from fastpack.cli import main
+from fastpack.cli.completion import FILES, FOLDERS, SHELLS, commands_of
+from fastpack.cli.parser import COMMANDS, build_parser
+from fastpack.cli.shells import WRITERS
+
+# Metavars of values that no shell can guess.
+WORDS = {
+    None, "N", "I", "ID", "E", "JQ", "CLASS", "A,B,C", "NAME:RE", "NAME:GLOB", "RE", "JSON", "NAME", "PAT,...",
+    "PYTHON", "D", "GLOB", "TEXT", "SECONDS",
+}  # fmt: skip
+
+BASH = """
+source "$1"
+shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_fastpack
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+# compadd is what completion functions call in the end; ^G ends a question.
+ZSH = """
+PROMPT= RPROMPT= ; unsetopt auto_list beep; bindkey -e
+autoload -Uz compinit; compinit -u -D
+source {script}
+compadd() {{
+    if [[ ${{@[1,(i)(-|--)]}} != *-(O|A|D)* ]]; then
+        local -a hits; builtin compadd -A hits "$@"; print -rl -- $hits >> {found}
+    fi
+    builtin compadd "$@"
+}}
+bindkey '^I' complete-word
+end_question() {{ BUFFER=; print END >> {found} }}
+zle -N end_question; bindkey '^G' end_question
+print ready
+"""
+
+
+def needs(shell: str) -> str:
+    path = shutil.which(shell)
+    if path is None:
+        pytest.skip(f"{shell} is not installed: its completion is not tested")
+    return path
+
+
+def ask_bash(script: Path, lines: Sequence[str]) -> list[list[str]]:
+    answers = []
+    for line in lines:
+        done = subprocess.run(
+            [needs("bash"), "--norc", "-c", BASH, "bash", str(script), *line.split(" ")],
+            capture_output=True,
+            text=True,
+            cwd=script.parent,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        answers.append(done.stdout.split())
+    return answers
+
+
+def ask_zsh(script: Path, lines: Sequence[str]) -> list[list[str]]:
+    """All in one session, as its start takes a second."""
+    found, setup = script.with_name("found"), script.with_name("setup.zsh")
+    setup.write_text(ZSH.format(script=script, found=found))
+    seen = run_on_terminal(
+        [needs("zsh"), "-f", "-i"],
+        keys=f"cd {script.parent}; source {setup}\n",
+        when=lambda text: "\nready" in text.replace("\r", ""),
+        send="".join(f"{line}\t\x07" for line in lines) + "exit\n",
+    )
+    assert "rror" not in seen.text
+    return [answer.split() for answer in found.read_text().split("END\n")[: len(lines)]]
+
+
+def ask_fish(script: Path, lines: Sequence[str]) -> list[list[str]]:
+    ask = "source $argv[1]; for line in $argv[2..]; complete -C $line; echo END; end"
+    done = subprocess.run(
+        [needs("fish"), "--no-config", "-c", ask, str(script), *lines],
+        capture_output=True,
+        text=True,
+        cwd=script.parent,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    texts = done.stdout.split("END\n")[: len(lines)]
+    return [[answer.split("\t")[0] for answer in text.splitlines()] for text in texts]
+
+
+ASK: dict[str, Callable[[Path, Sequence[str]], list[list[str]]]] = {"bash": ask_bash, "zsh": ask_zsh, "fish": ask_fish}
+
+
+@pytest.fixture
+def script(tmp_path: Path, shell: str) -> Path:
+    path = tmp_path / f"fastpack.{shell}"
+    path.write_text(WRITERS[shell](commands_of(build_parser())))
+    (tmp_path / "corpus.jsonl").write_text("")
+    (tmp_path / "cabinet").mkdir()
+    return path
+
+
+QUESTIONS = {  # line -> (what is offered, what is not)
+    "fastpack inf": ({"info"}, {"index"}),
+    "fastpack data create_raw": ({"create_raw_index"}, {"index"}),
+    "fastpack index --file-e": ({"--file-existence-policy"}, {"--threads"}),
+    "fastpack data create_raw_index --file-existence-policy ": ({"skip", "error", "override"}, {"corpus.jsonl"}),
+    "fastpack pack --engine t": ({"tokenizers", "tiktoken"}, {"auto"}),
+    "fastpack index cor": ({"corpus.jsonl"}, {"--json"}),
+    "fastpack quickstart ca": ({"cabinet"}, {"corpus.jsonl"}),
+    "fastpack pack --tokenizer cor": ({"corpus.jsonl"}, {"cabinet"}),
+    "fastpack completion ": ({"bash", "zsh", "fish"}, {"corpus.jsonl"}),
+    "fastpack merge --token-size ": ({"1", "2", "4"}, {"corpus.jsonl"}),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_completes(shell: str, script: Path) -> None:
+    found = ASK[shell](script, list(QUESTIONS))
+    assert len(found) == len(QUESTIONS)
+    for (line, (wanted, unwanted)), words in zip(QUESTIONS.items(), found, strict=True):
+        answers = {answer.rstrip("/") for answer in words}
+        assert wanted <= answers, line
+        assert not unwanted & answers, line
+
+
+@pytest.mark.parametrize("shell", ["bash"])
+def test_options_in_the_spelling_of_modalities(shell: str, script: Path) -> None:
+    lines = ["fastpack index --file_existence_policy ", "fastpack index --file_", "fastpack index --threads = "]
+    assert ask_bash(script, lines) == [["skip", "error", "override"], ["--file_existence_policy"], []]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_every_name_and_option_is_in_the_script(shell: str, script: Path) -> None:
+    words = set(script.read_text().replace("'", " ").replace('"', " ").replace("|", " ").replace(")", " ").split())
+    for names in COMMANDS.values():
+        for name in names:
+            assert any(word == name or word.startswith(f"{name}:") for word in words), name
+    for command in commands_of(build_parser()):
+        for option in command.options:
+            for name in option.names:
+                found = name.lstrip("-") if shell == "fish" else name
+                assert any(word.lstrip("*").startswith(found) for word in words), name
+
+
+def test_every_value_is_a_file_a_folder_or_known_to_be_none() -> None:
+    from fastpack.cli.completion import parsers_of
+
+    for parser in parsers_of(build_parser()).values():
+        for action in parser._actions:
+            if action.nargs != 0 and not action.choices:
+                assert action.metavar in FILES | FOLDERS | WORDS, action
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    script = WRITERS[shell](commands_of(build_parser()))
+    assert capsys.readouterr().out == script
+    assert main(["completion", shell, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"shell": shell, "script": script}
+    with pytest.raises(SystemExit) as stopped:
+        main(["completion", "tcsh"])
+    assert stopped.value.code == 2

@@ -1,0 +1,112 @@
+"""Every command prints with --json what its schema in docs/schemas says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from json_cases import CASES, Case, make_inputs
+from json_page import PAGE, SCHEMAS, page
+from jsonschema import Draft202012Validator
+
+from fastpack.cli import main
+from fastpack.cli.common import emit
+from fastpack.cli.completion import parsers_of
+from fastpack.cli.parser import build_parser
+
+NAMES = sorted(names[0] for names in parsers_of(build_parser()))
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_every_command_has_a_schema_and_cases_that_end_well() -> None:
+    assert sorted(path.stem for path in SCHEMAS.iterdir()) == NAMES
+    assert {case.words.split()[0] for case in CASES if case.code == 0} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_schemas_are_strict(name: str) -> None:
+    schema = schema_of(name)
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    parts: list[Any] = [schema]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            parts += part.values()
+            if "properties" in part and "type" in part:
+                assert part["additionalProperties"] is False
+                for key, value in part["properties"].items():
+                    assert set(value) & {"type", "const", "oneOf", "$ref"}, f"{name}: {key}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_what_the_schema_says(
+    name: str, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if name == "bench":
+        monkeypatch.setitem(sys.modules, "torch", None)  # the test below has it: importing it takes 5 s
+    make_inputs(tmp_path / "run", golden)
+    monkeypatch.chdir(tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *_, **__: None))
+    schema = schema_of(name)
+    results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
+    for number in range(len(schema.get("oneOf", []))):
+        shape = Draft202012Validator({**schema, "oneOf": [schema["oneOf"][number]]})
+        assert any(map(shape.is_valid, results)), f"no case gives shape {number} of {name}"
+
+
+@pytest.mark.slow
+def test_bench_with_torch(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    make_inputs(tmp_path / "run", golden)
+    monkeypatch.chdir(tmp_path / "run")
+    (case, *_) = [case for case in CASES if case.words.startswith("bench")]
+    assert _run(case, schema_of("bench"), capsys)["torch"]["tokens_per_second"] > 0
+
+
+def _run(case: Case, schema: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Any:
+    try:
+        code = main([*shlex.split(case.words), "--json", "--no-progress"])
+    except SystemExit as stopped:
+        code = int(stopped.code or 0)
+    out, err = capsys.readouterr()
+    assert code == case.code, f"{case.words}: {err}"
+    if case.clean:
+        assert out == ""
+        assert err.lower().count("error: ") == 1
+        return None
+    assert out.count("\n") == 1, case.words
+    assert out.rstrip("\n").isprintable()
+    result = json.loads(out)
+    errors = [f"{error.json_path}: {error.message}" for error in Draft202012Validator(schema).iter_errors(result)]
+    assert not errors, f"{case.words}: {errors}"
+    return result
+
+
+def test_the_page_is_made_of_the_schemas() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/support/json_page.py writes docs/json.md anew"
+
+
+@pytest.mark.parametrize("text", ["plain", "\x9b2J", "\u202e", "\udc80", "日本 é", "\U000e0001"])
+def test_nothing_in_a_result_moves_the_cursor_or_cannot_be_printed(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emit(argparse.Namespace(json=True, quiet=False), {text: [text]}, "")
+    out = capsys.readouterr().out
+    assert out.rstrip("\n").isprintable()
+    assert json.loads(out) == {text: [text]}
+    assert text in out or not text.isprintable()

@@ -1,0 +1,177 @@
+"""Terminals, pipes, full and closed outputs, Ctrl-C: what is seen, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import run_on_terminal
+
+from fastpack.cli import common
+
+PACKED = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
+FASTPACK = [sys.executable, "-m", "fastpack"]
+FULL = "fastpack: error: standard output: No space left on device: the result is not written\n"
+CLOSED = "fastpack: error: standard output: Bad file descriptor: the result is not written\n"
+
+
+@pytest.fixture
+def slow_source(tmp_path: Path) -> Path:
+    """A file that takes the slow backend seconds to index."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "%s"}\n' % (b"x" * 200) * 150_000)
+    return path
+
+
+SLOW = {"FASTPACK_KERNELS": "numpy"}
+
+
+def shell(line: str, *, buffered: bool = True) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    env |= {} if buffered else {"PYTHONUNBUFFERED": "1"}
+    env |= {"PYTHON": sys.executable, "PACKED": str(PACKED)}
+    line = line.replace("fastpack", '"$PYTHON" -m fastpack')
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "errors"),
+    [
+        ("fastpack info $PACKED --json >/dev/full", 1, FULL),
+        ("fastpack --help >/dev/full", 1, FULL),
+        ("fastpack --version >/dev/full", 1, FULL),
+        ("fastpack completion bash >/dev/full", 1, FULL),
+        ("fastpack info $PACKED >&-", 1, CLOSED),
+        ("fastpack info $PACKED -q >&-", 0, ""),
+        ("fastpack info /nonesuch 2>&-", 1, ""),
+        ("fastpack info $PACKED <&- >/dev/null", 0, ""),
+        ("fastpack --help | head -0; exit ${PIPESTATUS[0]}", 141, ""),
+        ("fastpack info $PACKED | head -0; exit ${PIPESTATUS[0]}", 141, ""),
+        ("set -o pipefail; fastpack info $PACKED --json | cat >/dev/null", 0, ""),
+    ],
+)
+def test_what_takes_no_results(line: str, code: int, errors: str) -> None:
+    # A reader that goes away late has let a short text through: wait until it is gone.
+    line = line.replace("fastpack info $PACKED |", "(sleep 0.3; fastpack info $PACKED) |")
+    line = line.replace("fastpack --help |", "(sleep 0.3; fastpack --help) |")
+    done = shell(line)
+    assert (done.returncode, done.stderr) == (code, errors)
+
+
+def test_a_full_output_without_a_buffer() -> None:
+    for line in ("fastpack info $PACKED --json >/dev/full", "fastpack --help >/dev/full"):
+        done = shell(line, buffered=False)
+        assert (done.returncode, done.stderr) == (1, FULL)
+
+
+def test_closed_outputs_do_not_become_the_files_that_are_opened(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "a"}\n' * 10)
+    done = shell(f"fastpack index {source} <&- >&- 2>&-")
+    assert done.returncode == 1  # the index is there, and what it says of it got lost
+    sound = shell(f"fastpack verify {source}")
+    assert sound.returncode == 0, sound.stdout
+
+
+def test_a_terminal_shows_a_bar_and_takes_it_away(slow_source: Path) -> None:
+    seen = run_on_terminal([*FASTPACK, "index", str(slow_source)], env=SLOW)
+    assert seen.code == 0
+    assert "index:" in seen.text
+    assert "%|" in seen.text
+    assert "B/s" in seen.text
+    assert "<00:" in seen.text, "no time left"
+    last = seen.text.replace("\r\n", "\n").rstrip("\n").split("\n")[-1].split("\r")[-1]
+    assert last == f"{slow_source.with_suffix('.idx')}: 150000 lines, {slow_source.stat().st_size} bytes indexed"
+
+
+def test_where_no_bar_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    args = argparse.Namespace(quiet=False, no_progress=False)
+    assert isinstance(common.progress(args, "index"), common._Bar)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(common.progress(args, "index"), common._LogLines)
+    common.end_progress()
+    for name in ("quiet", "no_progress"):
+        assert common.progress(argparse.Namespace(**(vars(args) | {name: True})), "index") is None
+
+
+def test_ctrl_c_takes_the_bar_and_the_partial_file_away(slow_source: Path) -> None:
+    seen = run_on_terminal(
+        [*FASTPACK, "index", str(slow_source)], env=SLOW, when=lambda text: "%|" in text, send="\x03"
+    )
+    assert seen.code == 130
+    assert "Traceback" not in seen.text
+    left = seen.text.split("^C")[-1].replace("\r\n", "\n")
+    assert left.split("\r")[-1].strip() == "", "the bar is still there"
+    assert [path.name for path in slow_source.parent.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.slow
+def test_an_error_takes_the_bar_away(slow_source: Path) -> None:
+    with slow_source.open("ab") as file:
+        file.write(b"no json\n")
+    seen = run_on_terminal([*FASTPACK, "index", str(slow_source)], env=SLOW)
+    assert seen.code == 1
+    assert "%|" in seen.text
+    assert seen.text.split("\r")[-2].startswith("fastpack: error: ")
+
+
+def test_a_pipe_gets_a_line_per_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    args = argparse.Namespace(quiet=False, no_progress=False)
+    update, counts = common.progress(args, "pack"), common.progress(args, "verify", "samples")
+    assert update is not None
+    assert counts is not None
+    for second in range(1, 26):
+        now[0] = second
+        update(second << 20, 50 << 20)
+        if second == 20:
+            counts(10_000, 40_000)
+    assert capsys.readouterr().err.splitlines() == [
+        "pack: 20%, 1.0 MiB/s, 40 s left",
+        "pack: 40%, 1.0 MiB/s, 30 s left",
+        "verify: 25%, 500.0 samples/s, 60 s left",
+    ]
+
+
+def test_help_is_in_colour_on_a_terminal_alone() -> None:
+    plain = subprocess.run([*FASTPACK, "index", "--help"], capture_output=True, text=True, timeout=60).stdout
+    assert "\x1b" not in plain
+    colourful = run_on_terminal([*FASTPACK, "index", "--help"], env={"COLUMNS": "80"}).text
+    assert "\x1b[36m--force\x1b[0m" in colourful
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "\x1b" not in run_on_terminal([*FASTPACK, "index", "--help"], env=env).text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["idnex"], "no command 'idnex'; did you mean index?"),
+        (["help", "pak"], "no command 'pak'; did you mean pack?"),
+        (["zzzzzz"], "no command 'zzzzzz'"),
+        (["index", "a", "--jsn"], "unknown option --jsn; did you mean --json?"),
+        (["index", "--file_existence_polcy", "skip", "a"], "unknown option --file_existence_polcy; did you mean"),
+        (["--verison"], "unknown option --verison; did you mean --version?"),
+        (["index", "a", "--dry"], "unknown option --dry"),
+    ],
+)
+def test_slips_are_answered_by_the_nearest_match(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fastpack.cli import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    error, see = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"fastpack: error: {said}")
+    assert see.startswith("see: fastpack ")
+    assert see.endswith("--help")

@@ -1,0 +1,121 @@
+"""A walk over the parser: every command has help, an example that parses, a place in the pages, and runs."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from fastpack.cli import main
+from fastpack.cli.completion import parsers_of
+from fastpack.cli.parser import COMMANDS, build_parser, manual_parser, normal
+
+PARSERS = parsers_of(build_parser())
+ROOT = Path(__file__).parents[2]
+MOST_OPTIONS = 11  # of a group; more are hard to look through
+
+
+def examples(parser: argparse.ArgumentParser) -> list[str]:
+    """The commands of the epilog: `example: fastpack A && fastpack B        (or: fastpack C)`."""
+    found = []
+    for line in (parser.epilog or "").removeprefix("example: ").splitlines():
+        command, _, remark = line.partition("        (")
+        found += command.split(" && ")
+        if remark.startswith("or: "):
+            found.append(remark.removeprefix("or: ").removesuffix(")"))
+    return found
+
+
+def test_the_walk_sees_every_command() -> None:
+    assert list(COMMANDS.values()) == [
+        tuple(name for names in PARSERS for name in names if name in words) for words in COMMANDS.values()
+    ]
+
+
+@pytest.mark.parametrize("names", PARSERS, ids=lambda names: names[0])
+def test_help_example_and_groups(names: tuple[str, ...]) -> None:
+    parser = PARSERS[names]
+    assert parser.description
+    assert parser.description.endswith(".")
+    assert examples(parser), names
+    for group in parser._action_groups:
+        assert len(group._group_actions) <= MOST_OPTIONS, f"{names[0]}: {group.title}: too many for one group"
+        for action in group._group_actions:
+            assert action.help, f"{names[0]} {action.option_strings or action.dest} has no help"
+
+
+@pytest.mark.parametrize("names", PARSERS, ids=lambda names: names[0])
+def test_examples_parse(names: tuple[str, ...]) -> None:
+    for example in examples(PARSERS[names]):
+        words = shlex.split(example)
+        if words[0] == "eval":  # eval "$(fastpack ...)"
+            words = shlex.split(words[1].removeprefix("$(").removesuffix(")"))
+        assert words[0] == "fastpack", example
+        args = build_parser(words[1]).parse_args(normal(words[1:]))
+        assert args.command in names or "&&" in (PARSERS[names].epilog or "")
+
+
+@pytest.mark.parametrize("names", PARSERS, ids=lambda names: names[0])
+def test_help_of_each_name(names: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    texts = set()
+    for words in ([names[0], "--help"], ["help", names[0]], ["data", names[-1], "-h"]):
+        with pytest.raises(SystemExit) as stopped:
+            main(words)
+        assert stopped.value.code == 0
+        texts.add(capsys.readouterr().out.replace(names[-1], names[0]).partition("\n\n")[2])
+    assert len(texts) == 1, "one help, however it is asked for"
+    assert examples(PARSERS[names])[0] in texts.pop().replace(names[-1], names[0]) or names[-1] != names[0]
+
+
+def test_docs_commands_is_made_of_this_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = ROOT / "docs" / "make_commands.py"
+    if not script.is_file():
+        pytest.skip("the pages are not here: an installed package is tested")
+    made = runpy.run_path(str(script))["page"]()
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert page == made, "run `python docs/make_commands.py`"
+    for names, parser in PARSERS.items():
+        assert f"\n## {names[0]}\n" in page
+        options = [action.option_strings for action in parser._actions if action.help != argparse.SUPPRESS]
+        for name in [*names[1:], *(name for given in options for name in given)]:
+            assert name in page or "_" in name or name in ("-h", "--help"), name
+
+
+def test_the_man_page_has_every_command_and_option() -> None:
+    include = ROOT / "docs" / "fastpack.1.inc"
+    if not include.is_file():
+        pytest.skip("the pages are not here: an installed package is tested")
+    manpage = pytest.importorskip("argparse_manpage.manpage", reason="argparse-manpage, which makes the man page")
+    data = {"description": "d", "include": str(include)}
+    text = str(manpage.Manpage(manual_parser(), data, format="single-commands-section"))
+    for title in ("SYNOPSIS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"):
+        assert f".SH {title}\n" in text or f".SH\n{title}\n" in text, title
+    plain = text.replace("\\-", "-")
+    for names, parser in PARSERS.items():
+        assert f"fastpack {names[0]}" in plain
+        assert all(name in plain for name in names)
+        assert all(example in plain for example in examples(parser))
+        for action in parser._actions:
+            if action.help != argparse.SUPPRESS:
+                assert all(option in plain for option in action.option_strings if option not in ("-h", "--help"))
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    """By its module's tests, which call main(["NAME", ...])."""
+    texts = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py") if path.name != Path(__file__).name)
+    for names in PARSERS:
+        for name in names:
+            assert f'"{name}"' in texts or name.replace("_", "-") in names[:1], f"no test runs {name}"
+
+
+def test_the_parser_alone_imports_the_standard_library_alone() -> None:
+    import subprocess
+
+    code = "import sys; from fastpack.cli.parser import build_parser; build_parser(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert not {"numpy", "numba", "rich", "tqdm", "yaml", "orjson"} & set(done.stdout.split())

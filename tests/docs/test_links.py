@@ -1,0 +1,51 @@
+"""Links and anchors within the README and docs/*.md lead somewhere, and every page is in the index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
+
+
+def links(page: Path) -> list[str]:
+    """Targets of the links of a page, those to other sites left out."""
+    text = re.sub(r"\[`([^`\n]*)`\]", r"[\1]", page.read_text())
+    return [target for target in LINK.findall(CODE.sub("", text)) if "://" not in target]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    found: set[str] = set()
+    for heading in HEADING.findall(text):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        again = next(i for i in range(len(found) + 1) if (f"{slug}-{i}" if i else slug) not in found)
+        found.add(f"{slug}-{again}" if again else slug)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_its_links_lead_somewhere(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}: there is no {path}"
+        assert not anchor or anchor in anchors(file), f"{page.name}: {target}: {file.name} has {sorted(anchors(file))}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = [target.partition("#")[0] for target in links(DOCS / "README.md")]
+    for page in DOCS.glob("*.md"):
+        assert page.name == "README.md" or listed.count(page.name) == 1, (
+            f"docs/README.md does not list {page.name} once"
+        )
+    assert any(target.startswith("docs/") for target in links(ROOT / "README.md"))

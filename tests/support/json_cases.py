@@ -1,0 +1,159 @@
+"""Small real inputs for every command, and command lines over them that between them give every shape of result."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fastpack.formats.jsonl import write_raw_index
+from fastpack.formats.pbin import PackedWriter
+from fastpack.views.webdataset.preview import MAX_CHARACTERS
+
+
+class Case(NamedTuple):
+    """A command line, run in the folder of `make_inputs`; code: its exit code; clean: nothing may be on stdout."""
+
+    words: str
+    code: int = 0
+    clean: bool = False
+
+
+def make_inputs(folder: Path, golden: Path) -> None:
+    """Write what the cases read: into `folder`, and tokenizers beside it."""
+    folder.mkdir()
+    texts = ["Hello world", "Grün\x1b[2J", "", "x" * (MAX_CHARACTERS + 1)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (folder / "target").mkdir()
+    for name in ("a.jsonl", "i.jsonl", "parts/one.jsonl", "parts/two.jsonl"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(lines)
+    ends = list(accumulate(len(line.encode()) for line in lines.splitlines(keepends=True)))
+    write_raw_index(folder / "i.idx", [(end - n, n - 1) for end, n in zip(ends, np.diff([0, *ends]), strict=True)])
+    (folder / "a2.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (folder / "bad.jsonl").write_text(lines + "{oops\n")
+    shutil.copy(golden / "modalities" / "jsonl" / "docs.jsonl", folder / "docs.jsonl")
+    for name in ("a.pbin", "b.pbin"):
+        with PackedWriter(folder / name, 2) as writer:
+            for ids in ([5, 6, 256], [7, 256], [8, 9, 10, 256]):
+                writer.append(ids)
+    (folder / "damaged.pbin").write_bytes((folder / "a.pbin").read_bytes()[:-3])
+    (folder / "hurt.pbin").write_bytes((folder / "a.pbin").read_bytes()[:30] + b"\xff" * 40)
+    for name in ("shards", "zeros"):
+        (folder / name).mkdir()
+        np.save(folder / name / "0.npy", np.arange(300, dtype=np.uint16) % 7 * (name == "shards"))
+    (folder / "tatm").mkdir()
+    np.arange(64, dtype=np.uint16).tofile(folder / "tatm" / "tokenized_0.bin")
+    facts = dict.fromkeys(("name", "dataset_path", "description", "date_downloaded", "download_source"), "x")
+    info = {"tokenizer": "t5-base", "file_prefix": "/x/tokenized"}
+    (folder / "tatm" / "metadata.json").write_text(
+        json.dumps({**facts, "data_content": "text", "tokenized_info": info})
+    )
+    shutil.copytree(golden / "energon" / "split", folder / "web")
+    shutil.copytree(golden / "energon" / "split", folder / "raw", ignore=shutil.ignore_patterns(".nv-meta", "*.idx"))
+    shutil.copytree(golden / "energon" / "jsonl", folder / "lines")
+    shutil.copytree(golden / "energon" / "joins", folder / "joins")
+    shutil.copytree(golden / "energon" / "reading", folder / "kinds")
+    for name in ("configs", "data"):
+        shutil.copytree(golden / "modalities" / "chat" / name, folder / name)
+    shutil.copytree(golden / "modalities" / "tokenizers", folder.parent / "tokenizers")
+
+
+CASES = [
+    Case("quickstart q --seconds 0"),
+    Case("index a.jsonl"),
+    Case("index a.jsonl --dry-run --force"),
+    Case("index a.jsonl --file-existence-policy skip"),
+    Case("index a.jsonl --repair-legacy"),
+    Case("index parts"),
+    Case("index parts --dry-run --force"),
+    Case("index bad.jsonl", 1, clean=True),
+    Case("index bad.jsonl --drop-faulty"),
+    Case("pack a.jsonl --tokenizer bytes -o p.pbin --dry-run"),
+    Case("pack a.jsonl --tokenizer bytes -o p.pbin"),
+    Case("pack a.jsonl --tokenizer bytes -o p.pbin --file-existence-policy skip"),
+    Case("pack parts --per-source --tokenizer bytes -o packed"),
+    Case("pack parts a2.jsonl.gz --tokenizer bytes -o p.pbin --force --dry-run"),
+    Case("pack parts --tokenizer ../tokenizers/absent --eod-token x -o p2.pbin", 1, clean=True),
+    Case("pack a.jsonl --tokenizer bytes -o p.pbin", 1, clean=True),
+    Case("pack a.jsonl", 2, clean=True),
+    Case("merge a.pbin b.pbin m.pbin"),
+    Case("merge a.pbin b.pbin n.pbin --dry-run"),
+    Case("merge a.pbin b.pbin m.pbin", 1, clean=True),
+    Case("shuffle a.pbin s.pbin --seed 1"),
+    Case("shuffle a.jsonl s.jsonl --seed 1 --dry-run"),
+    Case("shuffle a.pbin s.pbin --seed 1 --file-existence-policy skip"),
+    Case("chunk a.pbin b.pbin -o c.pbin --num-chunks 2 --chunk-id 0"),
+    Case("chunk a.jsonl -o c.jsonl --num-chunks 2 --chunk-id 0 --dry-run"),
+    Case("filter a.pbin f.pbin --min-length 3"),
+    Case("filter a.pbin g.pbin --min-length 3 --dry-run"),
+    Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset --dry-run"),
+    Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset"),
+    Case("prepare raw --non-interactive --tar-index-only"),
+    Case("prepare raw --non-interactive", 2, clean=True),
+    Case("prepare docs.jsonl --dry-run"),
+    Case("prepare docs.jsonl"),
+    Case("prepare joins/skip.yaml --dry-run"),
+    Case("prepare joins/skip.yaml"),
+    Case("prepare absent", 1, clean=True),
+    Case("prepare-media web --media-metadata-by-extension --dry-run"),
+    Case("prepare-media web --media-metadata-by-extension"),
+    Case("fix-duplicates web copies --dry-run"),
+    Case("fix-duplicates web copies"),
+    Case("info i.jsonl"),
+    Case("info lines/plain.jsonl"),
+    Case("info i.idx"),
+    Case("info a.pbin"),
+    Case("info a.pbin --eos-token-id 256 --seq-len 2 --quick"),
+    Case("info shards"),
+    Case("info tatm"),
+    Case("info shards/0.npy"),
+    Case("info web"),
+    Case("info damaged.pbin", 1, clean=True),
+    Case("validate shards"),
+    Case("validate shards --deep --seq-len 8 --eos-token-id 0"),
+    Case("validate zeros --deep --eos-token-id 3", 1),
+    Case("validate absent", 1, clean=True),
+    Case("verify a.pbin"),
+    Case("verify i.jsonl"),
+    Case("verify shards --eos-token-id 3"),
+    Case("verify web --deep"),
+    Case("verify damaged.pbin", 3),
+    Case("verify a.pbin damaged.pbin absent.pbin", 3),
+    Case("verify absent.pbin", 1, clean=True),
+    Case("repair a.pbin --dry-run"),
+    Case("repair hurt.pbin -o r.pbin --eos-token-id 256 --dry-run"),
+    Case("repair damaged.pbin -o r.pbin --eos-token-id 256"),
+    Case("repair i.jsonl --dry-run"),
+    Case("preview a.jsonl"),
+    Case("preview a.jsonl --tokenizer bytes -n 9 --max-tokens 3"),
+    Case("preview a2.jsonl.gz"),
+    Case("preview a.pbin"),
+    Case("preview a.pbin --tokenizer bytes"),
+    Case("preview shards"),
+    Case("preview shards --tokenizer bytes --eos-token-id 6"),
+    Case("preview tatm"),
+    Case("preview web"),
+    Case("preview kinds -n 9"),
+    Case("preview lines/plain.jsonl"),
+    Case("preview damaged.pbin", 1, clean=True),
+    Case("bench shards --kernels cython --seq-len 16 --batch-size 2 --seconds 0.02"),
+    Case("bench a.pbin --kernels cython --seq-len 4 --batch-size 1 --seconds 0.02 --eos-token-id 256"),
+    Case("bench a.pbin --kernels cython --seq-len 4000", 1, clean=True),
+    Case("completion fish"),
+    Case("report a.pbin shards web i.jsonl -o r.html"),
+    Case("report lines/plain.jsonl -o r2.html"),
+    Case("report a.pbin --vocab-size 8 --eos-token-id 256 -o r3.html"),
+    Case("report a.pbin -o r.html --file-existence-policy skip"),
+    Case("report absent -o r4.html", 1, clean=True),
+    Case("chat configs/one_byte.yaml --dry-run"),
+    Case("chat configs/one_byte.yaml"),
+    Case("chat configs/one_byte.yaml --file-existence-policy skip"),
+    Case("chat absent.yaml", 1, clean=True),
+    Case("mount web target"),
+]

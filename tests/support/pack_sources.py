@@ -1,0 +1,67 @@
+"""JSONL sources to pack, configurations, and tokenizers of whole words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from packed_files import documents_of
+
+from fastpack.build.packing.pack import PackResult, pack_encoded_data
+
+BYTES = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
+
+
+def line(text: Any) -> bytes:
+    return json.dumps({"text": text}, ensure_ascii=False).encode()
+
+
+def write_source(folder: Path, lines: Sequence[bytes]) -> Path:
+    """A JSONL file of these lines, faulty ones too, and its index."""
+    source = folder / "src.jsonl"
+    source.write_bytes(b"".join(part + b"\n" for part in lines))
+    rows, offset = [], 0
+    for part in lines:
+        rows.append((offset, len(part)))
+        offset += len(part) + 1
+    source.with_suffix(".idx").write_bytes(pickle.dumps(rows, protocol=4))
+    return source
+
+
+def config_of(source: Path, tokenizer: dict[str, Any] = BYTES, **changes: Any) -> dict[str, Any]:
+    chosen = {
+        "src_path": source,
+        "dst_path": source.with_suffix(".pbin"),
+        "jq_pattern": ".text",
+        "num_cpus": 1,
+        "eod_token": "<|endoftext|>",
+        **changes,
+    }
+    return {"settings": chosen, "tokenizer": tokenizer}
+
+
+def as_tokens(text: str) -> list[int]:
+    return [*text.encode(), 256]
+
+
+def pack_lines(folder: Path, lines: Sequence[bytes], **changes: Any) -> tuple[PackResult, list[list[int]]]:
+    result = pack_encoded_data(config_of(write_source(folder, lines), **changes), file_existence_policy="override")
+    return result, documents_of(result.path)
+
+
+def tokenizer_of(folder: Path, vocabulary: Sequence[str], added: Sequence[str] = (), **options: Any) -> dict[str, Any]:
+    """A tokenizer of whole words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=vocabulary[0]))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(list(added))
+    words.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<eod>"})
+    )
+    config = {"pretrained_model_name_or_path": str(folder), **options}
+    return {"component_key": "tokenizer", "variant_key": "pretrained_hf_tokenizer", "config": config}

@@ -1,0 +1,41 @@
+"""Tars of small members, `prepare` of them by default, and what is then in the index."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+import tarfile
+from pathlib import Path
+
+from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
+from fastpack.formats import nvmeta
+
+RATIO = (8, 1, 1)
+
+
+def write_tar(path: Path, members: list[str], content: bytes = b"{}") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return path
+
+
+def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
+    db = sqlite3.connect(nvmeta.index_path(folder))
+    try:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return sorted(db.execute(f"SELECT * FROM {table}"))
+    finally:
+        db.close()
+
+
+def keys(folder: Path) -> list[tuple[object, object]]:
+    return [(row[0], row[1]) for row in rows(folder, "samples")]
+
+
+def prepare(folder: Path, **options: object) -> PrepareResult:
+    options = {"split_ratio": RATIO, "force_overwrite": True, "num_workers": 1} | options
+    return prepare_webdataset(folder, **options)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""CONTRIBUTING.md is true: its commands exist, its extras install what they need, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+CHECKS = re.findall(r"^\| [^|]+ \| (`.*`) \|$", TEXT, re.MULTILINE)
+COMMANDS = [command for cell in CHECKS for command in re.findall(r"`([^`]+)`", cell)]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+CI = (ROOT / ".ci" / "run").read_text()
+
+
+def test_there_is_a_table_of_checks() -> None:
+    assert len(COMMANDS) == 11
+
+
+def test_one_command_sets_up_what_the_checks_need() -> None:
+    (extras,) = re.findall(r"pip install -e '\.\[([a-z,]+)\]'", TEXT)
+    needed = " ".join(requirement for extra in (*extras.split(","), "test") for requirement in EXTRAS[extra])
+    assert "fastpack[test]" in needed
+    for tool in ("pytest", "ruff", "cython-lint", "mypy", "pyright", "asv"):
+        assert re.search(rf"\b{tool}\b", needed), tool
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_its_commands_are_those_of_ci_and_name_what_is_there(command: str) -> None:
+    words = command.split()
+    if words[0] == "python":
+        assert f"{words[1]} {words[2]}" in CI or Path(ROOT, words[1]).is_file()
+    elif words[0] == ".ci/run":
+        assert Path(ROOT, words[0]).stat().st_mode & 0o111
+        assert all(re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE) for stage in words[1:])
+    else:
+        assert re.search(rf"^    {words[0]}\b", CI, re.MULTILINE), f"CI does not run {words[0]}"
+    for word in words[1:]:
+        if "/" in word and "*" not in word:
+            assert Path(ROOT, word).exists(), word
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ruff check setup.py",
+        "ruff format --check setup.py",
+        "cython-lint kernels/walk_cy.pyx",
+        pytest.param(
+            "python -m mypy.stubtest --allowlist .ci/stubtest-allowlist fastpack.kernels.lines_cy",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_its_quick_checks_pass_on_a_part(command: str) -> None:
+    tool = command.split()[0].replace("python", "mypy")
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed; `pip install -e '.[check]'`")
+    words = [sys.executable if word == "python" else word for word in command.split()]
+    if not (ROOT / "kernels").is_dir():
+        pytest.skip("outside a checkout")
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_its_links_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", TEXT)
+    assert len(targets) > 3
+    for target in targets:
+        assert (ROOT / target).exists(), target
+
+
+def test_the_numbers_of_the_house_are_those_that_the_tests_keep() -> None:
+    structure = (ROOT / "tests" / "test_structure.py").read_text()
+    functions, modules = re.findall(r"at most (\d+) lines, modules\s+(\d+)", TEXT)[0]
+    assert f"n_lines <= {functions}" in structure
+    assert f"<= {modules}" in structure
+    for room in re.findall(r'^    "(formats|build|datasets|loading|checks|views|cli)": ', structure, re.MULTILINE):
+        assert f"`{room}`" in TEXT

@@ -1,0 +1,177 @@
+"""The benchmark gate: its thresholds cover every ratio, it measures no longer than needed, and it sees a slowdown."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "asv_benchmarks"
+PLANTED = """
+import runpy, sys
+from fastpack import kernels
+kernels.TABLE["walk_tar"]["cython"] = "tar_np"  # the specification in Python instead of the kernel
+sys.argv = ["report.py", "--check", "--only", "tar.ShardScans.track_scan [large pictures]"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def load(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """report.py, with the benchmarks' folder on the path, as it has it when it runs."""
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    return load("report", FOLDER / "report.py")
+
+
+def thresholds_in(report: ModuleType, tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "thresholds.toml"
+    path.write_text(f"tolerance = 0.5\nretries = 2\nenough = 1.5\n[made.Made]\n{text}")
+    return report.Thresholds(path)
+
+
+def benchmark_of(track: Callable[[Any], float], unit: str = "x made") -> Any:
+    made = type("Made", (), {"__module__": "benchmarks.made", "track": track})
+    track.title, track.unit = "made", unit  # type: ignore[attr-defined]
+    return made()
+
+
+def test_every_ratio_has_its_threshold_and_every_threshold_its_ratio(report: ModuleType) -> None:
+    thresholds, named = report.Thresholds(), set()
+    for suite in report.suites():
+        for track in report.tracks(suite):
+            name = report.full_name(suite, track)
+            named.add(name)
+            for arguments in report.parameters(suite):
+                assert thresholds.of(name).bar_of(report.shown(arguments)) > 0, name
+    assert named == set(thresholds)
+    assert len(named) > 40
+
+
+def test_a_gate_of_its_own_has_its_reason_and_is_not_above_its_bar(report: ModuleType) -> None:
+    thresholds = report.Thresholds()
+    for name in thresholds:
+        threshold = thresholds.of(name)
+        assert (threshold.gate is None) == (threshold.why == ""), name
+        bars = threshold.bar.values() if isinstance(threshold.bar, dict) else [threshold.bar]
+        assert threshold.gate is None or threshold.gate <= min(bars), name
+
+
+def test_a_benchmark_without_a_threshold_is_an_error_that_says_what_to_write(report: ModuleType) -> None:
+    with pytest.raises(SystemExit, match=r"no bar for the benchmark a\.B\.track; add a line `a\.B\.track\.bar"):
+        report.Thresholds().of("a.B.track")
+
+
+def test_a_ratio_below_its_gate_is_measured_again_and_the_best_counts(report: ModuleType, tmp_path: Path) -> None:
+    thresholds = thresholds_in(report, tmp_path, "track.bar = 10\n")
+    values = iter([4.0, 6.0, 1.0])
+    result = report.measured(benchmark_of(lambda _: next(values)), "track", (), thresholds)
+    assert (result.values, result.gate, result.passes) == ((4.0, 6.0), 5.0, True)
+    low = report.measured(benchmark_of(lambda _: 4.9), "track", (), thresholds)
+    assert (low.values, low.passes) == ((4.9, 4.9, 4.9), False)
+
+
+@pytest.mark.parametrize(("value", "passes"), [(19.0, True), (21.0, False)])
+def test_where_less_is_better_the_gate_is_above_the_bar(
+    report: ModuleType, tmp_path: Path, value: float, passes: bool
+) -> None:
+    thresholds = thresholds_in(report, tmp_path, "track.bar = 10\n")
+    result = report.measured(benchmark_of(lambda _: value, "ms (less is better)"), "track", (), thresholds)
+    assert (result.gate, result.passes, result.value) == (20.0, passes, value)
+
+
+def test_a_complaint_says_which_row_what_was_measured_and_what_to_run(report: ModuleType, tmp_path: Path) -> None:
+    thresholds = thresholds_in(report, tmp_path, '[made.Made.track]\nbar = { a = 10 }\ngate = 8\nwhy = "Because."\n')
+    values = iter([5.0, 6.0, 5.5])
+    result = report.measured(benchmark_of(lambda *_: next(values)), "track", ("a",), thresholds)
+    text = result.complaint()
+    for part in (
+        "TOO SLOW: made.Made.track [a]: made",
+        "6 x made (attempts: 5, 6, 5.5)",
+        "8: Because.",
+        "10; both stand in asv_benchmarks/thresholds.toml",
+        "python asv_benchmarks/report.py --check --only 'made.Made.track [a]'",
+        "asv continuous --factor 1.3 --bench 'made.Made.track' main HEAD",
+    ):
+        assert part in text
+
+
+def test_rounds_end_once_the_ratio_is_safe_and_only_then(report: ModuleType) -> None:
+    common = importlib.import_module("benchmarks.common")
+    now, calls = [0.0], []
+
+    def takes(seconds: float) -> Callable[[], None]:
+        def work() -> None:
+            now[0] += seconds
+            calls.append(seconds)
+
+        return work
+
+    def rounds(enough: float) -> int:
+        calls.clear()
+        with common.enough_at(enough):
+            assert common.ratio(takes(1), takes(4), rounds=7, clock=lambda: now[0]) == 4
+        return len(calls) // 2 - 1  # the first is the warm-up
+
+    assert rounds(1.9) == 1
+    assert rounds(3.9) == 3
+    assert rounds(4.1) == 7
+    assert rounds(float("inf")) == 7
+    with common.enough_at(2):  # short rounds are all measured: they cost nothing
+        calls.clear()
+        common.ratio(takes(0.001), takes(0.01), rounds=7, clock=lambda: now[0])
+    assert len(calls) == 16
+
+
+@pytest.mark.slow
+def test_the_gate_catches_a_planted_slowdown() -> None:
+    done = subprocess.run([sys.executable, "-c", PLANTED], cwd=FOLDER, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stderr
+    assert "TOO SLOW: tar.ShardScans.track_scan [large pictures]" in done.stdout
+    assert "gate       7" in done.stdout
+
+
+def test_the_offline_page_holds_everything_itself(report: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("asv")
+    page = load("page", FOLDER / "page.py")
+    monkeypatch.delitem(sys.modules, "page")
+    values = {"a": [5.0, 9.0], "b": [1.0, float("nan")]}
+
+    def result(commit: str) -> Any:
+        return SimpleNamespace(
+            commit_hash=commit * 40,
+            params={"machine": "one"},
+            get_result_keys=lambda _: ["made.Made.track", "made.Made.time_it"],
+            get_result_value=lambda name, _params: values[commit] if name.endswith("track") else [0.25],
+        )
+
+    benchmarks = {
+        "made.Made.track": {"params": [["'large'", "'small'"]], "unit": "x <made>"},
+        "made.Made.time_it": {"params": [], "unit": "seconds"},
+    }
+    thresholds = report.Thresholds()
+    thresholds._rows["made.Made.track"] = report.Threshold({"large": 2, "small": 8}, 0.5)
+    charts = page.charts([result("a"), result("b"), result("c")], benchmarks, {"a" * 40: 1, "b" * 40: 2}, thresholds)
+    assert [(chart.name, len(chart.lines)) for chart in charts] == [("made.Made.track", 2), ("made.Made.time_it", 1)]
+    assert charts[0].lines[0].points == {1: 5.0, 2: 1.0}
+    assert charts[0].lines[1].points == {1: 9.0}
+    assert [charts[0].late(line) for line in charts[0].lines] == [False, False]
+    text = page.page("fastpack", charts, {1: "a" * 40, 2: "b" * 40})
+    assert text.count("<svg") == 2
+    assert text.count('class="bar"') == text.count('class="gate"') == 2
+    assert "x &lt;made&gt;" in text
+    assert not [part for part in ("http", "src=", "<script", "@import", "url(") if part in text]

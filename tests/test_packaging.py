@@ -1,0 +1,137 @@
+"""What is published: the builds that are planned, the workflows that call .ci/run, the files an sdist must have."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+CI = (ROOT / ".ci" / "run").read_text()
+STAGES = re.findall(r"^#   ([a-z]+)   ", CI, re.MULTILINE)
+
+
+def steps(workflow: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    return [step for job in jobs for step in job["steps"]]
+
+
+def matrices(workflow: Path) -> list[dict[str, Any]]:
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    return [job["strategy"]["matrix"] for job in jobs if "strategy" in job]
+
+
+def test_the_stages_of_ci_are_those_it_lists() -> None:
+    assert STAGES == ["quickstart", "tests", "slow", "lint", "torch", "installed", "benchmarks"]
+    (default,) = re.findall(r"stages=\((\w.*)\)", CI)
+    assert default.split() == STAGES
+    for stage in STAGES:
+        assert re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE), stage
+
+
+def test_an_unknown_stage_is_refused_before_anything_is_made() -> None:
+    done = subprocess.run([ROOT / ".ci" / "run", "nothing"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no stage nothing" in done.stderr
+
+
+def test_there_are_three_workflows() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["benchmarks", "test", "wheels"]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_hold_no_logic_of_their_own(workflow: Path) -> None:
+    runs = [step["run"] for step in steps(workflow) if "run" in step]
+    assert all("\n" not in run.strip() for run in runs), "one command a step: what it does belongs into .ci/run"
+    for run in runs:
+        if run.startswith(".ci/run"):
+            named = run.split()[1:] if "${{" not in run else stages_of(workflow)
+            assert named
+            assert set(named) <= set(STAGES)
+        else:
+            assert run == "pipx run build --sdist"
+    assert yaml.safe_load(workflow.read_text())["permissions"] == {"contents": "read"}
+
+
+def stages_of(workflow: Path) -> list[str]:
+    (matrix,) = matrices(workflow)
+    return " ".join([*matrix["stages"], *(entry["stages"] for entry in matrix["include"])]).split()
+
+
+def test_the_workflows_together_run_every_stage() -> None:
+    test, benchmarks = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("test", "benchmarks"))
+    found = stages_of(test) + [word for step in steps(benchmarks) for word in step.get("run", "").split()[1:]]
+    assert sorted(found) == sorted(STAGES)
+
+
+def test_the_workflows_and_the_wheels_have_the_same_pythons() -> None:
+    (matrix,) = matrices(ROOT / ".github" / "workflows" / "test.yml")
+    wheels = [f"cp{version.replace('.', '')}-*" for version in matrix["python"]]
+    assert PROJECT["tool"]["cibuildwheel"]["build"] == wheels
+    assert PROJECT["project"]["requires-python"] == f">={matrix['python'][0]}"
+
+
+@pytest.mark.parametrize(
+    ("platform", "architecture", "tag"),
+    [
+        ("linux", "x86_64", "manylinux_x86_64"),
+        ("macos", "x86_64", "macosx_x86_64"),
+        ("windows", "AMD64", "win_amd64"),
+    ],
+)
+def test_cibuildwheel_lists_four_wheels_for_each_system(platform: str, architecture: str, tag: str) -> None:
+    tool = shutil.which("cibuildwheel")
+    if tool is None:
+        pytest.skip("cibuildwheel is not installed; .ci/run counts the builds")
+    command = [tool, "--print-build-identifiers", "--platform", platform, "--archs", architecture, str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [f"cp3{minor}-{tag}" for minor in (11, 12, 13, 14)]
+
+
+def test_every_package_is_named_and_every_kernel_has_its_stub() -> None:
+    folders = {path.parent for path in (ROOT / "fastpack").rglob("*.py")} if (ROOT / "fastpack").is_dir() else set()
+    if not folders:
+        pytest.skip("outside a checkout: an sdist is built from what is named")
+    named = set(PROJECT["tool"]["setuptools"]["packages"])
+    found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert found - {"fastpack.kernels"} == named - {"fastpack.kernels"}  # a link in the checkout
+    assert {path.stem for path in (ROOT / "kernels").glob("*_cy.pyx")} == {
+        path.stem for path in (ROOT / "kernels").glob("*_cy.pyi")
+    }
+    assert (ROOT / "fastpack" / "py.typed").is_file()
+
+
+def test_the_stub_test_leaves_out_one_name_only() -> None:
+    lines = (ROOT / ".ci" / "stubtest-allowlist").read_text().splitlines()
+    entries = [line for line in lines if line and not line.startswith("#")]
+    assert entries == [r"fastpack\.kernels\..*_cy\.__test__"]
+
+
+def test_compile_flags_are_those_of_the_compiler() -> None:
+    source = (ROOT / "setup.py").read_text()
+    function = source[source.index("def compile_flags") : source.index("class SDist")]
+    for debug, expected in ((False, {"msvc": ["/O2"], "unix": ["-O3", "-g0"]}), (True, {"unix": ["-O0", "-g"]})):
+        space: dict[str, Any] = {"DEBUG": debug}
+        exec(function, space)
+        for compiler, flags in expected.items():
+            assert space["compile_flags"](compiler) == flags
+    assert "-march" not in function.replace("Never -march", "")
+
+
+def test_headers_use_no_compilers_own_names_unguarded() -> None:
+    """MSVC knows no __builtin_*: kernels reach such functions through a header with a branch for it."""
+    for path in sorted((ROOT / "kernels").glob("*")):
+        if path.suffix not in (".pyx", ".pxi", ".h"):
+            continue
+        text = path.read_text()
+        if "__builtin_" in text or "__attribute__" in text:
+            assert re.search(r"#if.*(_MSC_VER|__GNUC__|FASTPACK_X86)", text), path.name
