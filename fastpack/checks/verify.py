@@ -125,6 +125,8 @@ def _jobs(where: AnyPath) -> list[_Job]:
     if checker is not None:  # shards are looked at together
         return [_Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
     if not others:
+        if where.is_dir() and next(where.glob("*.tar"), None):
+            raise JobError(f"{where} has tars, but is not prepared as a WebDataset: run `fastpack prepare` first")
         known = ", ".join(checker.description for checker in CHECKERS)
         raise JobError(f"{where}: not one of what can be verified: {known}, or a folder of such files")
     return others

@@ -130,6 +130,7 @@ def run_pack(args: argparse.Namespace) -> int:
             _plan(args, config)
         else:
             results = _pack(args, config)
+            _refuse_nothing(config, results)
     for warning in warned:
         say(args, str(warning.message))
     for result in results:
@@ -151,6 +152,29 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
         "progress": progress(args, "pack"),
     }
     return pack_each(config, **options) if args.per_source else [pack_encoded_data(config, **options)]
+
+
+def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> None:
+    """JobError where every document was left out: most often their text has another key. The empty files are removed.
+
+    From Python such a file is written, as by Modalities; who types a command would take exit code 0 for success.
+    """
+    if any(result.documents or result.kept_existing or not result.skipped for result in results):
+        return
+    from fastpack.build.packing.config import load_pack_config
+    from fastpack.build.packing.sample import first_keys
+    from fastpack.errors import JobError
+
+    for result in results:
+        os.unlink(result.path)
+    settings = load_pack_config(config, one_output=False).settings
+    keys = first_keys(settings.sources[0])
+    first, n_skipped = results[0].skipped[0], sum(len(result.skipped) for result in results)
+    raise JobError(
+        f"none of the {n_skipped} documents could be packed, so nothing was written. The first: line {first['line']}: "
+        f"{first['reason']}; the jq pattern is {settings.jq_pattern}"
+        + (f", and the first document has the keys {', '.join(keys)}" if keys else "")
+    )
 
 
 def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
@@ -230,12 +254,15 @@ def _describe(result: PackResult, rate: str) -> str:
 
 
 def _missing_option(args: argparse.Namespace) -> str | None:
+    from fastpack.build.sources import find_sources
+
     if args.tokenizer is None and args.tokenizer_file is None and args.command != "create_packed_data":
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
         return "--eod-token is needed: the token of that tokenizer that ends a document"
     if not args.per_source and args.dst_path is None and not _is_one(args.source):
+        find_sources(args.source)  # raises where there is none
         return "--output is needed for several sources (or --per-source, for a packed file of each)"
     if args.index_path is not None and not _is_one(args.source):
         return "--index-path takes one source file"
@@ -310,14 +337,21 @@ def _make_index_if_needed(args: argparse.Namespace, source: str) -> None:
 
 def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
     from fastpack.build.index import create_raw_index
+    from fastpack.errors import JobError
 
     say(args, f"{index_path} is not there: making it")
-    create_raw_index(
+    result = create_raw_index(
         source,
         index_path,
         drop_faulty_entries=args.on_faulty == "skip",
         progress=progress(args, "index"),
     )
+    if result.dropped and not result.entries:
+        os.unlink(index_path)
+        raise JobError(
+            f"none of the {result.dropped} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
+            "under a key of it. examples/pack_folder.py makes them of text files"
+        )
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:

@@ -268,3 +268,28 @@ def test_an_engine_that_does_not_fit_is_named(peer: Path, capsys: pytest.Capture
     assert main(["pack", "docs.jsonl", "--tokenizer", "bytes", "--engine", "gigatoken"]) == 1
     assert "the engine gigatoken does not fit" in capsys.readouterr().err
     assert not Path("docs.pbin").exists()
+
+
+def test_a_wrong_key_is_an_error_that_names_the_right_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"content": "a", "id": 1}\n' * 3)
+    words = ["pack", str(source), "--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert "none of the 3 documents could be packed" in error
+    assert "the jq pattern is .text, and the first document has the keys content, id" in error
+    assert not source.with_suffix(".pbin").exists()
+    assert main([*words, "--jq-pattern", ".content"]) == 0
+    assert source.with_suffix(".pbin").exists()
+
+
+def test_text_that_is_no_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("a poem\nof two lines\n")
+    words = ["--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
+    assert main(["pack", str(folder / "notes.txt"), *words]) == 1
+    assert "none of the 2 lines of" in capsys.readouterr().err
+    assert main(["pack", str(folder), *words]) == 1
+    assert "no .jsonl, .ndjson (.gz, .zst) files there" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]

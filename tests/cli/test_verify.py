@@ -50,3 +50,9 @@ def test_what_cannot_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["verify", str(tmp_path)]) == 1
     assert "not one of what can be verified" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "absent")]) == 1
+
+
+def test_tars_that_are_not_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tar").write_bytes(bytes(10240))
+    assert main(["verify", str(tmp_path)]) == 1
+    assert "run `fastpack prepare` first" in capsys.readouterr().err

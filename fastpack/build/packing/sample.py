@@ -1,8 +1,10 @@
-"""Some of the user's own documents, spread over the sources: what engines are compared on."""
+"""Some of the user's own documents, spread over the sources: what engines are compared on, what a message names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+import orjson
 
 from fastpack import files
 from fastpack.build.packing.config import PackSettings, Source
@@ -33,6 +35,16 @@ def sample_lines(settings: PackSettings) -> Iterator[bytes]:
     sources = settings.sources[::every]
     for source in sources:
         yield from _sample_lines(source, SAMPLE_BYTES // len(sources))
+
+
+def first_keys(source: Source) -> list[str]:
+    """The keys of a source's first document, at most ten; none where it is no object."""
+    line = next(_sample_lines(source, SAMPLE_BYTES), b"")
+    try:
+        document = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return []
+    return list(document)[:10] if isinstance(document, dict) else []
 
 
 def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:

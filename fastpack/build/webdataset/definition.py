@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastpack.build.webdataset.walk import MAX_PARTS
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats import nvmeta
 
@@ -100,6 +101,18 @@ def check_definition(sample_type: str | None, field_map: Mapping[str, str] | str
     if missing := [name for name, field in fields.items() if field.default is None and name not in field_map]:
         raise ValueError(f"the field map lacks {', '.join(missing)}, without which there is no {sample_type}")
     return dict(field_map)
+
+
+def unknown_parts(field_map: Mapping[str, str] | None, parts: Sequence[str]) -> list[str]:
+    """Warnings of fields whose part no sample has; `parts`: those there are (the first `MAX_PARTS`, where more)."""
+    if len(parts) >= MAX_PARTS:
+        return []
+    known = {*parts, "__key__"}
+    return [
+        f"{field} is to come from {expression}, which is none of the parts there are: {', '.join(parts)}"
+        for field, expression in (field_map or {}).items()
+        if not known & {expression, *(text.partition("[")[0] for text in expression.split(","))}
+    ]
 
 
 def write_definition(

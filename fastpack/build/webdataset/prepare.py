@@ -156,7 +156,7 @@ def prepare_webdataset(
                 path, sample_type, field_map, parts=types, name=dataset_yaml_name, mode=options.mode
             )
             files += [file.name for file in written]
-    warnings = walked.warnings + wish.problems(list(shards), parts)
+    warnings = walked.warnings + wish.problems(list(shards), parts) + definition.unknown_parts(field_map, types)
     return PrepareResult(
         Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files, media=walked.n_media
     )
