@@ -117,19 +117,16 @@ def _index(args: argparse.Namespace) -> int:
 
 def _dry_run(args: argparse.Namespace) -> int:
     """Say what would be written: an index has as many entries as the file has lines, if none is faulty."""
-    import os
 
     from fastpack.build.sources import find_sources
-    from fastpack.files import may_write
+    from fastpack.files import may_write, size_of
     from fastpack.formats.jsonl import default_index_path
 
     files: list[dict[str, Any]] = []
     for source in find_sources(args.src, compressed=False):
         target = args.index_path or str(default_index_path(source))
         keeps = not may_write(target, args.file_existence_policy)
-        files.append(
-            {"source": source, "path": target, "source_bytes": os.path.getsize(source), "kept_existing": keeps}
-        )
+        files.append({"source": source, "path": target, "source_bytes": size_of(source), "kept_existing": keeps})
     lines = [
         f"{f['path']}: "
         + ("exists, kept" if f["kept_existing"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")

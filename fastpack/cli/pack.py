@@ -164,9 +164,10 @@ def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> 
     from fastpack.build.packing.config import load_pack_config
     from fastpack.build.packing.sample import first_keys
     from fastpack.errors import JobError
+    from fastpack.files import remove
 
     for result in results:
-        os.unlink(result.path)
+        remove(result.path)
     settings = load_pack_config(config, one_output=False).settings
     keys = first_keys(settings.sources[0])
     first, n_skipped = results[0].skipped[0], sum(len(result.skipped) for result in results)
@@ -296,12 +297,14 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     """A configuration of the flags; the index of one file that is not there is made on the way."""
+    from fastpack.files import exists
+
     one = _is_one(args.source)
     if one and not args.dry_run:
         _make_index_if_needed(args, args.source[0])
     index_path = args.index_path
     if one and args.dry_run and index_path is None:
-        one = os.path.exists(_index_path(args, args.source[0]))
+        one = exists(_index_path(args, args.source[0]))
     settings = {
         "src_path": args.source[0] if one else args.source,
         "dst_path": args.dst_path or (None if args.per_source else f"{_stem(args.source[0])}.pbin"),
@@ -324,10 +327,10 @@ def _index_path(args: argparse.Namespace, source: str) -> str:
 
 
 def _make_index_if_needed(args: argparse.Namespace, source: str) -> None:
-    from fastpack.files import may_write
+    from fastpack.files import exists, is_file, may_write
 
     index_path = _index_path(args, source)
-    if source.endswith((".gz", ".zst")) or not os.path.isfile(source) or os.path.exists(index_path):
+    if source.endswith((".gz", ".zst")) or not is_file(source) or exists(index_path):
         return
     dst_path = args.dst_path or f"{_stem(source)}.pbin"
     if not args.per_source and not args.resume:
@@ -338,6 +341,7 @@ def _make_index_if_needed(args: argparse.Namespace, source: str) -> None:
 def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
     from fastpack.build.index import create_raw_index
     from fastpack.errors import JobError
+    from fastpack.files import remove
 
     say(args, f"{index_path} is not there: making it")
     result = create_raw_index(
@@ -347,7 +351,7 @@ def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
         progress=progress(args, "index"),
     )
     if result.dropped and not result.entries:
-        os.unlink(index_path)
+        remove(index_path)
         raise JobError(
             f"none of the {result.dropped} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
             "under a key of it. examples/pack_folder.py makes them of text files"

@@ -187,12 +187,11 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 
 def _prepare_jsonl(args: argparse.Namespace) -> int:
-    import os
-
     from fastpack.build.webdataset.jsonl import index_webdataset_jsonl
+    from fastpack.files import size_of
 
     if args.dry_run:
-        n_bytes = os.path.getsize(args.path)
+        n_bytes = size_of(args.path)
         fields = {
             "path": f"{args.path}.idx",
             "source_bytes": n_bytes,

@@ -196,11 +196,13 @@ def _describe_shards(facts: dict[str, Any]) -> str:
 
 def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
     """The tokenizer that tatm left beside the shards, or that its metadata name, where it is on this machine."""
+    from fastpack.files import exists
+
     if shards.info is None or shards.metadata is None:
         return None
     folder = os.path.dirname(shards.metadata)
     for path in (os.path.join(folder, "tokenizer.json"), os.path.join(folder, shards.info.tokenizer)):
-        if os.path.exists(path):
+        if exists(path):
             return path
     say(args, f"{shards.metadata} names the tokenizer {shards.info.tokenizer!r}, which is no file here")
     return None

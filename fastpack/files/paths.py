@@ -195,6 +195,9 @@ class RemotePath(os.PathLike[str]):
     def exists(self) -> bool:
         return self.is_file() or self.is_dir()
 
+    def is_symlink(self) -> bool:
+        return False
+
     def iterdir(self) -> Iterator[RemotePath]:
         """What is in a folder: objects, and folders of objects, sorted by name; FileNotFoundError where nothing is."""
         from fastpack.files import remote

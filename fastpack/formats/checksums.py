@@ -114,7 +114,7 @@ def read_checksums(path: PathLike) -> Checksums:
 
 def are_current(path: PathLike) -> bool:
     """Whether a file has checksums of its present size and time of change; it is not read."""
-    status = os.stat(path)
+    status = stat_of(path)
     try:
         said = read_checksums(path)
     except (FileNotFoundError, FormatError):

@@ -89,9 +89,8 @@ def make_folder(folder: PathLike) -> AnyPath:
 def check_folder(path: AnyPath) -> None:
     """JobError where `.nv-meta`, or another folder that fastpack makes, is a link: nothing is written through it."""
     if path.is_symlink():
-        raise JobError(
-            f"{path} is a link to {os.readlink(path)}, through which nothing is written: put the folder in its place"
-        )
+        target = os.readlink(os.fspath(path))
+        raise JobError(f"{path} is a link to {target}, through which nothing is written: put the folder in its place")
 
 
 def is_prepared(folder: PathLike) -> bool:

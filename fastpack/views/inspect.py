@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.files import PathLike, Progress
+from fastpack.files import AnyPath, PathLike, Progress, as_path, stat_of
 from fastpack.formats.nvmeta import meta_path
 from fastpack.views.lines import measure_index, measure_lines
 from fastpack.views.measured import Measured
@@ -19,7 +17,7 @@ from fastpack.views.webdataset.facts import measure_webdataset
 
 SEQ_LENS = (2048, 4096, 8192)
 
-_READERS: dict[str, Callable[[Path, Wanted], Measured]] = {
+_READERS: dict[str, Callable[[AnyPath, Wanted], Measured]] = {
     ".jsonl": measure_lines,
     ".idx": measure_index,
     ".pbin": measure_packed,
@@ -60,10 +58,10 @@ def inspect(
 
 def measure(path: PathLike, wanted: Wanted) -> Measured:
     """The facts, and the tables that they are made from; errors as of `inspect`."""
-    where = Path(path)
+    where = as_path(path)
     if where.is_dir():
         return (measure_webdataset if meta_path(where).is_dir() else measure_folder)(where, wanted)
-    os.stat(where)  # FileNotFoundError before a word about suffixes
+    stat_of(where)  # FileNotFoundError before a word about suffixes
     if where.suffix not in _READERS:
         raise JobError(f"{where}: not a folder, nor one of {', '.join(_READERS)}")
     return _READERS[where.suffix](where, wanted)

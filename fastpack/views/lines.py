@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import Progress, drop_pages, map_bytes
+from fastpack.files import AnyPath, Progress, drop_pages, map_bytes
 from fastpack.formats.json_lines import scan_lines
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
 from fastpack.formats.webdataset import lines_index_path, read_lines_index, read_shard_index
@@ -21,7 +20,7 @@ _NEWLINE = 10
 _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
 
 
-def measure_lines(path: Path, wanted: Wanted) -> Measured:
+def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
     """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
     data = map_bytes(path)
     index_path, offsets_path = default_index_path(path), lines_index_path(path)
@@ -54,7 +53,7 @@ def measure_lines(path: Path, wanted: Wanted) -> Measured:
     return Measured(facts, "bytes", table, [File(path.name, len(data), None)])
 
 
-def measure_index(path: Path, wanted: Wanted) -> Measured:
+def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
     """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
     del wanted
     if path.name.endswith((".jsonl.idx", ".tar.idx")):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack import kernels
+from fastpack.files import AnyPath
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.shards import Shard
 from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID
@@ -15,7 +15,7 @@ from fastpack.views.measured import File, Measured, count_samples, eos_facts, le
 from fastpack.views.tokens import DocumentFacts, Eos, Read, Wanted, guess_packed, packed_documents, read_tokens
 
 
-def measure_packed(path: Path, wanted: Wanted) -> Measured:
+def measure_packed(path: AnyPath, wanted: Wanted) -> Measured:
     """Documents by the index; tokens are read for the share of EOS tokens and the largest id. FormatError."""
     with PackedFile(path) as file:
         documents = DocumentFacts(wanted.seq_lens)

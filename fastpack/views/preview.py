@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path, stat_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
@@ -22,14 +20,14 @@ def kind_of(path: PathLike) -> str:
 
     A JSONL file with Energon's index beside it (`x.jsonl.idx`) is a "webdataset".
     """
-    where = Path(path)
+    where = as_path(path)
     if where.is_dir():
         from fastpack.formats.nvmeta import meta_path  # here: a third of the time a packed file takes
 
         return "webdataset" if meta_path(where).is_dir() else "shards"
-    os.stat(where)  # FileNotFoundError before a word about suffixes
+    stat_of(where)  # FileNotFoundError before a word about suffixes
     if where.suffix == ".jsonl":
-        return "webdataset" if Path(f"{where}.idx").exists() else "jsonl"
+        return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
     kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards"}

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack import kernels
-from fastpack.files import PathLike, map_bytes
+from fastpack.files import AnyPath, PathLike, as_path, map_bytes
 from fastpack.formats import pickled_index
 from fastpack.formats.compressed import is_compressed, read_lines
 from fastpack.formats.json_fields import FaultyDocument, Line, compile_pattern
@@ -90,7 +89,7 @@ Lines = Iterator[tuple[int | None, int | None, bytes]]  # start, bytes (None: no
 
 def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
     data = map_bytes(path)
-    index = Path(default_index_path(path) if index_path is None else index_path)
+    index = as_path(default_index_path(path) if index_path is None else index_path)
     if index.exists() or index_path is not None:
         for first, n_bytes in _indexed(index, len(data), start):
             yield first, n_bytes, data[first : first + min(n_bytes, MAX_LINE_BYTES)].tobytes()
@@ -105,7 +104,7 @@ def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
         first += n_bytes + 1
 
 
-def _indexed(path: Path, n_bytes: int, start: int) -> Iterator[tuple[int, int]]:
+def _indexed(path: AnyPath, n_bytes: int, start: int) -> Iterator[tuple[int, int]]:
     """The rows from number `start` on, ever more of the index being decoded."""
     number, known = start, start + 64
     pickled = map_bytes(path)

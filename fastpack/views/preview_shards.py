@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack.errors import JobError
-from fastpack.files import PathLike
+from fastpack.files import AnyPath, PathLike, as_path
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import MetadataNotFound, TatmDataMetadata, TokenizedInfo, find_metadata
 from fastpack.views.preview_tokens import Reader
@@ -23,9 +22,9 @@ MAX_LOOKED_THROUGH = 1 << 20  # tokens, for the end of a document
 class FoundShards:
     """The files in order, and where their dtype is from. metadata: the path of tatm's, info: what that tells."""
 
-    paths: list[Path]
+    paths: list[AnyPath]
     dtype: np.dtype[Any] | None
-    metadata: Path | None = None
+    metadata: AnyPath | None = None
     info: TokenizedInfo | None = None
 
     @property
@@ -33,7 +32,7 @@ class FoundShards:
         """Whether the files have no header."""
         return self.dtype is not None or self.paths[0].suffix == ".bin"
 
-    def scan(self, path: Path) -> Shard:
+    def scan(self, path: AnyPath) -> Shard:
         """Length and dtype of one of them, as `scan_shards` finds them."""
         (shard,) = scan_shards([path], self.dtype, self.raw)
         return shard
@@ -45,7 +44,7 @@ def find(path: PathLike, dtype: str | None = None) -> FoundShards:
     dtype: of headerless files, instead of what the metadata say. Raises FileNotFoundError, JobError for a folder
     without shards, ValueError for metadata that cannot be read and a dtype that is none of integers.
     """
-    where = Path(path)
+    where = as_path(path)
     folder = where if where.is_dir() else where.parent
     metadata, info = _metadata(folder)
     if where.is_dir():
@@ -59,7 +58,7 @@ def find(path: PathLike, dtype: str | None = None) -> FoundShards:
     return FoundShards(paths, None if name is None else _integers(name), metadata, info)
 
 
-def _metadata(folder: Path) -> tuple[Path | None, TokenizedInfo | None]:
+def _metadata(folder: AnyPath) -> tuple[AnyPath | None, TokenizedInfo | None]:
     try:
         path = find_metadata(folder)
     except MetadataNotFound:
@@ -70,7 +69,7 @@ def _metadata(folder: Path) -> tuple[Path | None, TokenizedInfo | None]:
         raise ValueError(f"{path}: not what tatm writes: {error}") from None
 
 
-def _files(folder: Path, info: TokenizedInfo | None) -> list[Path]:
+def _files(folder: AnyPath, info: TokenizedInfo | None) -> list[AnyPath]:
     """Those that the metadata name, else any .bin, which hide all .npy, as for KempnerForge's validator."""
     suffixes = ["bin", "npy"]
     if info is not None and info.file_extension not in suffixes:
@@ -84,7 +83,7 @@ def _files(folder: Path, info: TokenizedInfo | None) -> list[Path]:
     raise JobError(f"{folder}: no .bin or .npy files in this folder, nor .nv-meta of a prepared WebDataset")
 
 
-def _is_named(path: Path, info: TokenizedInfo) -> bool:
+def _is_named(path: AnyPath, info: TokenizedInfo) -> bool:
     """Whether the metadata are about this file; their folder may have been moved."""
     return path.name.startswith(os.path.basename(info.file_prefix)) and path.suffix == f".{info.file_extension}"
 

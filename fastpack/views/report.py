@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.files import AtomicFile, ExistencePolicy, PathLike, Progress, may_write
+from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.formats.nvmeta import meta_path
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
@@ -58,7 +57,7 @@ def report(
     if not may_write(output, file_existence_policy):
         return ReportResult(os.fspath(output), None)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    sources = [source for path in given for source in _sources(Path(path))]
+    sources = [source for path in given for source in _sources(as_path(path))]
     numbers = gather(
         sources, eos_token_id=eos_token_id, vocab_size=vocab_size, dtype=dtype, check=check, progress=progress
     )
@@ -68,7 +67,7 @@ def report(
     return ReportResult(os.fspath(output), numbers)
 
 
-def _sources(path: Path) -> Iterator[Source]:
+def _sources(path: AnyPath) -> Iterator[Source]:
     if path.suffix == ".toml" and path.is_file():
         yield from _configured(path)
         return
@@ -81,11 +80,11 @@ def _sources(path: Path) -> Iterator[Source]:
     yield Source(str(path), path.name or str(path))
 
 
-def _configured(path: Path) -> Iterator[Source]:
+def _configured(path: AnyPath) -> Iterator[Source]:
     """The datasets of a KempnerForge configuration, by the shares that its sampler gives them."""
     config: DataConfig = load_config(path)
     if config.source == "dataset_path":
-        yield Source(config.dataset_path, Path(config.dataset_path).name)
+        yield Source(config.dataset_path, as_path(config.dataset_path).name)
         return
     if config.source != "datasets":
         raise JobError(f"{path}: [data] names no datasets and no dataset_path that a report could be about")
@@ -94,7 +93,7 @@ def _configured(path: Path) -> Iterator[Source]:
         raise JobError(f"{path}: the dataset {elsewhere} is not on this machine: a report reads shards only")
     weights = probabilities([one.weight for one in config.datasets], config.mix_temperature)
     for one, weight in zip(config.datasets, weights, strict=True):
-        yield Source(one.path, one.name or Path(one.path).name, weight)
+        yield Source(one.path, one.name or as_path(one.path).name, weight)
 
 
 def _title(sources: Sequence[Source]) -> str:

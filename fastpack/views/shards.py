@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack.errors import JobError
+from fastpack.files import AnyPath, size_of
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import MetadataNotFound, find_metadata, load_metadata
 from fastpack.formats.traps import MIN_ZERO_TAIL, find_traps, token_dtype
@@ -21,7 +21,7 @@ from fastpack.views.tokens import DocumentFacts, Eos, Wanted, guess_shards, read
 _SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
 
 
-def measure_folder(path: Path, wanted: Wanted) -> Measured:
+def measure_folder(path: AnyPath, wanted: Wanted) -> Measured:
     """The shards of a folder; any `.bin` hides all `.npy`, as for KempnerForge's validator."""
     for suffix in ("bin", "npy"):
         try:
@@ -32,12 +32,12 @@ def measure_folder(path: Path, wanted: Wanted) -> Measured:
     raise JobError(f"{path}: no .bin or .npy files in this folder")
 
 
-def measure_shard(path: Path, wanted: Wanted) -> Measured:
+def measure_shard(path: AnyPath, wanted: Wanted) -> Measured:
     """One shard."""
     return _measure(path, [path], wanted)
 
 
-def _measure(path: Path, paths: Sequence[Path], wanted: Wanted) -> Measured:
+def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measured:
     """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
     warnings: list[str] = []
     said = _read_metadata(paths[0].parent, warnings)
@@ -58,7 +58,7 @@ def _measure(path: Path, paths: Sequence[Path], wanted: Wanted) -> Measured:
     facts: dict[str, Any] = {
         "path": str(path),
         "kind": "shards",
-        "bytes": sum(os.path.getsize(shard.path) for shard in shards),
+        "bytes": sum(size_of(shard.path) for shard in shards),
         "format": "bin" if raw else "npy",
         "files": len(shards),
         "dtypes": sorted({str(shard.dtype) for shard in shards}),
@@ -73,12 +73,12 @@ def _measure(path: Path, paths: Sequence[Path], wanted: Wanted) -> Measured:
         "samples_at": [count_samples(lengths, seq_len) for seq_len in wanted.seq_lens],
         "warnings": warnings,
     }
-    files = [File(os.path.basename(shard.path), os.path.getsize(shard.path), shard.length) for shard in shards]
+    files = [File(os.path.basename(shard.path), size_of(shard.path), shard.length) for shard in shards]
     cut = {} if table is None else documents.cut
     return Measured(facts, "tokens", table, files, cut, None if read is None else read.ids)
 
 
-def _read_metadata(folder: Path, warnings: list[str]) -> dict[str, Any]:
+def _read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
     """What tatm's metadata says of the tokens, as far as it can be used: tokenizer, vocab_size, dtype."""
     try:
         info = load_metadata(find_metadata(folder)).get("tokenized_info")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastpack.build.webdataset.walk import MAX_PARTS
-from fastpack.files import AtomicFile, PathLike
+from fastpack.files import AnyPath, AtomicFile, PathLike
 from fastpack.formats import nvmeta
 
 MODULE = "megatron.energon"
@@ -124,7 +123,7 @@ def write_definition(
     name: str = "dataset.yaml",
     keep_loader: bool = True,
     mode: int | None = None,
-) -> list[Path]:
+) -> list[AnyPath]:
     """Write `dataset.yaml` for samples of this type; return the paths of what was written.
 
     Without a field map (and not for the crude type) the samples come from a function in `sample_loader.py`: a template
@@ -172,7 +171,7 @@ def loader_template(sample_type: str, parts: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _write_text(path: Path, text: str, mode: int | None) -> None:
+def _write_text(path: AnyPath, text: str, mode: int | None) -> None:
     nvmeta.check_folder(path.parent)
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
 
 from fastpack.errors import JobError
-from fastpack.files import PathLike
+from fastpack.files import PathLike, RemotePath, is_remote
 
 SUFFIXES = (".tar", ".tgz")
 
@@ -23,13 +24,23 @@ def find_shards(folder: PathLike, exclude: str | None = None) -> list[str]:
         excluded = None if exclude is None else re.compile(exclude)
     except re.error as error:
         raise ValueError(f"exclude is no regular expression: {exclude!r}: {error}") from None
-    names = [name for name in _below(os.fspath(folder), "", ()) if not (excluded and excluded.search(name))]
+    found = _below_url(folder) if is_remote(folder) else _below(os.fspath(folder), "", ())
+    names = [name for name in found if not (excluded and excluded.search(name))]
     for name in names:
         try:
             name.encode()
         except UnicodeEncodeError:
             raise JobError(f"the path of a shard is not UTF-8, so no list can hold it: {name!r}; rename it") from None
     return sorted(names, key=lambda name: name.split("/"))
+
+
+def _below_url(folder: PathLike) -> Iterator[str]:
+    """Paths of shards in a store. FileNotFoundError where nothing begins with this name."""
+    here = RemotePath(folder)
+    ways = [str(path.relative_to(here)) for path in here.rglob("*")]
+    if not ways:
+        raise FileNotFoundError(errno.ENOENT, "No such folder", os.fspath(folder))
+    return (way for way in ways if way.endswith(SUFFIXES) and not any(part.startswith(".") for part in way.split("/")))
 
 
 def _below(root: str, prefix: str, ancestors: tuple[tuple[int, int], ...]) -> Iterator[str]:

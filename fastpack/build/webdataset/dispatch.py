@@ -12,7 +12,7 @@ from fastpack.build.webdataset.kinds import UNKNOWN, kind_of
 from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
 from fastpack.errors import DataWarning
-from fastpack.files import PathLike
+from fastpack.files import PathLike, is_folder
 
 
 def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult | MetadatasetResult:
@@ -23,7 +23,7 @@ def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult 
     or the `.yaml` file of a metadataset, whose joins are indexed. What the user should know is warned of (DataWarning).
     Raises ValueError for anything else.
     """
-    if os.path.isdir(path):
+    if is_folder(path):
         for name in ("split_parts", "split_globs"):
             if isinstance(options.get(name), Mapping):
                 options[name] = pairs(options[name])

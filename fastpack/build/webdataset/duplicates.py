@@ -12,7 +12,7 @@ from pathlib import Path
 from fastpack.build.dry_run import NoFile
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.errors import JobError
-from fastpack.files import AtomicFile, PathLike, Progress, TargetExists
+from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, TargetExists
 from fastpack.formats import webdataset
 
 _IGNORED = re.compile(r"__[^/]*__($|/)")  # files that belong to no sample; in a folder they would
@@ -26,8 +26,8 @@ class RenamedShards:
     bytes: of all copies.
     """
 
-    source: Path
-    target: Path
+    source: AnyPath
+    target: AnyPath
     shards: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
@@ -74,14 +74,14 @@ def fix_duplicates(
     return result
 
 
-def _check_target(source: Path, target: Path, force_overwrite: bool) -> None:
+def _check_target(source: AnyPath, target: AnyPath, force_overwrite: bool) -> None:
     if os.path.realpath(source) == os.path.realpath(target) or (target.exists() and os.path.samefile(source, target)):
         raise ValueError(f"the copy would replace the shard {source}: choose another folder")
     if target.exists() and not force_overwrite:
         raise TargetExists(f"{target} exists already: --force-overwrite replaces it")
 
 
-def _copy(source: Path, target: Path | None, folder: str) -> int:
+def _copy(source: AnyPath, target: AnyPath | None, folder: str) -> int:
     """Copy a shard, or for no target only reckon; the bytes of the copy."""
     with (
         tarfile.open(source, "r:") as old,

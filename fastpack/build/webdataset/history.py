@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from fastpack.files import AtomicFile, PathLike
+from fastpack.files import AnyPath, AtomicFile, PathLike, stat_of
 from fastpack.formats import nvmeta
 from fastpack.formats.nvmeta import WalkedShard
 
@@ -52,16 +51,16 @@ def write_history(
         os.fchmod(file.fileno(), mode)
 
 
-def _identity(index: Path) -> list[int] | None:
+def _identity(index: AnyPath) -> list[int] | None:
     """Size and time of change of the index: another one when anybody writes it."""
     try:
-        status = os.stat(index)
+        status = stat_of(index)
     except FileNotFoundError:
         return None
     return [status.st_size, status.st_mtime_ns]
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: AnyPath) -> dict[str, Any]:
     try:
         tree = json.loads(path.read_bytes())
     except (OSError, ValueError):  # it only saves work: a torn or foreign file is as good as none

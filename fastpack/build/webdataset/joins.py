@@ -9,14 +9,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.build.dry_run import NoFile
 from fastpack.errors import FormatError, JobError
-from fastpack.files import AtomicFile
+from fastpack.files import AnyPath, AtomicFile
 from fastpack.formats import nvmeta
 from fastpack.formats.nvmeta_lookup import read_only_uri
 
@@ -35,7 +34,7 @@ class JoinedSet:
     to do about a sample of the first set that is not here.
     """
 
-    folder: Path
+    folder: AnyPath
     uuid: str
     numbers: dict[int, int]
     excludes: list[str]
@@ -43,7 +42,7 @@ class JoinedSet:
     nonmatch: str
 
 
-def open_set(folder: Path, split_part: str, split_config: str | None, nonmatch: str) -> JoinedSet:
+def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatch: str) -> JoinedSet:
     """What a join needs to know of a dataset; FileNotFoundError, FormatError, ValueError for a part without shards."""
     if nonmatch not in NONMATCH:
         raise ValueError(f"nonmatch is one of {', '.join(NONMATCH)}, not {nonmatch!r}")
@@ -79,7 +78,7 @@ def join_name(sets: Sequence[JoinedSet]) -> str:
     return f"join_index_{digest.hexdigest()}.bin"
 
 
-def write_join(path: Path, sets: Sequence[JoinedSet], *, dry_run: bool = False) -> int:
+def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = False) -> int:
     """Write the index of a join (dry_run: do all but that); return the number of rows.
 
     A row has for each set the position of the sample's shard in the split part, its first byte and how many it has, all

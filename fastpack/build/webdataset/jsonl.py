@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.files import AtomicFile, PathLike, Progress, map_bytes
+from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, as_path, map_bytes
 from fastpack.formats.json_lines import Data, Rows, scan_lines
 from fastpack.formats.webdataset import lines_index_path
 
@@ -21,7 +20,7 @@ _RETURN, _OPEN, _CLOSE = 13, 123, 125
 class JsonlIndexResult:
     """What `index_webdataset_jsonl` wrote: the index's path, the samples in it, the bytes of the JSON lines."""
 
-    path: Path
+    path: AnyPath
     samples: int
     bytes: int
 
@@ -33,7 +32,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     the one before (at the start to the first). Raises FormatError for a line that does not start with `{` and end with
     `}` and for a file without samples; then nothing is written. progress(bytes done, in all).
     """
-    source = Path(path)
+    source = as_path(path)
     target = lines_index_path(source)
     data = map_bytes(source)
     n_samples = 0
@@ -50,7 +49,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     return JsonlIndexResult(target, n_samples, len(data))
 
 
-def _sample_starts(path: Path, data: Data, rows: Rows) -> npt.NDArray[np.int64]:
+def _sample_starts(path: AnyPath, data: Data, rows: Rows) -> npt.NDArray[np.int64]:
     """Where the lines start that are samples: most show at their first and last byte, the rest is stripped."""
     starts = rows[:, 0].copy()
     ends = starts + rows[:, 1]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-from fastpack.files import PathLike
+from fastpack.files import PathLike, as_path, exists, is_folder
 
 UNKNOWN = "is no folder of tar shards, no .jsonl file and no metadataset (.yaml)"
 
 
 def kind_of(path: PathLike) -> str:
     """What `prepare` is given: "webdataset", "jsonl", "metadataset", or "" for anything else. FileNotFoundError."""
-    if not os.path.exists(path):
+    if not exists(path):
         raise FileNotFoundError(f"{os.fspath(path)} does not exist")
-    if os.path.isdir(path):
+    if is_folder(path):
         return "webdataset"
-    return {".jsonl": "jsonl", ".yaml": "metadataset"}.get(Path(path).suffix, "")
+    return {".jsonl": "jsonl", ".yaml": "metadataset"}.get(as_path(path).suffix, "")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fastpack.build.webdataset.joins import JoinedSet, join_name, open_set, write_join
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, remove
+from fastpack.files import AnyPath, PathLike, as_path, remove
 from fastpack.formats import nvmeta
 from fastpack.formats.checksums import sidecar_path
 
@@ -24,7 +23,7 @@ class MetadatasetResult:
     removed: join indexes of an earlier state.
     """
 
-    path: Path
+    path: AnyPath
     joins: dict[str, int | None] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
 
@@ -36,10 +35,10 @@ def prepare_metadataset(path: PathLike, *, dry_run: bool = False) -> Metadataset
     Raises FileNotFoundError, FormatError for a file that is no metadataset, ValueError for datasets that cannot be
     joined.
     """
-    return _prepare(Path(path), None, (), dry_run)
+    return _prepare(as_path(path), None, (), dry_run)
 
 
-def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...], dry_run: bool) -> MetadatasetResult:
+def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dry_run: bool) -> MetadatasetResult:
     if path.resolve() in ancestors:
         raise FormatError(path, 0, "a metadataset that refers to itself", "one that does not")
     splits = nvmeta.read_yaml(path).get("splits")
@@ -71,7 +70,7 @@ def _prepare(path: Path, part: str | None, ancestors: tuple[Path, ...], dry_run:
     return result
 
 
-def _leaves(path: Path, tree: Any) -> Iterator[dict[str, Any]]:
+def _leaves(path: AnyPath, tree: Any) -> Iterator[dict[str, Any]]:
     """The joins and datasets of a split, one behind the other."""
     if not isinstance(tree, dict):
         raise FormatError(path, 0, repr(tree), "a mapping with path, blend, blend_epochized or join")
@@ -85,7 +84,7 @@ def _leaves(path: Path, tree: Any) -> Iterator[dict[str, Any]]:
     yield tree
 
 
-def _joined_sets(path: Path, tree: dict[str, Any], part: str) -> list[JoinedSet]:
+def _joined_sets(path: AnyPath, tree: dict[str, Any], part: str) -> list[JoinedSet]:
     references = tree["join"]
     references = list(references.values()) if isinstance(references, dict) else references
     if not isinstance(references, list) or not references or not all(isinstance(item, dict) for item in references):
@@ -101,7 +100,7 @@ def _joined_sets(path: Path, tree: dict[str, Any], part: str) -> list[JoinedSet]
     ]
 
 
-def _text(path: Path, tree: dict[str, Any], name: str) -> str:
+def _text(path: AnyPath, tree: dict[str, Any], name: str) -> str:
     value = tree.get(name)
     if not isinstance(value, str):
         raise FormatError(path, 0, repr(value), f"a text under {name}")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from fastpack.build.webdataset import definition, splits
@@ -17,7 +16,18 @@ from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_f
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, unchanged_shards, walk_shards
 from fastpack.errors import JobError
-from fastpack.files import AtomicFile, PathLike, Progress, TargetExists
+from fastpack.files import (
+    AnyPath,
+    AtomicFile,
+    PathLike,
+    Progress,
+    RemotePath,
+    TargetExists,
+    as_path,
+    is_remote,
+    plain_path,
+    stat_of,
+)
 from fastpack.formats import nvmeta
 from fastpack.formats.nvmeta import IndexWriter, SampleIndex
 from fastpack.formats.webdataset import shard_index_path
@@ -71,7 +81,7 @@ class PrepareResult:
     after a dry run; media: parts whose metadata was read.
     """
 
-    path: Path
+    path: AnyPath
     shards: dict[str, int]
     splits: Parts
     part_types: list[str] = field(default_factory=list)
@@ -88,7 +98,7 @@ class PrepareResult:
         return sum(self.shards.values())
 
     @property
-    def paths(self) -> list[Path]:
+    def paths(self) -> list[AnyPath]:
         """All that was written, or would be: `files` of `.nv-meta`, and the index beside each shard."""
         return [*(nvmeta.meta_path(self.path, name) for name in self.files), *shard_indexes(self.path, self.shards)]
 
@@ -136,7 +146,7 @@ def prepare_webdataset(
     field_map = definition.check_definition(sample_type, field_map)
     if nvmeta.is_prepared(path) and not (force_overwrite or resume or dry_run):
         raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
-    root, names = os.fspath(path), _found(path, exclude)
+    root, names = plain_path(path), _found(path, exclude)
     options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
     options.media = media
     if dry_run:
@@ -158,7 +168,7 @@ def prepare_webdataset(
             files += [file.name for file in written]
     warnings = walked.warnings + wish.problems(list(shards), parts) + definition.unknown_parts(field_map, types)
     return PrepareResult(
-        Path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files, media=walked.n_media
+        as_path(path), shards, parts, types, walked.n_reused, walked.skipped, warnings, files, media=walked.n_media
     )
 
 
@@ -190,7 +200,7 @@ def rebuild_indexes(
     warnings = list(walked.warnings)
     if not counts_stay:
         warnings.append(f"the number of samples is another one in {splits.named(changed)}")
-    return PrepareResult(Path(path), shards, {}, part_types(walked), walked.n_reused, {}, warnings, [*_FILES])
+    return PrepareResult(as_path(path), shards, {}, part_types(walked), walked.n_reused, {}, warnings, [*_FILES])
 
 
 def prepare_media(
@@ -217,6 +227,8 @@ def prepare_media(
 
 
 def _media_files(root: str, media: MediaFilter) -> list[str]:
+    if is_remote(root):
+        raise JobError(f"{root}: media that are in no shards are read from local folders only")
     if not os.path.isdir(root):
         raise NotADirectoryError(f"{root} is no folder")
     paths = media_files(root, media)
@@ -229,7 +241,7 @@ def _prepare_files(root: str, media: MediaFilter) -> int:
     paths = _media_files(root, media)
     folder, index = nvmeta.make_folder(root), nvmeta.index_path(root)
     with suppress(OSError):
-        folder.chmod((os.stat(root).st_mode | 0o700) & 0o7777)
+        os.chmod(folder, (os.stat(root).st_mode | 0o700) & 0o7777)
     mode = (os.stat(root).st_mode | 0o600) & 0o666
     rows = list(media_of_files(root, paths, media))
     with IndexWriter(index, mode=mode, previous=index if index.is_file() else None, sample_tables=False) as writer:
@@ -238,23 +250,23 @@ def _prepare_files(root: str, media: MediaFilter) -> int:
     return len(rows)
 
 
-def plan_media(path: PathLike, media: MediaFilter) -> list[Path]:
+def plan_media(path: PathLike, media: MediaFilter) -> list[AnyPath]:
     """What `prepare_media` would write; raises what it raises before it looks into the files."""
     if not nvmeta.is_prepared(path):
         _media_files(os.fspath(path), media)
     return media_paths(path)
 
 
-def media_paths(path: PathLike) -> list[Path]:
+def media_paths(path: PathLike) -> list[AnyPath]:
     """What `prepare_media` writes in a folder."""
     shards = nvmeta.read_info(path) if nvmeta.is_prepared(path) else {}
     names = _FILES if shards else _FILES[:1]
     return [*(nvmeta.meta_path(path, name) for name in names), *shard_indexes(path, shards)]
 
 
-def shard_indexes(path: PathLike, shards: Iterable[str]) -> list[Path]:
+def shard_indexes(path: PathLike, shards: Iterable[str]) -> list[AnyPath]:
     """Where the index of each of these shards is."""
-    return [Path(shard_index_path(os.path.join(path, shard))) for shard in shards]
+    return [as_path(shard_index_path(os.path.join(path, shard))) for shard in shards]
 
 
 def part_types(walked: Walked) -> list[str]:
@@ -273,10 +285,11 @@ def make_folder(path: PathLike, names: Sequence[str]) -> int:
     Its owner can read and write them in any case. JobError where it is a link.
     """
     folder = nvmeta.make_folder(path)
-    with suppress(OSError):  # another user's folder
-        folder.chmod((os.stat(path).st_mode | 0o700) & 0o7777)
+    if not isinstance(folder, RemotePath):
+        with suppress(OSError):  # another user's folder
+            folder.chmod((os.stat(path).st_mode | 0o700) & 0o7777)
     try:
-        return (os.stat(os.path.join(path, names[0])).st_mode | 0o600) & 0o7777
+        return (stat_of(os.path.join(path, names[0])).st_mode | 0o600) & 0o7777
     except FileNotFoundError:  # a link that leads nowhere: the walk will say so
         return 0o600
 
@@ -307,7 +320,7 @@ def _plan(root: str, names: Sequence[str], wish: SplitWish, options: WalkOptions
     reused = unchanged_shards(root, names, options)
     warnings = wish.problems(names, parts)
     return PrepareResult(
-        Path(root), dict.fromkeys(names, 0), parts, [], len(reused), {}, warnings, files=files, written=False
+        as_path(root), dict.fromkeys(names, 0), parts, [], len(reused), {}, warnings, files=files, written=False
     )
 
 

@@ -10,7 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from fastpack.build.webdataset.history import History
 from fastpack.build.webdataset.media import MediaFilter, Row, media_of_shard
 from fastpack.errors import FormatError, JobError
-from fastpack.files import Progress
+from fastpack.files import AnyPath, Progress, size_of, stat_of
 from fastpack.formats import nvmeta, webdataset
 from fastpack.formats.nvmeta import DuplicateKeys, IndexWriter, WalkedShard
 from fastpack.formats.webdataset import ShardScan
@@ -106,13 +105,13 @@ def _is_as_before(root: str, shard: WalkedShard) -> bool:
         if _state(path) != shard[1:3]:
             return False
         index = webdataset.shard_index_path(path)
-        return shard.n_samples == _BAD or os.path.getsize(index) == 8 * (shard.n_samples + 1)
+        return shard.n_samples == _BAD or size_of(index) == 8 * (shard.n_samples + 1)
     except OSError:
         return False
 
 
 def _state(path: str) -> tuple[int, int]:
-    status = os.stat(path)
+    status = stat_of(path)
     return status.st_size, status.st_mtime_ns
 
 
@@ -149,7 +148,7 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
     return walked
 
 
-def _previous(index: Path, options: WalkOptions, walked: Walked) -> Path | None:
+def _previous(index: AnyPath, options: WalkOptions, walked: Walked) -> AnyPath | None:
     """The index that is there, if it can be read; a warning where metadata of media may be lost with it."""
     try:
         with closing(nvmeta.SampleIndex(index)) as previous:
@@ -279,6 +278,6 @@ class _Progress:
 
 def _size(path: str) -> int:
     try:
-        return os.path.getsize(path)
+        return size_of(path)
     except OSError:  # a link that leads nowhere
         return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastpack.errors import FormatError
+from fastpack.files import AnyPath, size_of
 from fastpack.formats import nvmeta
 from fastpack.formats.webdataset import read_shard_index, shard_index_path
 from fastpack.views.lengths import LengthCounter, LengthTable
@@ -20,7 +19,7 @@ MAX_PARTS = 100  # kinds of parts that are listed
 CRUDE = "CrudeWebdataset"
 
 
-def measure_webdataset(folder: Path, wanted: Wanted) -> Measured:
+def measure_webdataset(folder: AnyPath, wanted: Wanted) -> Measured:
     """{"path", "kind": "webdataset", "bytes", "shards", "samples", "type", "fields", "energon_version", "parts", ...}.
 
     bytes: of all shards; sample_bytes: how long samples are in their shards, by the indexes beside them. type: the
@@ -48,11 +47,11 @@ def measure_webdataset(folder: Path, wanted: Wanted) -> Measured:
     return Measured(facts, "bytes", lengths, files)
 
 
-def _size(path: Path) -> int:
-    return os.path.getsize(path) if path.is_file() else 0
+def _size(path: AnyPath) -> int:
+    return size_of(path) if path.is_file() else 0
 
 
-def _sample_lengths(paths: Sequence[Path], warnings: list[str]) -> LengthTable | None:
+def _sample_lengths(paths: Sequence[AnyPath], warnings: list[str]) -> LengthTable | None:
     """Of all shards together; None where one of them has no index."""
     counter = LengthCounter()
     for path in paths:
@@ -64,7 +63,7 @@ def _sample_lengths(paths: Sequence[Path], warnings: list[str]) -> LengthTable |
     return counter.table()
 
 
-def _sample_type(folder: Path, warnings: list[str]) -> dict[str, Any]:
+def _sample_type(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
     try:
         tree = nvmeta.read_dataset_yaml(folder)
     except FileNotFoundError:
@@ -76,7 +75,7 @@ def _sample_type(folder: Path, warnings: list[str]) -> dict[str, Any]:
     return {"type": name, "fields": fields if isinstance(fields, dict) else None}
 
 
-def _parts(folder: Path, warnings: list[str]) -> dict[str, dict[str, int]] | None:
+def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | None:
     index = nvmeta.SampleIndex(nvmeta.index_path(folder))
     try:
         totals = index.part_totals() if index.has_parts else None
@@ -92,7 +91,7 @@ def _parts(folder: Path, warnings: list[str]) -> dict[str, dict[str, int]] | Non
     return {name: {"count": count, "bytes": n_bytes} for name, count, n_bytes in totals[:MAX_PARTS]}
 
 
-def _split(folder: Path, counts: dict[str, int], warnings: list[str]) -> dict[str, Any]:
+def _split(folder: AnyPath, counts: dict[str, int], warnings: list[str]) -> dict[str, Any]:
     try:
         split = nvmeta.read_split(folder)
     except FileNotFoundError:

@@ -8,13 +8,13 @@ import tarfile
 import threading
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, Reader, open_reader, open_stream
+from fastpack.files import AnyPath, PathLike, Reader, as_path, open_reader, open_stream
 from fastpack.formats import nvmeta
 
 MAX_NAME_BYTES = 1024  # FUSE has no longer names
@@ -65,7 +65,7 @@ class SampleTree:
     """
 
     def __init__(self, folder: PathLike, *, sample_folders: bool = False) -> None:
-        self.folder = Path(folder)
+        self.folder = as_path(folder)
         self.sample_folders = sample_folders
         self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
         self._index = nvmeta.SampleIndex(nvmeta.index_path(folder))
@@ -254,7 +254,7 @@ def _unusual(file: Reader, part: _Part) -> Content:
     raise FormatError(file.path, part.offset, "other content", f"a part of {part.n_bytes} bytes, as the index says")
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _inside(folder: AnyPath, name: str) -> AnyPath:
     """The path of a shard, which has to be in the dataset's folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
