@@ -15,7 +15,7 @@ from fastpack.checks.packed import is_unfinished
 from fastpack.checks.shards import SUFFIXES, has_shards
 from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.errors import JobError
-from fastpack.files import AnyPath, PathLike, Progress, as_path, stat_of
+from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.formats import nvmeta
 
 
@@ -86,7 +86,7 @@ def verify(
     """
     where = as_path(path)
     if not (_is_packed(where) and is_unfinished(where)):
-        stat_of(where)
+        check_exists(where)
     look = Look(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import posixpath
@@ -49,6 +50,14 @@ def size_of(path: PathLike) -> int:
 def exists(path: PathLike) -> bool:
     """os.path.exists, of objects and folders in stores as well."""
     return as_path(path).exists() if is_remote(path) else os.path.exists(path)
+
+
+def check_exists(path: PathLike) -> None:
+    """FileNotFoundError, or what else the system says, where a file or folder cannot be found."""
+    if not is_remote(path):
+        os.stat(path)
+    elif not exists(path):
+        raise FileNotFoundError(errno.ENOENT, "No such object or folder", plain_path(path))
 
 
 def is_file(path: PathLike) -> bool:
@@ -204,7 +213,7 @@ class RemotePath(os.PathLike[str]):
 
         names = remote.names(self._url)
         if not names:
-            raise FileNotFoundError(2, "No such object or folder", self._url)
+            raise FileNotFoundError(errno.ENOENT, "No such object or folder", self._url)
         return (RemotePath(f"{self._url}/{name}") for name in names)
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.files import AnyPath, PathLike, Progress, as_path, stat_of
+from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.formats.nvmeta import meta_path
 from fastpack.views.lines import measure_index, measure_lines
 from fastpack.views.measured import Measured
@@ -61,7 +61,7 @@ def measure(path: PathLike, wanted: Wanted) -> Measured:
     where = as_path(path)
     if where.is_dir():
         return (measure_webdataset if meta_path(where).is_dir() else measure_folder)(where, wanted)
-    stat_of(where)  # FileNotFoundError before a word about suffixes
+    check_exists(where)  # FileNotFoundError before a word about suffixes
     if where.suffix not in _READERS:
         raise JobError(f"{where}: not a folder, nor one of {', '.join(_READERS)}")
     return _READERS[where.suffix](where, wanted)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.files import PathLike, as_path, stat_of
+from fastpack.files import PathLike, as_path, check_exists
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
@@ -25,7 +25,7 @@ def kind_of(path: PathLike) -> str:
         from fastpack.formats.nvmeta import meta_path  # here: a third of the time a packed file takes
 
         return "webdataset" if meta_path(where).is_dir() else "shards"
-    stat_of(where)  # FileNotFoundError before a word about suffixes
+    check_exists(where)  # FileNotFoundError before a word about suffixes
     if where.suffix == ".jsonl":
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):

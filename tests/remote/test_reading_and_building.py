@@ -141,3 +141,44 @@ def test_a_prepared_webdataset(store: Any, images: Path) -> None:
         assert remote[i] == local[i]
     key = local[17]["__key__"]
     assert remote.get(key) == local.get(key)
+
+
+PREPARE = ["--non-interactive", "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q"]
+
+
+def test_preparing_in_place_on_the_bucket(store: Any, images: Path) -> None:
+    url = store.put_folder(images, "images")
+    store.door.choose = misbehave
+    assert main(["prepare", str(images), *PREPARE]) == 0
+    assert main(["prepare", url, *PREPARE]) == 0
+    ours, theirs = store.get_folder("images"), {}
+    for path in images.rglob("*"):
+        if path.is_file():
+            theirs[str(path.relative_to(images))] = path.read_bytes()
+    assert set(ours) == set(theirs)
+    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and times of the files
+    assert {name for name in ours if ours[name] != theirs[name]} == unlike
+    dataset = fastpack.WebDataset(url, "train", raw=True)
+    assert [sample["__key__"] for sample in dataset] == [
+        sample["__key__"] for sample in fastpack.WebDataset(images, "train", raw=True)
+    ]
+    assert main(["verify", url, "-q"]) == 0
+    before = store.door.count("PUT")
+    assert main(["prepare", url, "--force-overwrite", *PREPARE]) == 0
+    assert store.door.count("PUT") - before <= 8  # no shard was walked again
+
+
+def test_looking(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for local, url in (
+        (shards, store.put_folder(shards, "shards")),
+        (documents, store.put("docs.jsonl", documents.read_bytes())),
+    ):
+        assert main(["info", "--json", str(local)]) == 0
+        expected = json.loads(capsys.readouterr().out)
+        assert main(["info", "--json", url]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found.pop("path") == url
+        expected.pop("path")
+        assert found == expected
+        assert main(["preview", "-n", "2", url]) == 0
+        assert capsys.readouterr().out.count("\n") > 1
