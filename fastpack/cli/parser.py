@@ -36,6 +36,7 @@ COMMANDS = {
     "preview": ("preview",),
     "report": ("report",),
     "mount": ("mount",),
+    "fetch": ("fetch",),
     "bench": ("bench",),
     "completion": ("completion",),
 }

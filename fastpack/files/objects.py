@@ -167,6 +167,30 @@ def fetch(path: PathLike, *, progress: Progress | None = None) -> Path:
     return target
 
 
+def fetch_all(path: PathLike, *, progress: Progress | None = None) -> tuple[list[Path], int]:
+    """`fetch` of an object, or of all objects of a folder: the local files, and their bytes in all.
+
+    Raises FileNotFoundError where nothing is; JobError, before anything is fetched, where all of it does not fit.
+    """
+    from fastpack.files.paths import RemotePath
+
+    where = RemotePath(path)
+    found = list(where.rglob("*")) or [where]
+    sizes = [one.stat().st_size for one in found]
+    if sum(sizes) > cache().limit:
+        raise JobError(
+            f"{where} has {sum(sizes):,} bytes in {len(found):,} objects, the cache takes {cache().limit:,}: "
+            "set FASTPACK_CACHE_BYTES to more"
+        )
+    files, done = [], 0
+    for one, size in zip(found, sizes, strict=True):
+        files.append(fetch(one))
+        done += size
+        if progress:
+            progress(done, sum(sizes))
+    return files, done
+
+
 def _is_whole(path: Path, n_bytes: int) -> bool:
     try:
         return path.stat().st_size == n_bytes

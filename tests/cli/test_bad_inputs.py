@@ -30,6 +30,7 @@ CALLS = {
     "verify": "verify X",
     "repair": "repair X -o OUT/x.pbin",
     "preview": "preview X -n 1",
+    "fetch": "fetch X",
     "bench": "bench X --seconds 0",
 }
 WITHOUT_INPUT = {"quickstart", "completion", "mount"}  # mount: see test_mount

@@ -60,6 +60,8 @@ def test_results_are_what_the_schema_says(
     make_inputs(tmp_path / "run", golden)
     monkeypatch.chdir(tmp_path / "run")
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *_, **__: None))
+    monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("fastpack.files.objects.fetch_all", lambda *_, **__: ([tmp_path], 5))  # tests/remote has a store
     schema = schema_of(name)
     results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
     for number in range(len(schema.get("oneOf", []))):

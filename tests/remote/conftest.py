@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("obstore", reason="needs the extra remote")
-pytest.importorskip("moto.server", reason="needs moto[server]: pip install -e '.[remote-test]'")
 from stores import Door, Store
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Store]:
+    pytest.importorskip("obstore", reason="needs the extra remote")
+    pytest.importorskip("moto.server", reason="needs a store: pip install 'moto[s3,server]'")
     store = Store()
     yield store
     store.close()

@@ -156,4 +156,6 @@ CASES = [
     Case("chat configs/one_byte.yaml --file-existence-policy skip"),
     Case("chat absent.yaml", 1, clean=True),
     Case("mount web target"),
+    Case("fetch s3://bucket/folder"),
+    Case("fetch a.pbin", 1, clean=True),
 ]

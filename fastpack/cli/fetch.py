@@ -1,0 +1,39 @@
+"""`fastpack fetch`: objects of a store into the local cache, before they are needed."""
+
+from __future__ import annotations
+
+import argparse
+
+from fastpack.cli.common import Commands, emit, new_command, progress
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `fetch`."""
+    parser = new_command(
+        commands,
+        "fetch",
+        run="fastpack.cli.fetch:run_fetch",
+        help="have an object of a store, or a folder of them, in the local cache, where datasets and commands find it",
+        example="fastpack fetch s3://bucket/shards",
+    )
+    parser.add_argument("path", metavar="URL", help="s3://, gs://, az://, http:// or https://; extra remote")
+    return [parser]
+
+
+def run_fetch(args: argparse.Namespace) -> int:
+    """Fetch what is not there yet, and say how much is."""
+    from fastpack.errors import JobError
+    from fastpack.files import is_remote
+    from fastpack.files.cache import cache_folder
+    from fastpack.files.objects import fetch_all
+
+    if not is_remote(args.path):
+        raise JobError(f"{args.path} is no URL of a store: what is on this machine need not be fetched")
+    files, n_bytes = fetch_all(args.path, progress=progress(args, "fetch"))
+    folder = str(cache_folder())
+    emit(
+        args,
+        {"path": args.path, "objects": len(files), "bytes": n_bytes, "cache": folder},
+        f"{args.path}: {len(files):,} objects, {n_bytes:,} bytes in {folder}",
+    )
+    return 0
