@@ -350,10 +350,10 @@ def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
         drop_faulty_entries=args.on_faulty == "skip",
         progress=progress(args, "index"),
     )
-    if result.dropped and not result.entries:
+    if result.bytes and not result.entries:
         remove(index_path)
         raise JobError(
-            f"none of the {result.dropped} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
+            f"none of the {result.dropped:,} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
             "under a key of it. examples/pack_folder.py makes them of text files"
         )
 

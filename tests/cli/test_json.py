@@ -56,12 +56,16 @@ def test_results_are_what_the_schema_says(
     name: str, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "bench":
-        monkeypatch.setitem(sys.modules, "torch", None)  # the test below has it: importing it takes 5 s
+        # The test below has it: importing it takes 5 s.
+        monkeypatch.delitem(sys.modules, "fastpack.torch", raising=False)
+        monkeypatch.setitem(sys.modules, "torch", None)
     make_inputs(tmp_path / "run", golden)
     monkeypatch.chdir(tmp_path / "run")
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *_, **__: None))
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr("fastpack.files.objects.fetch_all", lambda *_, **__: ([tmp_path], 5))  # tests/remote has a store
+    monkeypatch.setattr(
+        "fastpack.files.objects.fetch_all", lambda *_, **__: ([tmp_path], 5)
+    )  # tests/remote has a store
     schema = schema_of(name)
     results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
     for number in range(len(schema.get("oneOf", []))):

@@ -95,7 +95,7 @@ def test_describe_says_what_kind_of_failure() -> None:
 def test_info_prints_facts_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
     assert main(["info", str(path)]) == 0
-    assert "documents            60" in capsys.readouterr().out
+    assert "\ndocuments              60\n" in capsys.readouterr().out
     assert main(["info", str(path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["documents"], found["tokens"]) == (60, 9239)
