@@ -219,6 +219,7 @@ class StatefulDataLoader(_StatefulDataLoader):
         dtype: Literal["int64", "int32"] = "int64",
         num_threads: int = 1,
         elastic: bool = True,
+        cu_seqlens_length: int | None = None,
         pin_memory: bool | None = None,
     ) -> None:
         has_device = torch.cuda.is_available()
@@ -237,6 +238,7 @@ class StatefulDataLoader(_StatefulDataLoader):
             dtype=dtype,
             num_threads=num_threads,
             elastic=elastic,
+            cu_seqlens_length=cu_seqlens_length,
         )
 
     def _make_pool(self) -> BufferPool:

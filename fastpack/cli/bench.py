@@ -64,6 +64,7 @@ def run_bench(args: argparse.Namespace) -> int:
     from fastpack import kernels
 
     if args.kernels is None:
+        say(args, "compiling the Numba kernels, unless they are in its cache (--kernels cython needs none of this)")
         kernels.warm()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

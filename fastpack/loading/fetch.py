@@ -20,6 +20,9 @@ Fetch: TypeAlias = Callable[[Any], Any]
 Rows: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
+_WHOLE = ("cu_seqlens", "max_seqlen")  # outputs that are of a batch, not of its rows
+
+
 def make_fetch(
     dataset: Any,
     collate_fn: Callable[[list[Any]], Any] | None,
@@ -27,17 +30,25 @@ def make_fetch(
     outputs: Sequence[str] | None,
     dtype: str,
     num_threads: int,
+    cu_seqlens_length: int | None = None,
 ) -> Fetch:
     """What makes a batch of `dataset`; ValueError where it cannot do what was asked for."""
     takes = _batch_parameters(dataset) if collate_fn is None else None
     if outputs is not None and (takes is None or "outputs" not in takes):
         why = "with a collate_fn" if collate_fn is not None else f"of a {type(dataset).__name__}"
         raise ValueError(f"outputs cannot be chosen {why}: that takes a dataset with batch(indices, outputs=...)")
+    if cu_seqlens_length is not None and "cu_seqlens" not in (outputs or ()):
+        raise ValueError("cu_seqlens_length= is for the output cu_seqlens, which was not asked for")
     if takes is None:
         return SampleFetch(dataset, collate_fn, pool)
     options: dict[str, Any] = {"dtype": dtype} if "dtype" in takes else {}
     if outputs is not None:
         options["outputs"] = tuple(outputs)
+    if cu_seqlens_length is not None:
+        options["cu_seqlens_length"] = cu_seqlens_length
+    whole = [name for name in _WHOLE if name in (outputs or ())]
+    if whole and num_threads > 1:
+        raise ValueError(f"{', '.join(whole)} are of a whole batch, which num_threads > 1 would slice")
     if callable(getattr(dataset, "fill", None)):
         return FillFetch(dataset, options, pool, num_threads)
     return BatchFetch(dataset, options)
@@ -110,9 +121,6 @@ class FillFetch:
         return {name: self._pool.lease((len(numbers), *shape), dtype) for name, (shape, dtype) in self._rows.items()}
 
     def _fill_sliced(self, numbers: npt.NDArray[np.int64], out: dict[str, npt.NDArray[Any]]) -> None:
-        whole = [name for name, array in out.items() if array is None]
-        if whole:
-            raise ValueError(f"{', '.join(whole)} are of a whole batch, which num_threads > 1 would slice")
         bounds = np.linspace(0, len(numbers), self._num_threads + 1).astype(int).tolist()
         slices = [slice(first, end) for first, end in pairwise(bounds) if first < end]
 

@@ -37,8 +37,9 @@ class StatefulDataLoader:
     send them, at ten times the cost. NumPy arrays are not pinned (fastpack.torch does that).
 
     prefetch: batches made ahead; 0 makes each when asked for, without a thread; by default config's prefetch_factor,
-    else 2. outputs, dtype: passed to the dataset's `batch`. num_threads: over how many threads a batch is sliced. An
-    array handed out is never overwritten, however long it is kept: its memory is used again when nothing refers to it.
+    else 2. outputs, dtype, cu_seqlens_length: passed to the dataset's `batch`. num_threads: over how many threads a
+    batch is sliced. An array handed out is never overwritten, however long it is kept: its memory is used again when
+    nothing refers to it.
 
     elastic: resuming in the middle of an epoch on another number of ranks or with another batch size goes on behind the
     samples that were consumed, none of the epoch's lost or repeated, but for those at its end that fill no batch on
@@ -62,6 +63,7 @@ class StatefulDataLoader:
         dtype: Literal["int64", "int32"] = "int64",
         num_threads: int = 1,
         elastic: bool = True,
+        cu_seqlens_length: int | None = None,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
@@ -72,6 +74,7 @@ class StatefulDataLoader:
         self.dataset, self.batch_size, self.sampler, self.config = dataset, batch_size, sampler, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
         self.outputs, self.dtype, self.num_threads = outputs, dtype, num_threads
+        self.cu_seqlens_length = cu_seqlens_length
         self._epoch = 0
         self._place = Place(0, self._num_replicas)  # where this process took the epoch up
         self._since = 0  # batches yielded since then
@@ -93,7 +96,8 @@ class StatefulDataLoader:
 
     def _make_fetch(self) -> Fetch:
         """What makes a batch; it must not refer to the loader, whose end the background thread waits for."""
-        return make_fetch(self.dataset, self.collate_fn, self._pool, self.outputs, self.dtype, self.num_threads)
+        wanted = (self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+        return make_fetch(self.dataset, self.collate_fn, self._pool, *wanted)
 
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""

@@ -108,7 +108,7 @@ def test_batches_are_those_of_the_dataset(shards: Path, dtype: Any, num_threads:
             assert all(np.array_equal(batch[name], expected[name]) for name in names)
     else:
         with pytest.raises(ValueError, match="cu_seqlens are of a whole batch"):
-            next(iter(fastpack.StatefulDataLoader(dataset, 7, outputs=("cu_seqlens",), num_threads=2)))
+            fastpack.StatefulDataLoader(dataset, 7, outputs=("cu_seqlens",), num_threads=2)
     only = next(iter(fastpack.StatefulDataLoader(dataset, 7, order, outputs=("labels",))))
     assert list(only) == ["labels"]
 
@@ -294,3 +294,15 @@ def test_a_computed_order_is_never_held() -> None:
     assert next(iter(resumed))["index"].tolist() == [sampler.at(24_000 + 2 * position, 0) for position in range(500)]
     loader.close()
     resumed.close()
+
+
+def test_cu_seqlens_of_one_length(shards: Path) -> None:
+    dataset = fastpack.MemoryMappedDataset(shards, 9, pack_sequences=True, eos_token_id=0)
+    wanted = ("input_ids", "cu_seqlens")
+    loader = fastpack.StatefulDataLoader(dataset, 4, outputs=wanted, cu_seqlens_length=64)
+    for number, batch in enumerate(loader):
+        one = dataset.batch(range(4 * number, 4 * number + 4), wanted, cu_seqlens_length=64)
+        assert batch["cu_seqlens"].shape == (64,)
+        np.testing.assert_array_equal(batch["cu_seqlens"], one["cu_seqlens"])
+    with pytest.raises(ValueError, match="which was not asked for"):
+        fastpack.StatefulDataLoader(dataset, 4, cu_seqlens_length=64)
