@@ -399,7 +399,7 @@ cdef tuple _decode(const uint8_t[::1] data, bint lane):
                 fault = run(&m, lane)
             if fault == FULL:
                 m.pos = m.start
-                out = grown(out, max(usual, m.capacity + (m.capacity >> 2)))
+                out = grown(out, max(usual, m.capacity + (m.capacity >> 2) + 64))
                 m.capacity = out.shape[0]
     finally:
         free(m.kinds)

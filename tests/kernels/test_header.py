@@ -77,6 +77,14 @@ def test_decodes_rows_without_memo_opcodes(backend: str) -> None:
     assert decode(data) == ([(1, 2)] * 7000, len(data))
 
 
+@pytest.mark.parametrize("n_more", [1, 2, 3, 5, 20, 100, 20_000])
+def test_rows_of_two_bytes_in_a_small_file(backend: str, n_more: int) -> None:
+    """A row fetched from the memo takes fewer bytes than any that is spelled out: room for rows must grow with them."""
+    data = b"\x80\x04]\x94(K\x05K\x07\x86\x94" + b"h\x01" * n_more + b"e."
+    assert decode(data) == ([(5, 7)] * (n_more + 1), len(data))
+    assert refuse(data[:-2]).offset == len(data) - 2
+
+
 def test_bytes_after_the_pickle_are_left_alone(backend: str) -> None:
     data = pickle.dumps([(1, 2)], 4)
     assert decode(data + b"cos\nsystem\n") == ([(1, 2)], len(data))
