@@ -308,7 +308,7 @@ def write_a_gibibyte(path: Path) -> None:
             file.write(line * 1024)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 def test_memory_of_a_gibibyte(tmp_path: Path) -> None:
     write_a_gibibyte(tmp_path / "docs.jsonl")
@@ -320,7 +320,7 @@ def test_memory_of_a_gibibyte(tmp_path: Path) -> None:
         check_memory(tmp_path, READ.format(script=script, mapped=mapped))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 def test_memory_of_a_gibibyte_of_samples(tmp_path: Path) -> None:
     """The same of JSON lines and of tars as datasets: prepared, verified and decoded."""

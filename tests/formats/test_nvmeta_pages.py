@@ -259,7 +259,7 @@ def test_rows_in_disorder(tmp_path: Path, samples: list[Sample], parts: list[Par
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_beyond_the_page_that_sqlite_locks(tmp_path: Path) -> None:
     """1.1 GiB: the page that holds byte 2^30 belongs to no b-tree."""
     n, length = 1_150_000, 440

@@ -291,7 +291,7 @@ def test_damaged_streams() -> None:
     check_mutants(10_000, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_damaged_streams() -> None:
     check_mutants(100_000, seed=2)
 

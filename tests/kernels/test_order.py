@@ -52,7 +52,7 @@ def test_permutations_are_torchs(backend: str, golden: Path, dtype: str) -> None
     assert checked >= 12
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_permutations_on_both_sides_of_the_change_of_algorithm(golden: Path) -> None:
     wanted = {key: sha for key, sha in torch_checksums(golden).items() if key[0] > 10**8}
     assert {n for n, _ in wanted} == {214_748_363, 214_748_364, 214_748_365}
