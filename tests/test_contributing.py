@@ -53,7 +53,8 @@ def test_its_commands_are_those_of_ci_and_name_what_is_there(command: str) -> No
         "ruff format --check setup.py",
         "cython-lint kernels/walk_cy.pyx",
         pytest.param(
-            "python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist fastpack.kernels.lines_cy",
+            "python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist "
+            "fastpack.kernels.lines_cy",
             marks=pytest.mark.long,
         ),
     ],
