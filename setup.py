@@ -55,13 +55,6 @@ def extension(path: Path) -> Extension:
         depends=[path.as_posix() for pattern in ("*.h", "*.pxi") for path in sorted(Path("kernels").glob(pattern))],
         include_dirs=["kernels"],
     )
-    return with_cython_options(ext)
-
-
-def with_cython_options(ext: Extension) -> Extension:
-    ext.cython_directives = DIRECTIVES
-    ext.cython_c_in_temp = True
-    ext.shared_utility_qualified_name = SHARED
     return ext
 
 
@@ -69,7 +62,27 @@ class BuildExt(build_ext):
     def build_extensions(self) -> None:
         for ext in self.extensions:
             ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
+        self.translate()
         super().build_extensions()
+
+    def translate(self) -> None:
+        """Cython for all modules at once: the threads that then run the C compiler would share its state, and break."""
+        from Cython.Build.Dependencies import cythonize
+
+        forks = sys.platform == "linux"  # elsewhere its processes would begin with this file again
+        translated = cythonize(
+            self.extensions,
+            nthreads=os.cpu_count() or 1 if forks else 0,
+            force=self.force,
+            quiet=not self.verbose,
+            build_dir=self.build_temp,
+            include_path=["kernels"],
+            compiler_directives=DIRECTIVES,
+            shared_utility_qualified_name=SHARED,
+        )
+        sources = {ext.name: ext.sources for ext in translated}
+        for ext in self.extensions:
+            ext.sources = sources[ext.name]
 
 
 def compile_flags(compiler: str) -> list[str]:
@@ -96,7 +109,7 @@ setup(
         "sdist": SDist,
     },
     ext_modules=[
-        with_cython_options(Extension(SHARED, [])),  # first, as it takes longest; its source is Cython's
+        Extension(SHARED, []),  # first, as it takes longest; its source is Cython's
         *(extension(path) for path in sorted(Path("kernels").glob("*_cy.pyx"))),
     ],
     options={"build_ext": {"parallel": os.cpu_count()}},
