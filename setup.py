@@ -49,13 +49,12 @@ SDIST_EXTRAS = (
 
 def extension(path: Path) -> Extension:
     # Sources stay .pyx: cythonize() here would put generated C into the sdist instead of them.
-    ext = Extension(
+    return Extension(
         f"fastpack.kernels.{path.stem}",
         [path.as_posix()],
         depends=[path.as_posix() for pattern in ("*.h", "*.pxi") for path in sorted(Path("kernels").glob(pattern))],
         include_dirs=["kernels"],
     )
-    return ext
 
 
 class BuildExt(build_ext):
