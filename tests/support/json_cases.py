@@ -80,6 +80,8 @@ CASES = [
     Case("pack parts --per-source --tokenizer bytes -o packed"),
     Case("pack parts a2.jsonl.gz --tokenizer bytes -o p.pbin --force --dry-run"),
     Case("pack parts --tokenizer ../tokenizers/absent --eod-token x -o p2.pbin", 1, clean=True),
+    Case("pack parts --tokenizer bytes -o ranks.pbin --rank 0 --world-size 1"),
+    Case("pack parts --tokenizer bytes -o ranks.pbin --collect"),
     Case("pack a.jsonl --tokenizer bytes -o p.pbin", 1, clean=True),
     Case("pack a.jsonl", 2, clean=True),
     Case("merge a.pbin b.pbin m.pbin"),
