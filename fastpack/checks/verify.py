@@ -17,6 +17,7 @@ from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, writ
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.formats import nvmeta
+from fastpack.formats.manifest import is_manifest
 
 
 class Checker(NamedTuple):
@@ -52,6 +53,7 @@ CHECKERS = (
         "fastpack.checks.webdataset.verify:check",
     ),
     Checker("shards", "a .bin or .npy file of tokens, or a folder of such", _is_shards, "fastpack.checks.shards:check"),
+    Checker("manifest", "a manifest of shards (.fpm)", is_manifest, "fastpack.checks.manifest:check"),
     Checker("pbin", "a .pbin file", _is_packed, "fastpack.checks.packed:check"),
     Checker("jsonl", "a .jsonl file", lambda path: path.suffix == ".jsonl", "fastpack.checks.lines:check"),
     Checker("idx", "an .idx file", lambda path: path.suffix == ".idx", "fastpack.checks.lines:check_index"),
@@ -74,6 +76,7 @@ def verify(
 
     A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
     JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
+    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one.
     A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
     packed files and JSON lines: each of them.
 

@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
     parser.add_argument(
-        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy or .bin file, or a folder of such"
+        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
     )
     parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="token ids from N on are wrong")
     parser.add_argument(

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastpack.build.manifest import write_manifest
 from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin import PackedWriter
 from fastpack.views.webdataset.preview import MAX_CHARACTERS
@@ -47,6 +48,7 @@ def make_inputs(folder: Path, golden: Path) -> None:
     for name in ("shards", "zeros"):
         (folder / name).mkdir()
         np.save(folder / name / "0.npy", np.arange(300, dtype=np.uint16) % 7 * (name == "shards"))
+    write_manifest(folder / "shards", folder / "shards.fpm")
     (folder / "tatm").mkdir()
     np.arange(64, dtype=np.uint16).tofile(folder / "tatm" / "tokenized_0.bin")
     facts = dict.fromkeys(("name", "dataset_path", "description", "date_downloaded", "download_source"), "x")
@@ -72,6 +74,8 @@ CASES = [
     Case("index a.jsonl --repair-legacy"),
     Case("index parts"),
     Case("index parts --dry-run --force"),
+    Case("index parts --force --rank 0 --world-size 1"),
+    Case("index parts --force --collect"),
     Case("index bad.jsonl", 1, clean=True),
     Case("index bad.jsonl --drop-faulty"),
     Case("pack a.jsonl --tokenizer bytes -o p.pbin --dry-run"),
@@ -158,6 +162,12 @@ CASES = [
     Case("chat configs/one_byte.yaml --file-existence-policy skip"),
     Case("chat absent.yaml", 1, clean=True),
     Case("mount web target"),
+    Case("manifest shards"),
+    Case("manifest shards -o shards/full.fpm --eos-token-id 6 --checksums"),
+    Case("manifest shards --file-existence-policy skip"),
+    Case("manifest tatm --pattern *.bin -o tatm/all.fpm"),
+    Case("manifest absent", 1, clean=True),
+    Case("verify shards.fpm"),
     Case("fetch s3://bucket/folder"),
     Case("fetch a.pbin", 1, clean=True),
 ]
