@@ -173,6 +173,7 @@ def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> li
         on_faulty=args.on_faulty,
         engine=args.engine,
         bytes_per_task=args.part_bytes,
+        folder=args.parts_folder,
         file_existence_policy=policy,
     )
 

@@ -11,6 +11,7 @@ from fastpack.cli.common import emit, progress, say
 if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
 
+_PARTS = ("--world-size", "--part-bytes", "--parts-folder")
 _T = TypeVar("_T")
 
 
@@ -36,6 +37,12 @@ def add_spread_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="bytes of source that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
     )
+    group.add_argument(
+        "--parts-folder",
+        "--parts_folder",
+        metavar="DIR",
+        help="where the results of tasks meet, a folder or URL that all machines see (default: the target's folder)",
+    )
 
 
 def is_spread(args: argparse.Namespace) -> bool:
@@ -46,7 +53,7 @@ def is_spread(args: argparse.Namespace) -> bool:
 def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
     """What is wrong with these options, and those of `not_with` (such as "--dry-run"), which do not go with them."""
     if not is_spread(args):
-        given = [option for option in ("--world-size", "--part-bytes") if vars(args)[_dest(option)] is not None]
+        given = [option for option in _PARTS if vars(args)[_dest(option)] is not None]
         return f"{', '.join(given)}: only with --rank or --collect" if given else None
     if args.rank is not None and args.collect:
         return "--collect is the step after all ranks: it does not go with --rank"

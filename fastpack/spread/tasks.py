@@ -85,6 +85,12 @@ def stamp(path: str) -> list[Any]:
     return [absolute(path), status.st_size, status.st_mtime_ns]
 
 
+def parts_folder(target: str, folder: str | None) -> str:
+    """Where the tasks of a job leave their files: beside what is made of them, or in a folder that was asked for."""
+    name = f"{target.rstrip('/')}.parts"
+    return name if folder is None else os.fspath(as_path(folder) / os.path.basename(name))
+
+
 def part_bytes(total: int, asked: int | None) -> int:
     """Bytes of source that a task takes: what was asked for, else so many that no job has many thousand tasks."""
     if asked is not None:

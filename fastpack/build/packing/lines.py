@@ -13,12 +13,12 @@ from fastpack import files, kernels
 from fastpack.build.packing.config import Source
 from fastpack.build.packing.encode import Batch
 from fastpack.formats.compressed import is_compressed, read_lines
+from fastpack.formats.json_lines import line_start_from
 from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
-_LOOK = 64 << 10  # bytes in which a newline is looked for at once
 _WINDOW = 64 << 20  # bytes whose newlines are counted at once
 
 
@@ -77,17 +77,8 @@ def read_part(source: Source, part: int, n_parts: int, n_bytes: int) -> Iterator
     if n_parts == 1:
         return read_pieces(source, 0, n_bytes)
     data = files.map_bytes(source.path)
-    start, end = (_line_start_from(data, len(data) * number // n_parts) for number in (part, part + 1))
+    start, end = (line_start_from(data, len(data) * number // n_parts) for number in (part, part + 1))
     return _scanned(source.path, 0, n_bytes, start, end)
-
-
-def _line_start_from(data: npt.NDArray[np.uint8], offset: int) -> int:
-    """Where the first line begins that begins at `offset` or behind it; the end of the data where there is none."""
-    for first in range(max(0, offset - 1), len(data), _LOOK) if offset else ():
-        found = data[first : first + _LOOK].tobytes().find(b"\n")
-        if found >= 0:
-            return first + found + 1
-    return len(data) if offset else 0
 
 
 def lines_before(source: Source, part: int, n_parts: int) -> int:
@@ -97,7 +88,7 @@ def lines_before(source: Source, part: int, n_parts: int) -> int:
     if source.index_path is not None:
         return _row_at(_read_index_once(source.path, source.index_path)[1], part, n_parts)
     data = files.map_bytes(source.path)
-    end = _line_start_from(data, len(data) * part // n_parts)
+    end = line_start_from(data, len(data) * part // n_parts)
     return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
 
 

@@ -35,7 +35,7 @@ from fastpack.files import (
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES
 from fastpack.formats.pickled_index import IndexEncoder
-from fastpack.spread.tasks import Done, Plan, Task, check_size, cut, part_bytes, results, stamp
+from fastpack.spread.tasks import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results, stamp
 
 _BLOCK = 8 << 20  # bytes copied at once
 _BLOCK_ROWS = 1 << 16
@@ -48,12 +48,13 @@ def plan_parts(
     on_faulty: OnFaulty = "skip",
     engine: Engine = "auto",
     bytes_per_task: int | None = None,
+    folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
 ) -> Plan:
     """`pack_encoded_data` (each: `pack_each`) in tasks; `collect_parts` does the last step.
 
     bytes_per_task: of source (default: 64 MiB, or more where that would make thousands). The result does not depend
-    on it. Raises what they raise before they read documents.
+    on it. folder: of the tasks' files (default: that of the target). Raises what they raise before they read documents.
     """
     checked = load_pack_config(config, one_output=not each)
     targets = (target_each if each else one_target)(checked.settings)
@@ -71,7 +72,7 @@ def plan_parts(
     }
     paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
     stamps = [stamp(path) for path in [*paths, *tokenizer_files(checked)]]
-    folder = f"{checked.settings.dst_path or targets[0].dst_path}.parts"
+    folder = parts_folder(checked.settings.dst_path or targets[0].dst_path, folder)
     tasks = list(_tasks(targets, bytes_per_task))
     unneeded = frozenset(task.name for number, task in tasks if kept[number])
     settings = json.loads(json.dumps(settings, default=str))
