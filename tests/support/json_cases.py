@@ -101,6 +101,8 @@ CASES = [
     Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset --dry-run"),
     Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset"),
     Case("prepare raw --non-interactive --tar-index-only"),
+    Case("prepare raw --force-overwrite --rank 0 --world-size 1"),
+    Case("prepare raw --force-overwrite --collect --split-ratio 1,1,0"),
     Case("prepare raw --non-interactive", 2, clean=True),
     Case("prepare docs.jsonl --dry-run"),
     Case("prepare docs.jsonl"),
