@@ -185,7 +185,8 @@ def _read(shard: Shard, size: int, wanted: _Wanted) -> tuple[int, bytes]:
     counts = wanted.eos is not None and shard.plain and shard.dtype.kind in "ui"
     end = shard.offset + shard.length * shard.dtype.itemsize if shard.plain else 0
     # Cut so that no token lies in two pieces.
-    cuts = [0, *range(shard.offset, end, _READ_BYTES), end, *range(end + _READ_BYTES, size, _READ_BYTES), size]
+    parts = ((0, shard.offset), (shard.offset, end), (end, size))
+    cuts = [*(cut for start, stop in parts for cut in range(start, stop, _READ_BYTES)), size]
     for first, last in pairwise(cuts):
         piece = _filled(file, buffer, first, last, size)
         if digest is not None:

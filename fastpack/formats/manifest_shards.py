@@ -15,6 +15,7 @@ from fastpack.errors import FormatError
 from fastpack.files import PathLike, as_path, matches_parts
 from fastpack.formats.manifest import DTYPES, PLAIN, RAW, Manifest
 from fastpack.formats.shards import Shard, scan_shards
+from fastpack.formats.traps import mixed_guesses, odd_lengths
 
 
 class ManifestShards(Sequence[Shard]):
@@ -130,17 +131,15 @@ def known_traps(shards: Sequence[Shard], *, dtype_is_given: bool, tail_is_trimme
     sizes = np.array([dtype.itemsize for dtype in DTYPES])[codes] if shards.dtype is None else shards.dtype.itemsize
     odd = shards.column("sizes") % sizes != 0
     if odd.any():
-        first = shards[int(odd.argmax())]
-        traps.append(
-            f"{np.count_nonzero(odd)} of {len(shards)} files, the first being {first.path}, are no whole number of "
-            f"{first.dtype} tokens long, and the bytes left over are ignored: "
-            "were they cut off, or is the dtype another?"
-        )
-    if not dtype_is_given and not manifest.dtype_is_given and manifest.dtype_is_doubtful:
-        traps.append(
-            f"{manifest.path} takes the dtype of headerless files from their sizes, and there was reason to doubt it "
-            'when it was written: write it anew with --dtype, or give dtype="uint16" (or what it is)'
-        )
+        traps.append(odd_lengths(shards[int(odd.argmax())], int(np.count_nonzero(odd)), len(shards)))
+    if not dtype_is_given and not manifest.dtype_is_given:
+        if (codes != codes[0]).any():
+            traps.append(mixed_guesses(shards[0]))
+        elif manifest.dtype_is_doubtful:
+            traps.append(
+                f"{manifest.path} takes the dtype of headerless files from their sizes, and there was reason to doubt "
+                'it when it was written: write it anew with --dtype, or give dtype="uint16" (or what it is)'
+            )
     if not tail_is_trimmed and manifest.has_zero_tail:
         traps.append(
             f"shards that {manifest.path} names ended in zeros when it was written, as tatm's files do behind the last "

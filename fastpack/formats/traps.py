@@ -90,9 +90,22 @@ def stray_bytes(shards: Sequence[Shard]) -> str:
     odd = [shard for shard in shards if shard.stamp and shard.stamp[0] % shard.dtype.itemsize]
     if not odd:
         return ""
+    return odd_lengths(odd[0], len(odd), len(shards))
+
+
+def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:
+    """The sentence of `stray_bytes`, the first such shard being given."""
     return (
-        f"{len(odd)} of {len(shards)} files, the first being {odd[0].path}, are no whole number of {odd[0].dtype} "
+        f"{n_odd} of {n_shards} files, the first being {first.path}, are no whole number of {first.dtype} "
         "tokens long, and the bytes left over are ignored: were they cut off, or is the dtype another?"
+    )
+
+
+def mixed_guesses(first: Shard) -> str:
+    """The sentence of `doubtful_dtype` for shards that do not all get one dtype by their sizes."""
+    return (
+        "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
+        f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
     )
 
 
@@ -113,10 +126,7 @@ def doubtful_dtype(shards: Sequence[Shard]) -> str:
             'give dtype="metadata"'
         )
     if len(guessed) > 1:
-        return (
-            "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
-            f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
-        )
+        return mixed_guesses(first)
     if first.dtype == np.uint32 and any(_looks_like_pairs(_sample(shard)) for shard in _some(shards)):
         return (
             f"{first.path} is read as uint32, because its size divides by 4, but most of its ids would be above "
