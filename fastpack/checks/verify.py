@@ -87,9 +87,7 @@ def verify(
     every file, where no error was found.
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
     """
-    where = as_path(path)
-    if not (_is_packed(where) and is_unfinished(where)):
-        check_exists(where)
+    where = found(path)
     look = Look(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
@@ -98,13 +96,12 @@ def verify(
         threads=threads,
         progress=progress,
     )
-    jobs = _jobs(where)
+    jobs = jobs_in(where)
     files = files_to_sum(where) if write_checksums else files_with_sums(where)
     parts = _parts(progress, [job.path for job in jobs] + files)
-    report = VerifyReport(os.fspath(path), jobs[0].checker.kind if jobs[0].path == where else "folder")
+    report = VerifyReport(os.fspath(path), kind_of(where, jobs))
     for job, part in zip(jobs, parts, strict=False):
-        module, name = job.checker.function.split(":")
-        getattr(importlib.import_module(module), name)(job.path, report, replace(look, progress=part))
+        look_at(job, report, replace(look, progress=part))
     if report.kind == "folder":
         report.count(files=len(jobs))
     if not write_checksums:
@@ -114,19 +111,40 @@ def verify(
     return report
 
 
-class _Job(NamedTuple):
+def found(path: PathLike) -> AnyPath:
+    """The path, which is there, be it of a packed file that was never finished; FileNotFoundError."""
+    where = as_path(path)
+    if not (_is_packed(where) and is_unfinished(where)):
+        check_exists(where)
+    return where
+
+
+class Job(NamedTuple):
+    """A file or dataset, and how it is looked at."""
+
     path: AnyPath
     checker: Checker
 
 
-def _jobs(where: AnyPath) -> list[_Job]:
+def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
+    """What the report of a path says that it is."""
+    return jobs[0].checker.kind if jobs[0].path == where else "folder"
+
+
+def look_at(job: Job, report: VerifyReport, look: Look) -> None:
+    """Fill the report with what is wrong with one file or dataset."""
+    module, name = job.checker.function.split(":")
+    getattr(importlib.import_module(module), name)(job.path, report, look)
+
+
+def jobs_in(where: AnyPath) -> list[Job]:
     """What to look at, and how: a file or dataset, or the files of a folder that is none."""
     checker = _checker_of(where)
     if checker is not None and not (checker.kind == "shards" and where.is_dir()):
-        return [_Job(where, checker)]
+        return [Job(where, checker)]
     others = _members(where)
     if checker is not None:  # shards are looked at together
-        return [_Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
+        return [Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
     if not others:
         if where.is_dir() and next(where.glob("*.tar"), None):
             raise JobError(f"{where} has tars, but is not prepared as a WebDataset: run `fastpack prepare` first")
@@ -158,7 +176,7 @@ def _checker_of(path: AnyPath) -> Checker | None:
     return next((checker for checker in CHECKERS if checker.is_one(path)), None)
 
 
-def _members(folder: AnyPath) -> list[_Job]:
+def _members(folder: AnyPath) -> list[Job]:
     """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
     if not folder.is_dir():
         return []
@@ -171,5 +189,5 @@ def _members(folder: AnyPath) -> list[_Job]:
         path = folder / name
         checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
         if checker is not None:
-            found.append(_Job(path, checker))
+            found.append(Job(path, checker))
     return found

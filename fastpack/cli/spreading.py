@@ -15,8 +15,8 @@ _PARTS = ("--world-size", "--part-bytes", "--parts-folder")
 _T = TypeVar("_T")
 
 
-def add_spread_options(parser: argparse.ArgumentParser) -> None:
-    """`--executor`, `--rank` and what belongs to them, in both spellings."""
+def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True) -> None:
+    """`--rank`, `--collect` and what belongs to them, in both spellings; part_bytes: whether sources can be cut."""
     group = parser.add_argument_group(
         "on many machines",
         "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
@@ -30,13 +30,16 @@ def add_spread_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--world-size", "--world_size", type=int, metavar="N", help="of how many ranks")
     group.add_argument("--collect", action="store_true", help="the last step, once: join what all ranks left")
-    group.add_argument(
-        "--part-bytes",
-        "--part_bytes",
-        type=int,
-        metavar="N",
-        help="bytes of source that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
-    )
+    if part_bytes:
+        group.add_argument(
+            "--part-bytes",
+            "--part_bytes",
+            type=int,
+            metavar="N",
+            help="bytes of source that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
+        )
+    else:
+        parser.set_defaults(part_bytes=None)
     group.add_argument(
         "--parts-folder",
         "--parts_folder",

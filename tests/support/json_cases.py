@@ -131,6 +131,8 @@ CASES = [
     Case("verify i.jsonl"),
     Case("verify shards --eos-token-id 3"),
     Case("verify web --deep"),
+    Case("verify damaged.pbin a.pbin --rank 0 --world-size 1"),
+    Case("verify damaged.pbin a.pbin --collect", 3),
     Case("verify damaged.pbin", 3),
     Case("verify a.pbin damaged.pbin absent.pbin", 3),
     Case("verify absent.pbin", 1, clean=True),
