@@ -166,6 +166,7 @@ CASES = [
     Case("chat configs/one_byte.yaml --file-existence-policy skip"),
     Case("chat absent.yaml", 1, clean=True),
     Case("mount web target"),
+    Case("info shards.fpm"),
     Case("manifest shards"),
     Case("manifest shards -o shards/full.fpm --eos-token-id 6 --checksums"),
     Case("manifest shards --file-existence-policy skip"),
