@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from fastpack.checks.findings import Finding, Look, VerifyReport
-from fastpack.errors import FormatError, MissingExtra
+from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.files import AnyPath, as_path, names_in
 from fastpack.formats.checksums import file_hash, load_hash
 from fastpack.formats.manifest import Manifest
@@ -64,9 +64,11 @@ def _check_names(path: AnyPath, manifest: Manifest, report: VerifyReport) -> Non
     """A warning for files beside the manifest that look like its shards, and that it does not name."""
     named = {name for name in manifest.names() if "/" not in name}
     suffixes = {os.path.splitext(name)[1] for name in named}
-    others = sorted(
-        name for name in names_in(as_path(path).parent) if name not in named and os.path.splitext(name)[1] in suffixes
-    )
+    try:
+        beside = names_in(as_path(path).parent)
+    except (OSError, JobError):  # plain HTTP has no folders
+        return
+    others = sorted(name for name in beside if name not in named and os.path.splitext(name)[1] in suffixes)
     if others:
         found = f"{len(others)} files that it does not name, the first being {others[0]}"
         report.add("warning", path, None, found, "all of the folder (`fastpack manifest` writes it anew)")

@@ -100,7 +100,13 @@ class MemoryMappedDataset(WindowDataset):
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
 
     def check_unchanged(self) -> None:
-        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard)."""
+        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard).
+
+        From a manifest: when one that was used is not as the manifest says; in a store, reading alone tells.
+        """
+        if isinstance(self._files, ManifestShards):
+            self._files.check_used()
+            return
         for shard in self._files:
             shard.check_unchanged()
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, as_path, matches_parts
+from fastpack.files import PathLike, as_path, is_remote, matches_parts, stat_of
 from fastpack.formats.manifest import DTYPES, PLAIN, RAW, Manifest
 from fastpack.formats.shards import Shard, scan_shards
 from fastpack.formats.traps import mixed_guesses, odd_lengths
@@ -65,6 +65,20 @@ class ManifestShards(Sequence[Shard]):
             stamp=(int(said.sizes[row]), time_ns, None),
             manifest=said.path,
         )
+
+    def check_used(self) -> None:
+        """FormatError when a shard that was asked for has another size or time than the manifest says.
+
+        Objects in a store are not asked for: what is read of them is of the version that was opened.
+        """
+        if is_remote(self.manifest.path):
+            return
+        for shard in list(self._made.values()):
+            assert shard.stamp is not None
+            size, time_ns, _ = shard.stamp
+            status = stat_of(shard.path)
+            if status.st_size != size or time_ns not in (None, status.st_mtime_ns):
+                shard.check_unchanged()
 
     def read_as(self, dtype: np.dtype[Any] | None) -> Sequence[Shard]:
         """These shards, headerless ones as of another dtype; errors as of `scan_shards`.

@@ -118,6 +118,18 @@ def test_shards_are_not_touched_before_they_are_used(folder: Path) -> None:
         dataset.batch([14, 5])
 
 
+def test_an_epoch_begins_with_a_look_at_shards_that_were_used(folder: Path) -> None:
+    dataset = opened_ready(folder)
+    dataset[0]
+    (folder / "2.npy").unlink()
+    dataset.check_unchanged()
+    loader = fastpack.StatefulDataLoader(dataset, 5, range(5), prefetch=0)
+    assert len(list(loader)) == 1
+    os.utime(folder / "0.npy", ns=(1, 1))
+    with pytest.raises(FormatError, match=r"0\.npy.*written to since"):
+        list(loader)
+
+
 @pytest.mark.parametrize("io", ["mmap", "pread"])
 def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) -> None:
     with (folder / "1.npy").open("ab") as file:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ def test_one_read_opens_a_dataset_and_none_a_shard(store: Any, folder: Path) -> 
     )
     assert len(dataset) == 200
     again = pickle.loads(pickle.dumps(dataset))
+    dataset.check_unchanged()
     assert not any(path.endswith((".npy", ".bin")) for _, path, _ in store.door.requests)
     expected = fastpack.MemoryMappedDataset(folder, 10).batch([199, 3, 100])
     for name, values in expected.items():
@@ -75,6 +80,50 @@ def test_a_manifest_written_on_a_disk_goes_with_its_shards(store: Any, folder: P
         dataset.batch([7, 70])["labels"], fastpack.MemoryMappedDataset(folder, 10).batch([7, 70])["labels"]
     )
     assert fastpack.verify(f"{url}/manifest.fpm").is_sound
+
+
+class _Files(SimpleHTTPRequestHandler):
+    """Files of a folder, with ranges, and no listings."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if not path.is_file():
+            self.send_error(404)
+            return
+        data, code = path.read_bytes(), 200
+        headers = {"Last-Modified": self.date_time_string(int(path.stat().st_mtime))}
+        if asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+            start, end = int(asked[1]), min(int(asked[2]) + 1, len(data))
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            data, code = data[start:end], 206
+        self.send_response(code)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(data)
+
+    do_HEAD = do_GET  # noqa: N815 (http.server's name)
+
+
+def test_plain_http_which_has_no_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("fastpack.files.remote.FIRST_PAUSE", 0.01)
+    fastpack.write_manifest(folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/shards"
+        with pytest.raises((OSError, RuntimeError)):
+            fastpack.MemoryMappedDataset(url, 10)
+        dataset = fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
+        expected = fastpack.MemoryMappedDataset(folder, 10)
+        np.testing.assert_array_equal(dataset.batch([7, 170])["labels"], expected.batch([7, 170])["labels"])
+        assert fastpack.verify(f"{url}/manifest.fpm").is_sound
+        server.shutdown()
 
 
 def test_checksums_of_objects(store: Any, folder: Path) -> None:
