@@ -179,7 +179,7 @@ def run_prepare(args: argparse.Namespace) -> int:
     try:
         given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
         given += ["--media-metadata-by-..."] if _wants_media(args) else []
-        given += ["--rank, --collect"] if is_spread(args) else []
+        given += ["--executor, --rank, --collect"] if is_spread(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
         check_checksum_option(args)
@@ -234,9 +234,6 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     from fastpack.build.webdataset.prepare import prepare_webdataset, rebuild_indexes
 
     _check_usage(args)
-    if is_spread(args) and args.rank is not None:
-        run_spread(args, "prepare", _plan_parts(args), lambda: None)
-        return 0
     common: dict[str, Any] = {
         "num_workers": args.num_workers,
         "resume": args.resume,
@@ -251,13 +248,16 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     assistant = _assistant(args)
     if assistant and not assistant.may_start():
         return 0
-    split = _split(args, assistant)
+    split = _split(args, assistant) if args.rank is None else {}
     walker, plan = None, None
-    if args.collect:
+    if is_spread(args):
         from fastpack.build.webdataset.parts import walker_of
 
-        plan = _plan_parts(args)
-        walker = walker_of(plan, skip_bad_shards=args.skip_bad_shards)
+        whole = _plan_parts(args)
+        skip = args.skip_bad_shards
+        walker, plan = run_spread(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
+        if walker is None:
+            return 0
     result = prepare_webdataset(
         args.path,
         **split,

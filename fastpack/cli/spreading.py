@@ -16,11 +16,20 @@ _T = TypeVar("_T")
 
 
 def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True) -> None:
-    """`--rank`, `--collect` and what belongs to them, in both spellings; part_bytes: whether sources can be cut."""
+    """`--executor`, `--rank`, `--collect` and what belongs to them; part_bytes: whether sources can be cut."""
     group = parser.add_argument_group(
         "on many machines",
         "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
         "store. What is done is not done again, so a run that was killed is simply started again.",
+    )
+    group.add_argument(
+        "--executor",
+        choices=("local", "ray"),
+        default="local",
+        help="who does the work: this process (default), or a Ray cluster (extra ray)",
+    )
+    group.add_argument(
+        "--address", metavar="A", help="of the Ray cluster (default: RAY_ADDRESS, else one of this machine alone)"
     )
     group.add_argument(
         "--rank",
@@ -50,18 +59,22 @@ def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = Tr
 
 def is_spread(args: argparse.Namespace) -> bool:
     """Whether the work is to be done in tasks."""
-    return args.rank is not None or bool(args.collect)
+    return args.rank is not None or bool(args.collect) or args.executor == "ray"
 
 
 def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
     """What is wrong with these options, and those of `not_with` (such as "--dry-run"), which do not go with them."""
+    if args.address is not None and args.executor != "ray":
+        return "--address: only with --executor ray"
     if not is_spread(args):
         given = [option for option in _PARTS if vars(args)[_dest(option)] is not None]
-        return f"{', '.join(given)}: only with --rank or --collect" if given else None
+        return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
+    if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
+        return "--executor ray runs all tasks and collects: it does not go with --rank, --world-size and --collect"
     if args.rank is not None and args.collect:
         return "--collect is the step after all ranks: it does not go with --rank"
     if given := [option for option in not_with if vars(args)[_dest(option)] not in (None, False)]:
-        return f"{', '.join(given)}: not with --rank or --collect"
+        return f"{', '.join(given)}: not with --rank, --collect or --executor ray"
     if args.collect and args.world_size is not None:
         return "--collect takes no --world-size: the tasks are the same for any"
     if args.part_bytes is not None and args.part_bytes < 1:
@@ -81,7 +94,14 @@ def _dest(option: str) -> str:
 
 
 def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
-    """Do a rank's share and say so (None), or the last step: its result. The files of the tasks stay until `clear`."""
+    """Do a rank's share and say so (None), or the last step, on Ray all before it: its result.
+
+    The files of the tasks stay until `clear`.
+    """
+    if args.executor == "ray":
+        from fastpack.spread.ray_executor import run_on_ray
+
+        run_on_ray(plan, args.address, progress(args, label), lambda text: say(args, text))
     if args.rank is None:
         return collect()
     from fastpack.spread.ranks import find_rank, run_rank

@@ -166,8 +166,8 @@ def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--world-size 2", "only with --rank or --collect"),
-        ("--part-bytes 2", "only with --rank or --collect"),
+        ("--world-size 2", "only with --rank, --collect or"),
+        ("--part-bytes 2", "only with --rank, --collect or"),
         ("--rank 0", "needs --world-size"),
         ("--rank 2 --world-size 2", "rank 2 of 2"),
         ("--rank 0 --world-size 2 --collect", "does not go with --rank"),

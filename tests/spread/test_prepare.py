@@ -25,9 +25,9 @@ RATIO = (8, 1, 1)
 BY_CHANCE = {"index.uuid", ".fastpack.json"}  # the one is random, the other has times of files
 
 
-def make(folder: Path, n_shards: int, n_samples: int) -> None:
+def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
     rng = random.Random(0)
-    for shard in range(n_shards):
+    for shard in range(first, first + n_shards):
         members = []
         for sample in range(rng.randrange(1, n_samples)):
             key = f"{shard}_{sample}_ü"
@@ -157,7 +157,7 @@ def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
-        make(folder / "more", 60, 300)
+        make(folder / "more", 60, 300, first=100)
     prepare_webdataset(two[0], split_ratio=RATIO)
     words = ["prepare", ".", "--part-bytes", "1000"]
     assert run_and_kill(words, two[1], 3, kills=4, seed=seed) > 0
