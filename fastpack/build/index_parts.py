@@ -51,7 +51,8 @@ def plan_index(
     for path, target in zip(paths, targets, strict=True):
         check_paths(path, target)
     kept = {number for number, path in enumerate(targets) if not may_write(path, file_existence_policy)}
-    sizes = [size_of(path) for path in paths]
+    stamps = list(map(stamp, paths))
+    sizes = [size for _, size, _ in stamps]
     tasks = []
     for number, pieces in enumerate(cut(sizes, [False] * len(sizes), part_bytes(sum(sizes), bytes_per_task))):
         share = sum(sizes[source] // n_parts for source, _, n_parts in pieces)
@@ -59,7 +60,7 @@ def plan_index(
     unneeded = frozenset(t.name for t in tasks if kept.issuperset(source for source, _, _ in t.arguments["pieces"]))
     settings = {"sources": paths, "targets": list(map(str, targets)), "validate": validate}
     home = parts_folder(str(targets[0]), folder)
-    return Plan("fastpack.build.index_parts:index_part", home, settings, list(map(stamp, paths)), tasks, unneeded)
+    return Plan("fastpack.build.index_parts:index_part", home, settings, stamps, tasks, unneeded)
 
 
 def _paths(sources: Sources) -> list[str]:

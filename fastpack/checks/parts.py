@@ -11,7 +11,7 @@ from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.checks.sums import check_sums, files_with_sums
 from fastpack.checks.verify import CHECKERS, Job, found, jobs_in, kind_of, look_at
 from fastpack.errors import FastpackError
-from fastpack.files import AnyPath, PathLike, as_path
+from fastpack.files import AnyPath, PathLike, absolute, as_path
 from fastpack.spread.tasks import Plan, Task, parts_folder, results, stamp
 
 
@@ -30,6 +30,7 @@ def plan_verify(
     folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it looks into
     files where there is one path; of several, those that cannot be looked at are left to the last step.
     """
+    home = parts_folder(f"{absolute(paths[0])}.verify", folder)
     look = {"vocab_size": vocab_size, "eos_token_id": eos_token_id, "deep": deep, "trust_code": trust_code}
     tasks: list[Task] = []
     stamps: list[Any] = []
@@ -44,18 +45,18 @@ def plan_verify(
             continue
         work = [(job.path, job.checker.kind) for job in jobs] + [(file, "checksums") for file in sums]
         for file, kind in work:
-            known = _stamps(file)
+            known = _stamps(file, home)
             stamps += known
             arguments = {"number": number, "path": os.fspath(file), "kind": kind}
             tasks.append(Task(f"{len(tasks):06d}", arguments, max(1, sum(size for _, size, _ in known))))
     settings = {"paths": [os.fspath(path) for path in paths], "look": look, "threads": threads}
-    home = parts_folder(f"{os.fspath(as_path(paths[0]))}.verify", folder)
     return Plan("fastpack.checks.parts:verify_part", home, settings, stamps, tasks)
 
 
-def _stamps(path: AnyPath) -> list[Any]:
-    """Of a file that may be gone, or of all files of a dataset."""
+def _stamps(path: AnyPath, home: str) -> list[Any]:
+    """Of a file that may be gone, or of all files of a dataset, but for those that tasks write in `home`."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    files = [file for file in files if not absolute(file).startswith(f"{absolute(home)}/")]
     return [stamp(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
 
 

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -26,6 +27,8 @@ MIN_PART_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that 5 ms f
 MAX_PARTS = 4096  # at which parts get larger: the markers of one folder are listed at once
 _SUFFIX = ".json"
 _PLAN = "plan"
+_HOME = re.compile("[0-9a-f]{24}")  # an identity
+_OURS = re.compile(rf"\.?([0-9]+|{_PLAN})\.[\w.-]+")  # files of tasks, and those that a kill left unfinished
 
 
 @dataclass(frozen=True)
@@ -207,9 +210,9 @@ def clear(plan: Plan) -> None:
 
 def _remove_folder(folder: str) -> None:
     names = _names(folder)
-    if len(os.path.basename(folder)) != 24 or not any(name.endswith(_SUFFIX) for name in names):
-        return  # none of ours
-    for name in sorted(names, key=lambda name: name.endswith(_SUFFIX)):  # marks last: without them it is not ours
+    if not _HOME.fullmatch(os.path.basename(folder)) or not all(map(_OURS.fullmatch, names)):
+        return
+    for name in names:
         remove(os.fspath(as_path(folder) / name))
     if not is_remote(folder):
         with contextlib.suppress(OSError):

@@ -133,6 +133,9 @@ def test_plans_of_other_settings_or_files_start_anew(tmp_path: Path) -> None:
         assert other.identity != plan.identity
         assert not finished(other)
     assert plan_of(tmp_path).identity == plan.identity
+    torn = tmp_path / "x.parts" / ("b" * 24)  # of a plan whose process was killed in its first task
+    torn.mkdir()
+    (torn / ".000001.rank0-of-2.partial").write_text("x")
     clear(plan)
     assert list(tmp_path.iterdir()) == []
 

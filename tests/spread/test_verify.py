@@ -83,3 +83,16 @@ def test_a_file_that_changed_since_is_looked_at_again(folder: Path) -> None:
     with PackedWriter(folder / "0.pbin", 2, file_existence_policy="override") as writer:
         writer.append([5])
     assert plan_verify([folder / "0.pbin"]).identity != plan.identity
+
+
+def test_parts_inside_of_what_is_looked_at_do_not_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    for words in (["verify", "."], ["verify", "../web", "--parts-folder", "../web/scratch"]):
+        expected = main(["verify", words[1]])
+        for rank in "01":
+            assert main([*words, "--rank", rank, "--world-size", "2"]) == 0
+        assert main([*words, "--collect"]) == expected
+        capsys.readouterr()
+    assert not list(folder.parent.rglob("*.parts"))

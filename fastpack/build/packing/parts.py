@@ -30,7 +30,6 @@ from fastpack.files import (
     drop_pages,
     map_bytes,
     may_write,
-    size_of,
 )
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES
@@ -72,8 +71,9 @@ def plan_parts(
     }
     paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
     stamps = [stamp(path) for path in [*paths, *tokenizer_files(checked)]]
+    sizes = dict(zip(paths, (size for _, size, _ in stamps), strict=False))
     folder = parts_folder(checked.settings.dst_path or targets[0].dst_path, folder)
-    tasks = list(_tasks(targets, bytes_per_task))
+    tasks = list(_tasks(targets, sizes, bytes_per_task))
     unneeded = frozenset(task.name for number, task in tasks if kept[number])
     settings = json.loads(json.dumps(settings, default=str))
     return Plan(
@@ -81,9 +81,9 @@ def plan_parts(
     )
 
 
-def _tasks(targets: Sequence[Target], asked: int | None) -> Iterator[tuple[int, Task]]:
+def _tasks(targets: Sequence[Target], known: Mapping[str, int], asked: int | None) -> Iterator[tuple[int, Task]]:
     """(number of the target, task) for parts of sources, which are named by their number among all."""
-    sizes = [[size_of(source.path) for source in target.sources] for target in targets]
+    sizes = [[known[source.path] for source in target.sources] for target in targets]
     n_bytes = part_bytes(sum(map(sum, sizes)), asked)
     first = number = 0
     for target_number, (target, its_sizes) in enumerate(zip(targets, sizes, strict=True)):
