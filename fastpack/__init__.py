@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
     from fastpack.build.index import IndexResult, create_raw_index
     from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.manifest import ManifestResult, write_manifest
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
     from fastpack.build.repair import RepairResult, repair
@@ -92,6 +93,8 @@ _HOME = {
     "create_raw_index": "build.index",
     "create_raw_data_index": "build.index",
     "create_raw_indices": "build.index_many",
+    "ManifestResult": "build.manifest",
+    "write_manifest": "build.manifest",
     "PackResult": "build.packing.pack",
     "pack_each": "build.packing.pack",
     "PlannedPack": "build.packing.plan",
@@ -198,6 +201,7 @@ __all__ = [
     "KeepRules",
     "LargeFileLinesReader",
     "LossMaskingCollateFnWrapper",
+    "ManifestResult",
     "MemMapDataset",
     "MemoryMappedDataset",
     "MissingExtra",
@@ -264,6 +268,7 @@ __all__ = [
     "shuffle_tokenized_data",
     "verify",
     "write_checksums",
+    "write_manifest",
     "write_raw_index",
 ]
 

@@ -14,7 +14,7 @@ from fastpack import kernels
 from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_A_SHARD
 from .common import CORPUS_SEED, ratio, row, token_stream
 
-MANY, MILLION = 10_000, 1_000_000
+MANY, MANY_MORE, MILLION = 10_000, 50_000, 1_000_000
 TOKENS_A_BATCH = ROWS * LENGTH
 ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seqlen")
 
@@ -104,6 +104,32 @@ class ManyShards:
     @row("packed batch from 10,000 shards", "x the same from one shard")
     def track_batch_to_one_shard(self) -> float:
         return ratio(lambda: self.fill(self.many), lambda: self.fill(self.one), rounds=300)
+
+
+class Manifest:
+    """50,000 small shards opened from their manifest, against their folder."""
+
+    timeout = 300
+
+    def setup(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        np.save(Path(self.folder.name, "000000"), np.arange(100, dtype=np.uint16))
+        shard = Path(self.folder.name, "000000.npy").read_bytes()
+        for number in range(1, MANY_MORE):
+            Path(self.folder.name, f"{number:06}.npy").write_bytes(shard)
+        self.manifest = fastpack.write_manifest(self.folder.name).path
+        kernels.use("cython")
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    @row("opening 50,000 shards from their manifest", "x opening their folder")
+    def track_open_to_folder(self) -> float:
+        return ratio(
+            lambda: fastpack.MemoryMappedDataset(self.manifest, 50),
+            lambda: fastpack.MemoryMappedDataset(self.folder.name, 50),
+            rounds=5,
+        )
 
 
 class Mixture:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FastpackError
+from fastpack.errors import FastpackError, JobError
 from fastpack.files import (
     AnyPath,
     ExistencePolicy,
@@ -86,11 +86,11 @@ def create_raw_index(
         raise ValueError(f"num_threads must be at least 1, not {num_threads}")
     source = os.fspath(src_path)
     target = default_index_path(source) if index_path is None else as_path(index_path)
-    _check_paths(source, target)
+    check_paths(source, target)
     if not may_write(target, file_existence_policy):
         return IndexResult(target, 0, 0, 0, written=False)
     data = map_bytes(source)
-    faults = _FaultLog(source, data, drop_faulty_entries)
+    faults = FaultLog(source, data, drop_faulty_entries)
     with RawIndexWriter(target, file_existence_policy) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
@@ -122,7 +122,8 @@ def create_raw_data_index(
     return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
 
 
-def _check_paths(source: str, target: AnyPath) -> None:
+def check_paths(source: str, target: AnyPath) -> None:
+    """FileNotFoundError without a source, ValueError for a compressed one, and where it would be replaced."""
     if not exists(source):
         raise FileNotFoundError(f"Raw data file does not exist: {source}")
     if is_compressed(source):
@@ -167,13 +168,21 @@ def _line(data: Data, row: Rows) -> bytes:
     return data[offset : offset + length].tobytes()
 
 
-class _FaultLog:
+class FaultLog:
     """Raises for the first faulty line, or warns of each and leaves it out."""
 
     def __init__(self, path: str, data: Data, drop: bool) -> None:
-        self._path, self._data, self._drop = path, data, drop
+        self._path, self._data, self._drop = path, data, drop  # data: of the faulty lines, if there are any
         self.n_lines = 0  # before the chunk at hand
         self.dropped = 0
+
+    def report(self, number: int, row: Rows) -> None:
+        """A line that was found faulty before: its number, from 0, and its row."""
+        line = _line(self._data, row)
+        error = json_fault(line)
+        if error is None:
+            raise JobError(f"{self._path} was changed since it was looked at: start again")
+        self._report(line, number, int(row[0]), error)
 
     def without(self, rows: Rows, faults: Faults) -> Rows:
         for i, error in faults:

@@ -31,7 +31,7 @@ def create_raw_indices(
     Raises as `create_raw_index`, and ValueError where two sources would have the same index.
     """
     paths = find_sources(sources, compressed=False)
-    _check_targets(paths)
+    check_targets(paths)
     report = _Report(progress, sum(map(size_of, paths)))
 
     def index(path: str, threads: int) -> IndexResult:
@@ -63,7 +63,8 @@ def _side_by_side(
             pool.shutdown(cancel_futures=True)
 
 
-def _check_targets(paths: Iterable[str]) -> None:
+def check_targets(paths: Iterable[str]) -> None:
+    """ValueError where two sources would have the same index."""
     taken: dict[str, str] = {}
     for path in paths:
         other = taken.setdefault(str(default_index_path(path)), path)

@@ -17,6 +17,7 @@ from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, writ
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.formats import nvmeta
+from fastpack.formats.manifest import is_manifest
 
 
 class Checker(NamedTuple):
@@ -52,6 +53,7 @@ CHECKERS = (
         "fastpack.checks.webdataset.verify:check",
     ),
     Checker("shards", "a .bin or .npy file of tokens, or a folder of such", _is_shards, "fastpack.checks.shards:check"),
+    Checker("manifest", "a manifest of shards (.fpm)", is_manifest, "fastpack.checks.manifest:check"),
     Checker("pbin", "a .pbin file", _is_packed, "fastpack.checks.packed:check"),
     Checker("jsonl", "a .jsonl file", lambda path: path.suffix == ".jsonl", "fastpack.checks.lines:check"),
     Checker("idx", "an .idx file", lambda path: path.suffix == ".idx", "fastpack.checks.lines:check_index"),
@@ -74,6 +76,7 @@ def verify(
 
     A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
     JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
+    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one.
     A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
     packed files and JSON lines: each of them.
 
@@ -84,9 +87,7 @@ def verify(
     every file, where no error was found.
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
     """
-    where = as_path(path)
-    if not (_is_packed(where) and is_unfinished(where)):
-        check_exists(where)
+    where = found(path)
     look = Look(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
@@ -95,13 +96,12 @@ def verify(
         threads=threads,
         progress=progress,
     )
-    jobs = _jobs(where)
+    jobs = jobs_in(where)
     files = files_to_sum(where) if write_checksums else files_with_sums(where)
     parts = _parts(progress, [job.path for job in jobs] + files)
-    report = VerifyReport(os.fspath(path), jobs[0].checker.kind if jobs[0].path == where else "folder")
+    report = VerifyReport(os.fspath(path), kind_of(where, jobs))
     for job, part in zip(jobs, parts, strict=False):
-        module, name = job.checker.function.split(":")
-        getattr(importlib.import_module(module), name)(job.path, report, replace(look, progress=part))
+        look_at(job, report, replace(look, progress=part))
     if report.kind == "folder":
         report.count(files=len(jobs))
     if not write_checksums:
@@ -111,19 +111,40 @@ def verify(
     return report
 
 
-class _Job(NamedTuple):
+def found(path: PathLike) -> AnyPath:
+    """The path, which is there, be it of a packed file that was never finished; FileNotFoundError."""
+    where = as_path(path)
+    if not (_is_packed(where) and is_unfinished(where)):
+        check_exists(where)
+    return where
+
+
+class Job(NamedTuple):
+    """A file or dataset, and how it is looked at."""
+
     path: AnyPath
     checker: Checker
 
 
-def _jobs(where: AnyPath) -> list[_Job]:
+def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
+    """What the report of a path says that it is."""
+    return jobs[0].checker.kind if jobs[0].path == where else "folder"
+
+
+def look_at(job: Job, report: VerifyReport, look: Look) -> None:
+    """Fill the report with what is wrong with one file or dataset."""
+    module, name = job.checker.function.split(":")
+    getattr(importlib.import_module(module), name)(job.path, report, look)
+
+
+def jobs_in(where: AnyPath) -> list[Job]:
     """What to look at, and how: a file or dataset, or the files of a folder that is none."""
     checker = _checker_of(where)
     if checker is not None and not (checker.kind == "shards" and where.is_dir()):
-        return [_Job(where, checker)]
+        return [Job(where, checker)]
     others = _members(where)
     if checker is not None:  # shards are looked at together
-        return [_Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
+        return [Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
     if not others:
         if where.is_dir() and next(where.glob("*.tar"), None):
             raise JobError(f"{where} has tars, but is not prepared as a WebDataset: run `fastpack prepare` first")
@@ -155,7 +176,7 @@ def _checker_of(path: AnyPath) -> Checker | None:
     return next((checker for checker in CHECKERS if checker.is_one(path)), None)
 
 
-def _members(folder: AnyPath) -> list[_Job]:
+def _members(folder: AnyPath) -> list[Job]:
     """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
     if not folder.is_dir():
         return []
@@ -168,5 +189,5 @@ def _members(folder: AnyPath) -> list[_Job]:
         path = folder / name
         checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
         if checker is not None:
-            found.append(_Job(path, checker))
+            found.append(Job(path, checker))
     return found

@@ -18,6 +18,7 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
     from fastpack.build.index import IndexResult
@@ -61,6 +62,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         action="store_true",
         help="turn the line lengths of an index that Modalities wrote before v0.4.0 into bytes, in place",
     )
+    add_spread_options(parser)
     return [parser]
 
 
@@ -68,6 +70,9 @@ def run_index(args: argparse.Namespace) -> int:
     """Index a JSONL file, or repair its index; return the exit code."""
     from fastpack.build.sources import is_one_file
 
+    if wrong := misuse(args, ("--dry-run", "--repair-legacy")):
+        print(f"fastpack: error: {wrong}", file=sys.stderr)
+        return 2
     args.src = args.src[0] if len(args.src) == 1 else args.src
     if not is_one_file(args.src) and (args.index_path is not None or args.repair_legacy):
         option = "--repair-legacy" if args.repair_legacy else "--index-path"
@@ -81,29 +86,20 @@ def run_index(args: argparse.Namespace) -> int:
 def _index(args: argparse.Namespace) -> int:
     import warnings
 
-    from fastpack.build.index import FaultyLine, create_raw_index
-    from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.index import FaultyLine
     from fastpack.build.sources import is_one_file
     from fastpack.errors import JobError
 
     check_checksum_option(args)
-    options: dict[str, Any] = {
-        "validate": not args.no_validate,
-        "drop_faulty_entries": args.drop_faulty,
-        "file_existence_policy": args.file_existence_policy,
-        "num_threads": args.threads,
-        "progress": progress(args, "index"),
-    }
     one = is_one_file(args.src)
     with warnings.catch_warnings(record=True) as faulty:
         warnings.simplefilter("always")
         try:
-            if one:
-                results = [create_raw_index(args.src, args.index_path, **options)]
-            else:
-                results = create_raw_indices(args.src, **options)
+            results = _index_in_parts(args) if is_spread(args) else _index_here(args, one)
         except FaultyLine as error:
             raise JobError(_locate(error)) from error
+    if args.rank is not None:
+        return 0
     for warning in faulty:
         say(args, _shorten(str(warning.message)))
     for result in results:
@@ -113,6 +109,43 @@ def _index(args: argparse.Namespace) -> int:
     whole = reports[0] if one else {"files": reports}
     emit(args, {**whole, "dry_run": False}, "\n".join(map(_describe, results)))
     return 0
+
+
+def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
+    from fastpack.build.index import create_raw_index
+    from fastpack.build.index_many import create_raw_indices
+
+    options: dict[str, Any] = {
+        "validate": not args.no_validate,
+        "drop_faulty_entries": args.drop_faulty,
+        "file_existence_policy": args.file_existence_policy,
+        "num_threads": args.threads,
+        "progress": progress(args, "index"),
+    }
+    return [create_raw_index(args.src, args.index_path, **options)] if one else create_raw_indices(args.src, **options)
+
+
+def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
+    from fastpack.build.index_parts import collect_index, plan_index
+
+    policy = args.file_existence_policy
+    plan = plan_index(
+        args.src,
+        args.index_path,
+        validate=not args.no_validate,
+        bytes_per_task=args.part_bytes,
+        folder=args.parts_folder,
+        file_existence_policy=policy,
+    )
+
+    def collect() -> list[IndexResult]:
+        bar = progress(args, "join")
+        return collect_index(plan, drop_faulty_entries=args.drop_faulty, file_existence_policy=policy, progress=bar)
+
+    results = run_spread(args, "index", plan, collect)
+    if results is not None:
+        clear(args, plan)
+    return results or []
 
 
 def _dry_run(args: argparse.Namespace) -> int:

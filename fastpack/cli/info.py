@@ -24,7 +24,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="say what a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset holds",
         example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
-    parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy or .bin file, or a folder")
+    parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy, .bin or .fpm file, or a folder")
     parser.add_argument(
         "--seq-len",
         "--seq_len",
@@ -119,8 +119,8 @@ def _shown(value: Any) -> str:
         return "  ".join(f"{name} {_within(number)}" for name, number in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    if value is None:
-        return "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 

@@ -21,12 +21,13 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.pack_report import report
+from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult
     from fastpack.build.packing.plan import PlannedPack
 
-REASONS_SHOWN = 5
 # What llm_gym's create_packed_data took when it was told nothing.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
@@ -49,6 +50,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
+    add_spread_options(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
     old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
     old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
@@ -116,6 +118,9 @@ def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
     import warnings
 
+    if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):
+        print(f"fastpack: error: {wrong}", file=sys.stderr)
+        return 2
     is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     if not is_config and (missing := _missing_option(args)):
         print(f"fastpack: error: {missing}", file=sys.stderr)
@@ -128,6 +133,10 @@ def run_pack(args: argparse.Namespace) -> int:
         results: list[PackResult] = []
         if args.dry_run:
             _plan(args, config)
+        elif is_spread(args):
+            results = _pack_in_parts(args, config)
+            if args.rank is not None:
+                return 0
         else:
             results = _pack(args, config)
             _refuse_nothing(config, results)
@@ -137,7 +146,7 @@ def run_pack(args: argparse.Namespace) -> int:
         if not result.kept_existing:
             write_checksums(args, result.path)
     if not args.dry_run:
-        _report(args, results, time.perf_counter() - started)
+        report(args, results, time.perf_counter() - started)
     return 0
 
 
@@ -152,6 +161,31 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
         "progress": progress(args, "pack"),
     }
     return pack_each(config, **options) if args.per_source else [pack_encoded_data(config, **options)]
+
+
+def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
+    from fastpack.build.packing.parts import collect_parts, plan_parts
+
+    policy = args.file_existence_policy
+    plan = plan_parts(
+        config,
+        each=args.per_source,
+        on_faulty=args.on_faulty,
+        engine=args.engine,
+        bytes_per_task=args.part_bytes,
+        folder=args.parts_folder,
+        file_existence_policy=policy,
+    )
+
+    def collect() -> list[PackResult]:
+        return collect_parts(plan, file_existence_policy=policy, progress=progress(args, "join"))
+
+    results = run_spread(args, "pack", plan, collect)
+    if results is None:
+        return []
+    _refuse_nothing(config, results)
+    clear(args, plan)
+    return results
 
 
 def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> None:
@@ -208,52 +242,6 @@ def _describe_plan(plan: PlannedPack) -> str:
     )
 
 
-def _report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
-    for note in {result.engine_note for result in results if result.engine_note}:
-        say(args, note)
-    for result in results:
-        _say_skipped(args, result, len(results) > 1)
-    reports = [_fields(result) for result in results]
-    whole = reports[0] if not args.per_source else {"files": reports}
-    tokens = sum(result.tokens for result in results)
-    rate = f"in {seconds:.1f} s ({tokens / seconds if seconds else 0:,.0f} tokens/s)"
-    lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
-    if len(results) > 1:
-        lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
-    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, "\n".join(lines))
-
-
-def _fields(result: PackResult) -> dict[str, Any]:
-    return {
-        "path": result.path,
-        "documents": result.documents,
-        "tokens": result.tokens,
-        "skipped": result.skipped,
-        "written": not result.kept_existing,
-        "kept_existing": result.kept_existing,
-        "resumed_documents": result.resumed_documents,
-        "engine": result.engine,
-    }
-
-
-def _say_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
-    for skipped in result.skipped[:REASONS_SHOWN]:
-        source = f"{skipped['source']}: " if "source" in skipped else f"{result.path}: " if several else ""
-        say(args, f"{source}left out line {skipped['line']}: {skipped['reason']}")
-    if len(result.skipped) > REASONS_SHOWN:
-        say(args, f"left out {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
-
-
-def _describe(result: PackResult, rate: str) -> str:
-    if result.kept_existing:
-        return f"{result.path}: exists, kept"
-    left_out = f", {len(result.skipped):,} left out" if result.skipped else ""
-    resumed = f", {result.resumed_documents:,} of them packed before" if result.resumed_documents else ""
-    return f"{result.path}: {result.documents:,} documents{resumed}, {result.tokens:,} tokens{left_out}" + (
-        f", {rate}" if rate else ""
-    )
-
-
 def _missing_option(args: argparse.Namespace) -> str | None:
     from fastpack.build.sources import find_sources
 
@@ -300,7 +288,7 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     from fastpack.files import exists
 
     one = _is_one(args.source)
-    if one and not args.dry_run:
+    if one and not args.dry_run and not is_spread(args):
         _make_index_if_needed(args, args.source[0])
     index_path = args.index_path
     if one and args.dry_run and index_path is None:

@@ -29,6 +29,7 @@ COMMANDS = {
     "chat": ("chat", "prepare_instruction_tuning_data"),
     "prepare": ("prepare", "prepare-media", "prepare_media"),
     "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
+    "manifest": ("manifest",),
     "info": ("info",),
     "validate": ("validate", "prepare_data"),
     "verify": ("verify", "lint"),

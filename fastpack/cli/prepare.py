@@ -14,12 +14,13 @@ from fastpack.cli.common import (
     emit,
     new_command,
     progress,
-    say,
     write_checksums,
 )
+from fastpack.cli.prepare_report import report
+from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
-    from fastpack.build.webdataset.prepare import PrepareResult
+    from fastpack.spread.tasks import Plan
 
 _FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
 
@@ -164,6 +165,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(parser)
     add_checksum_option(parser)
+    add_spread_options(parser)
 
 
 def run_prepare(args: argparse.Namespace) -> int:
@@ -177,6 +179,7 @@ def run_prepare(args: argparse.Namespace) -> int:
     try:
         given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
         given += ["--media-metadata-by-..."] if _wants_media(args) else []
+        given += ["--executor, --rank, --collect"] if is_spread(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
         check_checksum_option(args)
@@ -240,12 +243,21 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     if args.tar_index_only:
         result = rebuild_indexes(args.path, progress=progress(args, "prepare"), **common)
         write_checksums(args, *result.paths)
-        _report(args, result)
+        report(args, result)
         return 0
     assistant = _assistant(args)
     if assistant and not assistant.may_start():
         return 0
-    split = _split(args, assistant)
+    split = _split(args, assistant) if args.rank is None else {}
+    walker, plan = None, None
+    if is_spread(args):
+        from fastpack.build.webdataset.parts import walker_of
+
+        whole = _plan_parts(args)
+        skip = args.skip_bad_shards
+        walker, plan = run_spread(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
+        if walker is None:
+            return 0
     result = prepare_webdataset(
         args.path,
         **split,
@@ -260,14 +272,32 @@ def _prepare_folder(args: argparse.Namespace) -> int:
         media=_media_filter(args) if _wants_media(args) else None,
         dry_run=args.dry_run,
         progress=progress(args, "prepare"),
+        walker=walker,
         **common,
     )
-    _report(args, result)
+    report(args, result)
+    if plan is not None:
+        clear(args, plan)
     if assistant and not args.skip_dataset_yaml and not _is_defined(args):
         result.files.extend(assistant.define(result))
     if result.written:
         write_checksums(args, *result.paths)
     return 0
+
+
+def _plan_parts(args: argparse.Namespace) -> Plan:
+    from fastpack.build.webdataset.parts import plan_walk
+
+    return plan_walk(
+        args.path,
+        exclude=args.exclude,
+        sample_tables=not args.no_sample_tables,
+        walk_all=args.walk_all,
+        media=_media_filter(args) if _wants_media(args) else None,
+        force_overwrite=args.force_overwrite,
+        bytes_per_task=args.part_bytes,
+        folder=args.parts_folder,
+    )
 
 
 def _wants_media(args: argparse.Namespace) -> bool:
@@ -277,6 +307,8 @@ def _wants_media(args: argparse.Namespace) -> bool:
 def _check_usage(args: argparse.Namespace) -> None:
     from fastpack.build.webdataset.definition import check_definition
 
+    if wrong := misuse(args, ("--dry-run", "--resume", "--tar-index-only", "--num-workers")):
+        raise UsageError(wrong)
     if args.fix_duplicates:
         raise UsageError("fastpack changes no tar in place: `fastpack fix-duplicates DIR NEWDIR` writes renamed copies")
     if _wants_media(args):
@@ -290,7 +322,7 @@ def _check_usage(args: argparse.Namespace) -> None:
     ways = (args.split_ratio is not None) + bool(args.split_parts) + bool(args.split_glob)
     if ways > 1:
         raise UsageError("choose one of --split-ratio, --split-parts and --split-glob")
-    if not ways and not _asks(args):
+    if not ways and not _asks(args) and args.rank is None:
         raise UsageError("without questions, --split-ratio, --split-parts or --split-glob is needed")
     if not args.skip_dataset_yaml:
         try:
@@ -304,7 +336,7 @@ def _dest(option: str) -> str:
 
 
 def _asks(args: argparse.Namespace) -> bool:
-    return not (args.non_interactive or args.json or args.dry_run)
+    return not (args.non_interactive or args.json or args.dry_run or is_spread(args))
 
 
 def _is_defined(args: argparse.Namespace) -> bool:
@@ -342,47 +374,3 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     if not (name and colon and pattern):
         raise UsageError(f"{option} wants NAME:PATTERN, not {text!r}")
     return name, pattern
-
-
-def _report(args: argparse.Namespace, result: PrepareResult) -> None:
-    for shard, reason in result.skipped.items():
-        say(args, f"left out: {shard}: {reason}")
-    for warning in result.warnings:
-        say(args, f"warning: {warning}")
-    emit(args, _fields(result), _text(result))
-
-
-def _fields(result: PrepareResult) -> dict[str, Any]:
-    return {
-        "path": str(result.path),
-        "written": result.written,
-        "samples": result.samples,
-        "shards": result.shards,
-        "splits": result.splits,
-        "part_types": result.part_types,
-        "reused": result.reused,
-        "skipped": result.skipped,
-        "warnings": result.warnings,
-        "files": result.files,
-        "media": result.media,
-        "dry_run": not result.written,
-    }
-
-
-def _text(result: PrepareResult) -> str:
-    n_walked = len(result.shards) - result.reused
-    if not result.written:
-        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shards"
-        return "\n".join([first, *_splits(result), f"would write {', '.join(result.files)}"])
-    reused = f" ({result.reused} of them as before)" if result.reused else ""
-    lines = [f"{result.path}: {result.samples:,} samples in {len(result.shards):,} shards{reused}", *_splits(result)]
-    lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
-    return "\n".join(lines)
-
-
-def _splits(result: PrepareResult) -> list[str]:
-    return [
-        f"{part}: {len(shards):,} shards"
-        + (f", {sum(result.shards[shard] for shard in shards):,} samples" if result.written else "")
-        for part, shards in result.splits.items()
-    ]

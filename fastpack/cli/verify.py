@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.common import Commands, emit, new_command, progress, say
+from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
     from fastpack.checks.findings import VerifyReport
@@ -27,7 +29,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
     parser.add_argument(
-        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy or .bin file, or a folder of such"
+        "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
     )
     parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="token ids from N on are wrong")
     parser.add_argument(
@@ -51,23 +53,29 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--threads", type=int, default=2, metavar="N", help="shards at a time, or samples being decoded (default: 2)"
     )
+    add_spread_options(parser, part_bytes=False)
     return [parser]
 
 
 def run_verify(args: argparse.Namespace) -> int:
     """Print what is wrong; 3 where there is damage, else 1 where something could not be looked at, else 0."""
+    if wrong := misuse(args, ("--write-checksums",)):
+        print(f"fastpack: error: {wrong}", file=sys.stderr)
+        return 2
     from fastpack.cli import describe
-    from fastpack.errors import FastpackError
 
     reports: list[VerifyReport] = []
     failed: list[dict[str, str]] = []
-    for path in args.path:
-        try:
-            reports.append(_verify(args, path))
-        except (FastpackError, OSError, ValueError) as error:
-            if len(args.path) == 1:
-                raise
-            failed.append({"path": path, "error": describe(error)})
+    looked = _verify_in_parts(args) if is_spread(args) else [_verify(args, path) for path in args.path]
+    if args.rank is not None:
+        return 0
+    for path, found in zip(args.path, looked, strict=True):
+        if not isinstance(found, Exception):
+            reports.append(found)
+        elif len(args.path) == 1:
+            raise found
+        else:
+            failed.append({"path": path, "error": describe(found)})
     text = "\n".join(_lines(reports, len(args.path)))
     emit(args, _as_json(reports, failed, len(args.path)), text, lambda: _parts(reports))
     for failure in failed:
@@ -77,19 +85,31 @@ def run_verify(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _verify(args: argparse.Namespace, path: str) -> VerifyReport:
+def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
     from fastpack.checks.verify import verify
+    from fastpack.errors import FastpackError
 
-    return verify(
-        path,
-        vocab_size=args.vocab_size,
-        eos_token_id=args.eos_token_id,
-        deep=args.deep,
-        trust_code=args.trust_code,
-        write_checksums=args.write_checksums,
-        threads=max(1, args.threads),
-        progress=progress(args, "verify"),
-    )
+    try:
+        return verify(
+            path, write_checksums=args.write_checksums, progress=progress(args, "verify"), **_how_closely(args)
+        )
+    except (FastpackError, OSError, ValueError) as error:
+        return error
+
+
+def _verify_in_parts(args: argparse.Namespace) -> list[VerifyReport | Exception]:
+    from fastpack.checks.parts import collect_verify, plan_verify
+
+    plan = plan_verify(args.path, folder=args.parts_folder, **_how_closely(args))
+    reports = run_spread(args, "verify", plan, lambda: collect_verify(plan))
+    if reports is not None:
+        clear(args, plan)
+    return reports or []
+
+
+def _how_closely(args: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(args, name) for name in ("vocab_size", "eos_token_id", "deep", "trust_code")}
+    return {**given, "threads": max(1, args.threads)}
 
 
 def _as_json(reports: list[VerifyReport], failed: list[dict[str, str]], n_paths: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
-from fastpack.datasets.reading import ReadWindows
+from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Windows
 from fastpack.errors import DataWarning
-from fastpack.files import PathLike, is_remote
+from fastpack.files import PathLike, as_path, is_remote
+from fastpack.formats.manifest import is_manifest
+from fastpack.formats.manifest_shards import ManifestShards, known_traps, lengths_of, open_shards
 from fastpack.formats.shards import Shard, find_shards, scan_shards
-from fastpack.formats.traps import find_traps, metadata_dtype, token_dtype
+from fastpack.formats.traps import find_traps, named_dtype
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -26,6 +29,9 @@ class MemoryMappedDataset(WindowDataset):
     dropped. With `pack_sequences`, labels are -100 behind each EOS and doc_ids count documents from 0 in every window.
     Values, order and errors are KempnerForge's (5666d0d); shards are mapped on first use. Pickles as paths.
 
+    data_dir: a folder, or the manifest of one (a file `.fpm`, see `fastpack.write_manifest`), among whose names
+    file_pattern then selects. No shard is looked at before its first use then, when it has to be what the manifest
+    says; trim_zero_tail looks at all of them.
     dtype: of `.bin` shards, numpy's name, or "metadata" for what tatm's metadata in `data_dir` says; without it,
     KempnerForge's rule: uint32 where a file's size divides by 4, else uint16. trim_zero_tail: leave out the zeros at
     the end of each shard, tatm's unused space (with eos_token_id=0, one of them is kept). io: "mmap", or "pread", with
@@ -56,27 +62,28 @@ class MemoryMappedDataset(WindowDataset):
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io
-        paths = find_shards(data_dir, file_pattern)
-        self._files = scan_shards(paths, None if dtype is None else _named_dtype(dtype, data_dir))
-        for trap in find_traps(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
+        self._files = _find_files(data_dir, file_pattern, dtype)
+        find = known_traps if isinstance(self._files, ManifestShards) else find_traps
+        for trap in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(trap, DataWarning, stacklevel=2)
         if trim_zero_tail:
             self._files = [shard.trimmed(keep=int(eos_token_id == 0)) for shard in self._files]
-        self._n_windows = _count_windows(self._files, seq_len)
+        if seq_len == 0:
+            raise ZeroDivisionError("seq_len is 0")
         self._attach()
-        self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
         self._total = self._bounds[-1]
         if self._total < 1:
-            longest = max(shard.length for shard in self._files)
+            longest = lengths_of(self._files).max()
             text = f"no shard in {data_dir} is {seq_len} tokens long (the longest: {longest}): the dataset is empty"
             warnings.warn(text, DataWarning, stacklevel=2)
 
     def _attach(self) -> None:
+        n_windows = lengths_of(self._files) // self.seq_len
         if self._io == "pread":
-            self._windows: Windows = ReadWindows(self._files, self._n_windows, self.seq_len, self.seq_len)
+            self._windows: Windows = ReadWindows(self._files, n_windows, self.seq_len, self.seq_len)
         else:
-            openers = [shard.open for shard in self._files]
-            self._windows = Windows(openers, self._n_windows, self.seq_len, self.seq_len)
+            self._windows = Windows(shard_openers(self._files), n_windows, self.seq_len, self.seq_len)
+        self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
         if index < 0 or index >= self._total:
@@ -93,28 +100,27 @@ class MemoryMappedDataset(WindowDataset):
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
 
     def check_unchanged(self) -> None:
-        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard)."""
+        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard).
+
+        From a manifest: when one that was used is not as the manifest says; in a store, reading alone tells.
+        """
+        if isinstance(self._files, ManifestShards):
+            self._files.check_used()
+            return
         for shard in self._files:
             shard.check_unchanged()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_windows"}
+        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
 
 
-def _named_dtype(name: str, data_dir: PathLike) -> np.dtype[np.integer[Any]]:
-    if name != "metadata":
-        return token_dtype(name)
-    dtype = metadata_dtype(data_dir)
-    if dtype is None:
-        raise ValueError(f'dtype="metadata" needs a metadata.yaml with tokenized_info in {data_dir}')
-    return dtype
-
-
-def _count_windows(shards: list[Shard], seq_len: int) -> list[int]:
-    if seq_len == 0:
-        raise ZeroDivisionError("seq_len is 0")
-    return [shard.length // seq_len for shard in shards]
+def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[Shard]:
+    if is_manifest(data_dir):
+        shards = open_shards(data_dir, file_pattern)
+        return shards.read_as(None if dtype is None else named_dtype(dtype, as_path(data_dir).parent))
+    paths = find_shards(data_dir, file_pattern)
+    return scan_shards(paths, None if dtype is None else named_dtype(dtype, data_dir))

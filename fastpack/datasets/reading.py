@@ -9,12 +9,18 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.windows import Group, Tokens, Windows, copied_group, like_of, row_addresses
+from fastpack.datasets.windows import Group, Openers, Tokens, Windows, copied_group, like_of, row_addresses
 from fastpack.errors import FormatError
 from fastpack.files import Reader, open_reader
+from fastpack.formats.manifest_shards import first_odd
 from fastpack.formats.shards import Shard
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors a process
+
+
+def shard_openers(shards: Sequence[Shard]) -> Openers:
+    """What opens each of the shards, which are looked up only then."""
+    return Openers(len(shards), lambda number: shards[number].open)
 
 
 class ReadWindows(Windows):
@@ -24,10 +30,9 @@ class ReadWindows(Windows):
     """
 
     def __init__(self, shards: Sequence[Shard], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
-        super().__init__([shard.open for shard in shards], n_windows, n_tokens, step)
-        for shard in shards:
-            if not shard.plain:
-                raise ValueError(f"{shard.path}: io='pread' reads flat arrays of numpy's format 1.0 only")
+        super().__init__(shard_openers(shards), n_windows, n_tokens, step)
+        if (odd := first_odd(shards)) is not None:
+            raise ValueError(f"{odd.path}: io='pread' reads flat arrays of numpy's format 1.0 only")
         self._shards = shards
         self._files: dict[int, Reader] = {}
         self._files_lock = threading.Lock()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import functools
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ MAX_OPEN = 32_768
 PROBES, CALM, CALM_INTERVAL = 4, 8, 8
 
 Tokens = npt.NDArray[Any]
+Opener = Callable[[], Tokens]
 Outputs = dict[str, Any]  # arrays, but for "cu_seqlens" and "max_seqlen", which may be left to `fill`
 Grids = dict[str, npt.NDArray[Any]]
 # What a kernel is told the dtype by.
@@ -37,6 +40,19 @@ class Group(NamedTuple):
     rows: npt.NDArray[np.int64]
     like: Tokens
     keep: object
+
+
+class Openers(Sequence[Opener]):
+    """`make(number)` for each of `n_shards` shards, made when it is asked for: there may be 50,000."""
+
+    def __init__(self, n_shards: int, make: Callable[[int], Opener]) -> None:
+        self._n_shards, self._make = n_shards, make
+
+    def __len__(self) -> int:
+        return self._n_shards
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._make(number)
 
 
 class _Mapped:
@@ -59,9 +75,7 @@ class Windows:
     openers: `openers[s]()` returns the array of shard s, and again after it was let go. n_windows: windows a shard.
     """
 
-    def __init__(
-        self, openers: Sequence[Callable[[], Tokens]], n_windows: npt.ArrayLike, n_tokens: int, step: int
-    ) -> None:
+    def __init__(self, openers: Sequence[Opener], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
         self._openers, self._n_tokens, self._step = openers, n_tokens, step
         self.cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(n_windows, np.int64))])
         self._mapped = _Mapped(len(openers))
@@ -225,7 +239,13 @@ def joined_windows(parts: Sequence[Windows]) -> Windows | None:
     kinds = {(type(part), part._n_tokens, part._step) for part in parts}
     if len(kinds) != 1 or type(parts[0]) is not Windows:
         return None
-    openers = [functools.partial(part.shard, number) for part in parts for number in range(len(part._openers))]
+    firsts = [0, *accumulate(len(part._openers) for part in parts)]
+
+    def opener(number: int) -> Opener:
+        which = bisect_right(firsts, number) - 1
+        return functools.partial(parts[which].shard, number - firsts[which])
+
+    openers = Openers(firsts[-1], opener)
     counts = np.concatenate([np.diff(part.cumulative) for part in parts])
     return Windows(openers, counts, parts[0]._n_tokens, parts[0]._step)
 
@@ -233,7 +253,7 @@ def joined_windows(parts: Sequence[Windows]) -> Windows | None:
 class ChosenWindows(Windows):
     """Windows of one token array that begin anywhere: window i at token starts[i] (int64 [n])."""
 
-    def __init__(self, opener: Callable[[], Tokens], starts: npt.NDArray[np.int64], n_tokens: int) -> None:
+    def __init__(self, opener: Opener, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([opener], [len(starts)], n_tokens, 1)
         self.starts = starts
 

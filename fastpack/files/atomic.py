@@ -174,6 +174,11 @@ class AtomicFile:
         return self._fd
 
     @names_file
+    def set_modified(self, time_ns: int) -> None:
+        """Have the file say that it was modified then, once all is written; of no effect in a store."""
+        os.utime(self._fd, ns=(time_ns, time_ns))
+
+    @names_file
     def commit(self) -> None:
         """Flush to the disk and take the target's name, replacing what was there."""
         os.fsync(self._fd)

@@ -223,7 +223,7 @@ class RemotePath(os.PathLike[str]):
         patterns = pattern.split("/")
         flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, however much lies below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
-        return (RemotePath(f"{self._url}/{way}") for way in ways if _matches(way.split("/"), patterns))
+        return (RemotePath(f"{self._url}/{way}") for way in ways if matches_parts(way.split("/"), patterns))
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         return self.glob(f"**/{pattern}")
@@ -243,9 +243,10 @@ class RemotePath(os.PathLike[str]):
 AnyPath: TypeAlias = Path | RemotePath
 
 
-def _matches(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+def matches_parts(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Whether the way to a file, part by part, is one that Path.glob finds by these parts of a pattern."""
     if not patterns:
         return not parts
     if patterns[0] == "**":  # any number of folders
-        return any(_matches(parts[n:], patterns[1:]) for n in range(len(parts) + 1))
-    return bool(parts) and fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
+        return any(matches_parts(parts[n:], patterns[1:]) for n in range(len(parts) + 1))
+    return bool(parts) and fnmatch.fnmatchcase(parts[0], patterns[0]) and matches_parts(parts[1:], patterns[1:])

@@ -80,6 +80,13 @@ def _hashes(path: PathLike, size: int, block_bytes: int, progress: Progress | No
         yield digest.hexdigest()
 
 
+def file_hash(path: PathLike) -> bytes:
+    """The xxh3_128 of a whole file, 16 bytes. Raises MissingExtra without xxhash; FormatError when it shrinks."""
+    size = stat_of(path).st_size
+    (digest,) = _hashes(path, size, max(1, size), None) if size else (load_hash()().hexdigest(),)
+    return bytes.fromhex(digest)
+
+
 def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> AnyPath:
     """Write the checksums of a file beside it, replacing those that were there; returns where they are.
 

@@ -18,6 +18,7 @@ Faults: TypeAlias = list[tuple[int, Exception]]  # (row, what json.loads said)
 
 _WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
 _CHUNK = 32_768  # rows at once: fewer make the calls between kernels felt, more leave the second-level cache
+_LOOK = 64 << 10  # bytes in which a newline is looked for at once
 _DROP = 32 << 20  # pages are given back in pieces of this size
 
 
@@ -45,6 +46,15 @@ def scan_lines(data: Data, progress: Progress | None = None) -> Generator[Rows]:
             progress(base, n_bytes)
     if line_start < n_bytes:  # the last line has no newline
         yield np.array([[line_start, n_bytes - line_start]])
+
+
+def line_start_from(data: Data, offset: int) -> int:
+    """Where the first line begins that begins at `offset` or behind it; the end of the data where there is none."""
+    for first in range(max(0, offset - 1), len(data), _LOOK) if offset else ():
+        found = data[first : first + _LOOK].tobytes().find(b"\n")
+        if found >= 0:
+            return first + found + 1
+    return len(data) if offset else 0
 
 
 def faulty_lines(data: Data, rows: Rows) -> Faults:

@@ -42,7 +42,8 @@ _UINT16, _UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
 class Shard:
     """Where the tokens of one file lie: `length` rows of `dtype` from byte `offset`; `plain` when one-dimensional.
 
-    stamp: the file's size in bytes, modification time in ns and inode, as they were when it was looked at.
+    stamp: the file's size in bytes, modification time in ns and inode, as they were when it was looked at; None for
+    what is not compared. manifest: the file that says all this, where the shard itself was not looked at.
     """
 
     path: str
@@ -50,7 +51,8 @@ class Shard:
     length: int
     offset: int
     plain: bool = True
-    stamp: tuple[int, int, int] | None = None
+    stamp: tuple[int, int | None, int | None] | None = None
+    manifest: str | None = None
 
     def open(self) -> npt.NDArray[Any]:
         """The tokens as a read-only view of a mapping, [length] (or the array's own shape when not plain).
@@ -70,6 +72,9 @@ class Shard:
 
     def check_unchanged(self) -> None:
         """FormatError when the file's size, modification time or inode is another than when it was looked at."""
+        if self.manifest is not None:
+            _check_said(self, self.manifest)
+            return
         if self.stamp is None:
             return
         found = _stamp(stat_of(self.path))
@@ -88,10 +93,36 @@ class Shard:
         """This shard without the zero tokens at its end, of which the first `keep` stay. Reads back from the end."""
         if not self.plain or self.length == 0:
             return self
+        if self.manifest is not None:  # nobody looked at the file yet
+            self.check_unchanged()
         data = map_bytes(self.path)[self.offset : self.offset + self.length * self.dtype.itemsize]
         used = kernels.used_bytes(data[: _last_data(self.path) - self.offset])
         length = min(self.length, -(-used // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
+
+
+def _check_said(shard: Shard, manifest: str) -> None:
+    """FormatError unless a shard is what a manifest says of it; its header is read for that."""
+    raw = shard.offset == 0 and shard.plain
+    hint = f"as {manifest} says (bring the shard back, or write the manifest anew: `fastpack manifest`)"
+    size, time_ns, _ = shard.stamp or (None, None, None)
+    try:
+        found = _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, f"No such file, but {manifest} names it", shard.path) from None
+    except FormatError as error:
+        raise FormatError(shard.path, error.offset, error.found, f"{error.expected}, and {hint}") from None
+    except ValueError:  # an empty file
+        raise FormatError(shard.path, 0, "a file of 0 bytes", f"{size}, {hint}") from None
+    assert found.stamp is not None
+    if size is not None and found.stamp[0] != size:
+        raise FormatError(shard.path, min(found.stamp[0], size), f"a file of {found.stamp[0]} bytes", f"{size}, {hint}")
+    if time_ns is not None and found.stamp[1] != time_ns:
+        raise FormatError(shard.path, 0, "a file that was written to since", f"the file {hint}")
+    told, is_told = (shard.dtype, shard.offset, shard.plain), (found.dtype, found.offset, found.plain)
+    if told != is_told or found.length < shard.length:
+        what = f"a header that tells of {found.length} rows of {found.dtype} from byte {found.offset}"
+        raise FormatError(shard.path, 0, what, f"{shard.length} of {shard.dtype} from byte {shard.offset}, {hint}")
 
 
 def _stamp(status: os.stat_result | Status) -> tuple[int, int, int]:

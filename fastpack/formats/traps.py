@@ -31,11 +31,11 @@ def find_traps(
     """
     traps = [_mixed_suffixes(shards)]
     if as_path(shards[0].path).suffix == ".bin" if raw is None else raw:
-        traps.append(_stray_bytes(shards))
+        traps.append(stray_bytes(shards))
         if not dtype_is_given:
-            traps.append(_doubtful_dtype(shards))
+            traps.append(doubtful_dtype(shards))
         if not tail_is_trimmed:
-            traps.append(_zero_tail(shards))
+            traps.append(zero_tail(shards))
     return [trap for trap in traps if trap]
 
 
@@ -75,18 +75,42 @@ def _mixed_suffixes(shards: Sequence[Shard]) -> str:
     )
 
 
-def _stray_bytes(shards: Sequence[Shard]) -> str:
+def named_dtype(name: str, folder: str | os.PathLike[str]) -> np.dtype[np.integer]:
+    """The dtype called `name`; "metadata": what the metadata in `folder` say. ValueError where there is none."""
+    if name != "metadata":
+        return token_dtype(name)
+    dtype = metadata_dtype(folder)
+    if dtype is None:
+        raise ValueError(f'dtype="metadata" needs a metadata.yaml with tokenized_info in {folder}')
+    return dtype
+
+
+def stray_bytes(shards: Sequence[Shard]) -> str:
+    """That files are no whole number of tokens long; empty where they are."""
     odd = [shard for shard in shards if shard.stamp and shard.stamp[0] % shard.dtype.itemsize]
     if not odd:
         return ""
+    return odd_lengths(odd[0], len(odd), len(shards))
+
+
+def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:
+    """The sentence of `stray_bytes`, the first such shard being given."""
     return (
-        f"{len(odd)} of {len(shards)} files, the first being {odd[0].path}, are no whole number of {odd[0].dtype} "
+        f"{n_odd} of {n_shards} files, the first being {first.path}, are no whole number of {first.dtype} "
         "tokens long, and the bytes left over are ignored: were they cut off, or is the dtype another?"
     )
 
 
-def _doubtful_dtype(shards: Sequence[Shard]) -> str:
-    """That dtypes were guessed from sizes, where the guess is contradicted."""
+def mixed_guesses(first: Shard) -> str:
+    """The sentence of `doubtful_dtype` for shards that do not all get one dtype by their sizes."""
+    return (
+        "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
+        f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
+    )
+
+
+def doubtful_dtype(shards: Sequence[Shard]) -> str:
+    """That dtypes were guessed from sizes, where the guess is contradicted; empty where it is not."""
     guessed = {shard.dtype for shard in shards}
     first = shards[0]
     try:
@@ -102,10 +126,7 @@ def _doubtful_dtype(shards: Sequence[Shard]) -> str:
             'give dtype="metadata"'
         )
     if len(guessed) > 1:
-        return (
-            "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
-            f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
-        )
+        return mixed_guesses(first)
     if first.dtype == np.uint32 and any(_looks_like_pairs(_sample(shard)) for shard in _some(shards)):
         return (
             f"{first.path} is read as uint32, because its size divides by 4, but most of its ids would be above "
@@ -120,7 +141,8 @@ def _looks_like_pairs(sample: npt.NDArray[np.uint8]) -> bool:
     return bool(2 * np.count_nonzero(ids > LARGEST_PLAUSIBLE_ID) > len(ids))
 
 
-def _zero_tail(shards: Sequence[Shard]) -> str:
+def zero_tail(shards: Sequence[Shard]) -> str:
+    """That some of the shards end in zeros; empty where they do not."""
     for shard in _some(shards):
         n_bytes = MIN_ZERO_TAIL * shard.dtype.itemsize
         if shard.length >= MIN_ZERO_TAIL and not _sample(shard, n_bytes)[-n_bytes:].any():

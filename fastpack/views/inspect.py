@@ -9,6 +9,7 @@ from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.formats.nvmeta import meta_path
 from fastpack.views.lines import measure_index, measure_lines
+from fastpack.views.manifest import measure_manifest
 from fastpack.views.measured import Measured
 from fastpack.views.packed import measure_packed
 from fastpack.views.shards import measure_folder, measure_shard
@@ -23,6 +24,7 @@ _READERS: dict[str, Callable[[AnyPath, Wanted], Measured]] = {
     ".pbin": measure_packed,
     ".npy": measure_shard,
     ".bin": measure_shard,
+    ".fpm": measure_manifest,
 }
 
 
@@ -41,7 +43,8 @@ def inspect(
     (their paths or None), energon_samples, line_bytes; "idx": entries, line_bytes; "pbin": generation,
     token_size_in_bytes, documents, tokens, document_tokens; "shards" (a folder or one shard): format, files, dtypes,
     tokens, zero_tail (tokens that are unused space behind the last document), tokenizer and vocab_size (of tatm's
-    metadata), file_tokens, documents, document_tokens.
+    metadata), file_tokens, documents, document_tokens; "manifest": manifest_bytes, files, dtypes, tokens, documents,
+    checksums, times_count (whether modification times of shards have to be those it tells), file_tokens.
     line_bytes, sample_bytes, document_tokens and file_tokens are {"min", "p1", "p10", "p25", "median", "mean", "p75",
     "p90", "p99", "max"}, or None when there are none or they are not known. histogram: {"of": the name of one of these,
     "bins": [{"from", "to", "documents", "total"}]}, lengths from <= length < to.

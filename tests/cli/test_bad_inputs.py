@@ -30,6 +30,7 @@ CALLS = {
     "verify": "verify X",
     "repair": "repair X -o OUT/x.pbin",
     "preview": "preview X -n 1",
+    "manifest": "manifest X",
     "fetch": "fetch X",
     "bench": "bench X --seconds 0",
 }

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastpack.build.manifest import write_manifest
 from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin import PackedWriter
 from fastpack.views.webdataset.preview import MAX_CHARACTERS
@@ -47,6 +48,7 @@ def make_inputs(folder: Path, golden: Path) -> None:
     for name in ("shards", "zeros"):
         (folder / name).mkdir()
         np.save(folder / name / "0.npy", np.arange(300, dtype=np.uint16) % 7 * (name == "shards"))
+    write_manifest(folder / "shards", folder / "shards.fpm")
     (folder / "tatm").mkdir()
     np.arange(64, dtype=np.uint16).tofile(folder / "tatm" / "tokenized_0.bin")
     facts = dict.fromkeys(("name", "dataset_path", "description", "date_downloaded", "download_source"), "x")
@@ -72,6 +74,8 @@ CASES = [
     Case("index a.jsonl --repair-legacy"),
     Case("index parts"),
     Case("index parts --dry-run --force"),
+    Case("index parts --force --rank 0 --world-size 1"),
+    Case("index parts --force --collect"),
     Case("index bad.jsonl", 1, clean=True),
     Case("index bad.jsonl --drop-faulty"),
     Case("pack a.jsonl --tokenizer bytes -o p.pbin --dry-run"),
@@ -80,6 +84,8 @@ CASES = [
     Case("pack parts --per-source --tokenizer bytes -o packed"),
     Case("pack parts a2.jsonl.gz --tokenizer bytes -o p.pbin --force --dry-run"),
     Case("pack parts --tokenizer ../tokenizers/absent --eod-token x -o p2.pbin", 1, clean=True),
+    Case("pack parts --tokenizer bytes -o ranks.pbin --rank 0 --world-size 1"),
+    Case("pack parts --tokenizer bytes -o ranks.pbin --collect"),
     Case("pack a.jsonl --tokenizer bytes -o p.pbin", 1, clean=True),
     Case("pack a.jsonl", 2, clean=True),
     Case("merge a.pbin b.pbin m.pbin"),
@@ -95,6 +101,8 @@ CASES = [
     Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset --dry-run"),
     Case("prepare raw --non-interactive --split-ratio 1,1,0 --sample-type CrudeWebdataset"),
     Case("prepare raw --non-interactive --tar-index-only"),
+    Case("prepare raw --force-overwrite --rank 0 --world-size 1"),
+    Case("prepare raw --force-overwrite --collect --split-ratio 1,1,0"),
     Case("prepare raw --non-interactive", 2, clean=True),
     Case("prepare docs.jsonl --dry-run"),
     Case("prepare docs.jsonl"),
@@ -123,6 +131,8 @@ CASES = [
     Case("verify i.jsonl"),
     Case("verify shards --eos-token-id 3"),
     Case("verify web --deep"),
+    Case("verify damaged.pbin a.pbin --rank 0 --world-size 1"),
+    Case("verify damaged.pbin a.pbin --collect", 3),
     Case("verify damaged.pbin", 3),
     Case("verify a.pbin damaged.pbin absent.pbin", 3),
     Case("verify absent.pbin", 1, clean=True),
@@ -156,6 +166,13 @@ CASES = [
     Case("chat configs/one_byte.yaml --file-existence-policy skip"),
     Case("chat absent.yaml", 1, clean=True),
     Case("mount web target"),
+    Case("info shards.fpm"),
+    Case("manifest shards"),
+    Case("manifest shards -o shards/full.fpm --eos-token-id 6 --checksums"),
+    Case("manifest shards --file-existence-policy skip"),
+    Case("manifest tatm --pattern *.bin -o tatm/all.fpm"),
+    Case("manifest absent", 1, clean=True),
+    Case("verify shards.fpm"),
     Case("fetch s3://bucket/folder"),
     Case("fetch a.pbin", 1, clean=True),
 ]

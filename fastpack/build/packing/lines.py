@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,11 +13,13 @@ from fastpack import files, kernels
 from fastpack.build.packing.config import Source
 from fastpack.build.packing.encode import Batch
 from fastpack.formats.compressed import is_compressed, read_lines
+from fastpack.formats.json_lines import line_start_from
 from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
+_WINDOW = 64 << 20  # bytes whose newlines are counted at once
 
 
 class Piece(NamedTuple):
@@ -60,9 +63,58 @@ def read_index(path: str, index_path: str) -> Rows:
     return rows
 
 
+def read_part(source: Source, part: int, n_parts: int, n_bytes: int) -> Iterator[Piece]:
+    """As `read_pieces`, of part `part` of `n_parts` of about the same size; lines are numbered from the part's first.
+
+    Every line is in one of the parts, by where it is in the index or, without one, where it begins. A compressed source
+    is one part. An index is read once for parts of one source that follow each other.
+    """
+    if source.index_path is not None and not is_compressed(source.path):
+        rows, ends = _read_index_once(source.path, source.index_path)
+        first, end = (_row_at(ends, number, n_parts) for number in (part, part + 1))
+        pieces = _cut(source.path, rows[:end], ends[:end], first, n_bytes)
+        return (piece._replace(first_line=piece.first_line - first) for piece in pieces)
+    if n_parts == 1:
+        return read_pieces(source, 0, n_bytes)
+    data = files.map_bytes(source.path)
+    start, end = (line_start_from(data, len(data) * number // n_parts) for number in (part, part + 1))
+    return _scanned(source.path, 0, n_bytes, start, end)
+
+
+def lines_before(source: Source, part: int, n_parts: int) -> int:
+    """The number of the first line of such a part."""
+    if part == 0:
+        return 0
+    if source.index_path is not None:
+        return _row_at(_read_index_once(source.path, source.index_path)[1], part, n_parts)
+    data = files.map_bytes(source.path)
+    end = line_start_from(data, len(data) * part // n_parts)
+    return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
+
+
+def _read_index_once(path: str, index_path: str) -> tuple[Rows, Rows]:
+    status = files.stat_of(index_path)
+    return _remembered_index(path, index_path, (status.st_size, status.st_mtime_ns, status.st_ino))
+
+
+@lru_cache(maxsize=1)
+def _remembered_index(path: str, index_path: str, _state: tuple[int, int, int]) -> tuple[Rows, Rows]:
+    rows = read_index(path, index_path)
+    return rows, np.cumsum(rows[:, 1])
+
+
+def _row_at(ends: Rows, part: int, n_parts: int) -> int:
+    if part in (0, n_parts):
+        return len(ends) if part else 0
+    return int(np.searchsorted(ends, int(ends[-1]) * part // n_parts, side="right")) if len(ends) else 0
+
+
 def _indexed(path: str, index_path: str, first: int, n_bytes: int) -> Iterator[Piece]:
     rows = read_index(path, index_path)
-    ends = np.cumsum(rows[:, 1])
+    return _cut(path, rows, np.cumsum(rows[:, 1]), first, n_bytes)
+
+
+def _cut(path: str, rows: Rows, ends: Rows, first: int, n_bytes: int) -> Iterator[Piece]:
     while first < len(ends):
         before = int(ends[first - 1]) if first else 0
         end = int(np.searchsorted(ends, before + n_bytes, side="right"))
@@ -71,9 +123,10 @@ def _indexed(path: str, index_path: str, first: int, n_bytes: int) -> Iterator[P
         first = end
 
 
-def _scanned(path: str, skip: int, n_bytes: int) -> Iterator[Piece]:
-    data = files.map_bytes(path)
-    line = start = line_start = 0
+def _scanned(path: str, skip: int, n_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Piece]:
+    """The lines in the bytes [start, stop), whose ends are those of lines."""
+    data = files.map_bytes(path)[:stop]
+    line, line_start = 0, start
     while start < len(data):
         window = data[start : start + n_bytes]
         rows, start, line_start = _rows(window, start, line_start, len(data))

@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from fastpack.build.packing.config import PackConfig, PackSettings, Source
-from fastpack.files import absolute, real_path, stat_of
+from fastpack.files import absolute, real_path
 from fastpack.formats.compressed import SUFFIXES
+from fastpack.spread.tasks import stamp
 
 IDENTITY_VERSION = 1  # raised when the same configuration comes to mean other bytes
 
@@ -60,22 +60,18 @@ def identity(config: PackConfig, target: Target, eod: int, token_size: int) -> s
     """A digest of all that decides a target's bytes: sources and tokenizer files by size and time of change."""
     parts = {
         "version": IDENTITY_VERSION,
-        "sources": [[_stamp(s.path), None if s.index_path is None else _stamp(s.index_path)] for s in target.sources],
+        "sources": [[stamp(s.path), None if s.index_path is None else stamp(s.index_path)] for s in target.sources],
         "jq_pattern": config.settings.jq_pattern,
         "tokenizer": [config.tokenizer.variant_key, sorted(config.tokenizer.config.items())],
-        "tokenizer_files": [_stamp(path) for path in _tokenizer_files(config)],
+        "tokenizer_files": [stamp(path) for path in tokenizer_files(config)],
         "eod": eod,
         "token_size": token_size,
     }
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 
 
-def _stamp(path: str) -> list[Any]:
-    status = stat_of(path)
-    return [absolute(path), status.st_size, status.st_mtime_ns]
-
-
-def _tokenizer_files(config: PackConfig) -> Iterator[str]:
+def tokenizer_files(config: PackConfig) -> Iterator[str]:
+    """The files that the tokenizer is made of."""
     for value in config.tokenizer.config.values():
         if isinstance(value, str) and os.path.isfile(value):
             yield value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from fastpack.build.webdataset.history import FILE_NAME as HISTORY
 from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
-from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, unchanged_shards, walk_shards
+from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, WalkResult, unchanged_shards, walk_shards
 from fastpack.errors import JobError
 from fastpack.files import (
     AnyPath,
@@ -124,6 +124,7 @@ def prepare_webdataset(
     dry_run: bool = False,
     compat: Compat = None,
     progress: Progress | None = None,
+    walker: Callable[[str], WalkResult] | None = None,
 ) -> PrepareResult:
     """Walk the shards of a folder and write `.nv-meta` and the `.tar.idx` files, as `energon prepare` does.
 
@@ -135,7 +136,7 @@ def prepare_webdataset(
     leaves `index.sqlite` without samples: training needs none there, but access by key does, and repeated keys are not
     found. compat="energon" counts and matches as Energon does, errors of rounding included. media: of which parts the
     index is to have the metadata (`media.media_filter`); all shards are then walked. progress(bytes of shards done, in
-    all).
+    all). walker: has walked the shards (`parts`).
 
     Raises TargetExists (a FileExistsError and ValueError) for a prepared dataset without force_overwrite or resume,
     FormatError for a damaged shard, DuplicateKeys, ValueError for arguments that make no sense, FileNotFoundError. An
@@ -144,11 +145,10 @@ def prepare_webdataset(
     wish = SplitWish(split_ratio, split_parts, split_globs, shuffle_tars, compat)
     wish.check()
     field_map = definition.check_definition(sample_type, field_map)
-    if nvmeta.is_prepared(path) and not (force_overwrite or resume or dry_run):
-        raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
-    root, names = plain_path(path), _found(path, exclude)
+    check_not_prepared(path, force_overwrite or resume or dry_run)
+    root, names = plain_path(path), shards_of(path, exclude)
     options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
-    options.media = media
+    options.media, options.walker = media, walker
     if dry_run:
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
@@ -294,7 +294,14 @@ def make_folder(path: PathLike, names: Sequence[str]) -> int:
         return 0o600
 
 
-def _found(path: PathLike, exclude: str | None) -> list[str]:
+def check_not_prepared(path: PathLike, may_be: bool) -> None:
+    """TargetExists for a prepared dataset, unless it may be one."""
+    if nvmeta.is_prepared(path) and not may_be:
+        raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
+
+
+def shards_of(path: PathLike, exclude: str | None) -> list[str]:
+    """The shards of a folder; JobError where there are none."""
     names = find_shards(path, exclude)
     if not names:
         raise JobError(f"{os.fspath(path)}: no .tar files there" + (" that are not excluded" if exclude else ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class WalkOptions:
     """How to walk: threads, what to do with bad shards, whether to go on with a run that was killed.
 
     again: walk shards too that did not change since the last run. mode: permissions of the index. media: of which parts
-    the metadata is to be read, instead of what the index has, or with keep_media besides it.
+    the metadata is to be read, instead of what the index has, or with keep_media besides it. walker: who walks a shard.
     """
 
     num_workers: int = 1
@@ -45,6 +45,7 @@ class WalkOptions:
     progress: Progress | None = None
     media: MediaFilter | None = None
     keep_media: bool = False
+    walker: Callable[[str], WalkResult] | None = None
 
 
 @dataclass(slots=True)
@@ -63,7 +64,9 @@ class Walked:
     warnings: list[str] = field(default_factory=list)
 
 
-class _Result(NamedTuple):
+class WalkResult(NamedTuple):
+    """What walking a shard gave."""
+
     shard: WalkedShard
     scan: ShardScan | None = None
     reason: str = ""  # why the shard is left out
@@ -95,10 +98,10 @@ def _known(root: str, options: WalkOptions) -> Numbered:
 
 
 def _unchanged(root: str, names: Sequence[str], known: Numbered) -> Numbered:
-    return {name: known[name] for name in names if name in known and _is_as_before(root, known[name][1])}
+    return {name: known[name] for name in names if name in known and is_as_before(root, known[name][1])}
 
 
-def _is_as_before(root: str, shard: WalkedShard) -> bool:
+def is_as_before(root: str, shard: WalkedShard) -> bool:
     """Whether size and time of change are the same, and the index beside it is there."""
     path = os.path.join(root, shard.name)
     try:
@@ -170,7 +173,7 @@ def _purpose(names: Sequence[str], options: WalkOptions) -> str:
 
 def _take_up(root: str, names: Sequence[str], writer: IndexWriter, walked: Walked) -> Sequence[str]:
     """Count in what a killed run has done, if the shards are still the same; returns the names that are left."""
-    if not all(_is_as_before(root, shard) for shard in writer.done):
+    if not all(is_as_before(root, shard) for shard in writer.done):
         writer.start_over()
     for shard in writer.done:
         if shard.n_samples == _BAD:
@@ -182,19 +185,19 @@ def _take_up(root: str, names: Sequence[str], writer: IndexWriter, walked: Walke
 
 
 def _copied(
-    root: str, writer: IndexWriter, result: _Result, unchanged: Numbered, options: WalkOptions, to: Walked
-) -> _Result:
+    root: str, writer: IndexWriter, result: WalkResult, unchanged: Numbered, options: WalkOptions, to: Walked
+) -> WalkResult:
     """Take the rows of an unchanged shard over; if the index that was there is damaged, walk the shard after all."""
     old_number, shard = unchanged[result.shard.name]
     try:
         writer.copy(len(to.shards), old_number, shard.n_samples)
     except FormatError:
-        return _walk(root, shard.name, options)
+        return walk_shard(root, shard.name, options)
     to.n_reused += 1
     return result
 
 
-def _add(writer: IndexWriter, result: _Result, to: Walked) -> None:
+def _add(writer: IndexWriter, result: WalkResult, to: Walked) -> None:
     shard = result.shard
     if result.reason:
         to.skipped[shard.name] = result.reason
@@ -205,16 +208,18 @@ def _add(writer: IndexWriter, result: _Result, to: Walked) -> None:
     writer.note(shard)
 
 
-def _results(root: str, names: Sequence[str], unchanged: Numbered, options: WalkOptions) -> Iterator[_Result]:
+def _results(root: str, names: Sequence[str], unchanged: Numbered, options: WalkOptions) -> Iterator[WalkResult]:
     """One result a shard, in order; `num_workers` of them are walked at a time."""
 
-    def walk(name: str) -> _Result:
-        return _Result(unchanged[name][1]) if name in unchanged else _walk(root, name, options)
+    def walk(name: str) -> WalkResult:
+        if name in unchanged:
+            return WalkResult(unchanged[name][1])
+        return walk_shard(root, name, options) if options.walker is None else options.walker(name)
 
     if options.num_workers == 1 or len(names) == 1:
         yield from map(walk, names)
         return
-    waiting: deque[Future[_Result]] = deque()
+    waiting: deque[Future[WalkResult]] = deque()
     with ThreadPoolExecutor(options.num_workers, "fastpack-walk") as pool:
         try:
             for name in names:
@@ -227,7 +232,8 @@ def _results(root: str, names: Sequence[str], unchanged: Numbered, options: Walk
             pool.shutdown(cancel_futures=True)
 
 
-def _walk(root: str, name: str, options: WalkOptions) -> _Result:
+def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
+    """Walk a shard and write its `.tar.idx`; raises what is wrong with it, unless it is to be left out then."""
     path, before = os.path.join(root, name), (0, 0)
     try:
         before = _state(path)
@@ -236,11 +242,11 @@ def _walk(root: str, name: str, options: WalkOptions) -> _Result:
     except (FormatError, OSError) as error:
         if not options.skip_bad_shards:
             raise
-        return _Result(WalkedShard(name, *before, _BAD, [str(error)]), reason=str(error))
+        return WalkResult(WalkedShard(name, *before, _BAD, [str(error)]), reason=str(error))
     if _state(path) != before:
         raise JobError(f"{path} was changed while it was walked: prepare again when nobody writes it")
     _write_shard_index(path, scan)
-    return _Result(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan, "", media)
+    return WalkResult(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan, "", media)
 
 
 def _write_shard_index(path: str, scan: ShardScan) -> None:

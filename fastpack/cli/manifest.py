@@ -1,0 +1,87 @@
+"""`fastpack manifest`: what a folder's token shards hold, in one file that datasets open instead of them."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from fastpack.cli.common import Commands, add_policy_option, emit, new_command, output_group, progress, say
+from fastpack.cli.edits import option
+
+if TYPE_CHECKING:
+    from fastpack.build.manifest import ManifestResult
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """The command `manifest`."""
+    parser = new_command(
+        commands,
+        "manifest",
+        run="fastpack.cli.manifest:run_manifest",
+        help="write what thousands of token shards hold into one file, from which a dataset opens with one read",
+        example="fastpack manifest shards/ --checksums",
+    )
+    parser.add_argument("folder", metavar="DIR", help="the folder of the shards (.npy, .bin), or its URL")
+    parser.add_argument(
+        "--pattern",
+        metavar="GLOB",
+        help="which files; **/*.npy: of folders below as well (default: all .npy and .bin of the folder itself)",
+    )
+    parser.add_argument(
+        "--dtype",
+        help="of the tokens in .bin shards, or metadata: what tatm's metadata says (default: uint32 where a file's "
+        "size divides by 4, else uint16)",
+    )
+    option(
+        parser,
+        "eos-token-id",
+        type=int,
+        metavar="ID",
+        help="count the documents of each shard, by the token that ends them (reads all tokens)",
+    )
+    parser.add_argument(
+        "--checksums",
+        action="store_true",
+        help="have the checksum of each shard in it, which `fastpack verify` compares (reads all; extra checksum)",
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="shards that are looked at at a time (default: 4; 16 in a store)"
+    )
+    output_group(parser).add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="where: a name that ends in .fpm, in DIR or a folder above it (default: DIR/manifest.fpm)",
+    )
+    add_policy_option(parser)
+    return [parser]
+
+
+def run_manifest(args: argparse.Namespace) -> int:
+    """Write it, and say what it holds."""
+    from fastpack.build.manifest import write_manifest
+
+    result = write_manifest(
+        args.folder,
+        args.output,
+        file_pattern=args.pattern,
+        dtype=args.dtype,
+        eos_token_id=args.eos_token_id,
+        checksums=args.checksums,
+        num_threads=None if args.threads is None else max(1, args.threads),
+        file_existence_policy=args.file_existence_policy,
+        progress=progress(args, "manifest", "shards"),
+    )
+    for text in result.warnings:
+        say(args, f"warning: {text}")
+    emit(args, {**asdict(result), "written": not result.kept_existing}, _text(result))
+    return 0
+
+
+def _text(result: ManifestResult) -> str:
+    if result.kept_existing:
+        return f"{result.path}: exists, kept"
+    documents = "" if result.documents is None else f", {result.documents:,} documents"
+    facts = f"{result.shards:,} shards of {', '.join(result.dtypes)}, {result.tokens:,} tokens{documents}"
+    return f"{result.path}: {facts}, {result.manifest_bytes:,} bytes{', with checksums' if result.checksums else ''}"

@@ -1,0 +1,60 @@
+"""What `fastpack pack` says of its results."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fastpack.cli.common import emit, say
+
+if TYPE_CHECKING:
+    from fastpack.build.packing.pack import PackResult
+
+REASONS_SHOWN = 5
+
+
+def report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
+    """Print what came of it."""
+    for note in {result.engine_note for result in results if result.engine_note}:
+        say(args, note)
+    for result in results:
+        _say_skipped(args, result, len(results) > 1)
+    reports = [_fields(result) for result in results]
+    whole = reports[0] if not args.per_source else {"files": reports}
+    tokens = sum(result.tokens for result in results)
+    rate = f"in {seconds:.1f} s ({tokens / seconds if seconds else 0:,.0f} tokens/s)"
+    lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
+    if len(results) > 1:
+        lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
+    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, "\n".join(lines))
+
+
+def _fields(result: PackResult) -> dict[str, Any]:
+    return {
+        "path": result.path,
+        "documents": result.documents,
+        "tokens": result.tokens,
+        "skipped": result.skipped,
+        "written": not result.kept_existing,
+        "kept_existing": result.kept_existing,
+        "resumed_documents": result.resumed_documents,
+        "engine": result.engine,
+    }
+
+
+def _say_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
+    for skipped in result.skipped[:REASONS_SHOWN]:
+        source = f"{skipped['source']}: " if "source" in skipped else f"{result.path}: " if several else ""
+        say(args, f"{source}left out line {skipped['line']}: {skipped['reason']}")
+    if len(result.skipped) > REASONS_SHOWN:
+        say(args, f"left out {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
+
+
+def _describe(result: PackResult, rate: str) -> str:
+    if result.kept_existing:
+        return f"{result.path}: exists, kept"
+    left_out = f", {len(result.skipped):,} left out" if result.skipped else ""
+    resumed = f", {result.resumed_documents:,} of them packed before" if result.resumed_documents else ""
+    return f"{result.path}: {result.documents:,} documents{resumed}, {result.tokens:,} tokens{left_out}" + (
+        f", {rate}" if rate else ""
+    )

@@ -1,0 +1,56 @@
+"""What `fastpack prepare` says of a folder of shards."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from fastpack.cli.common import emit, say
+
+if TYPE_CHECKING:
+    from fastpack.build.webdataset.prepare import PrepareResult
+
+
+def report(args: argparse.Namespace, result: PrepareResult) -> None:
+    """Print what came of it."""
+    for shard, reason in result.skipped.items():
+        say(args, f"left out: {shard}: {reason}")
+    for warning in result.warnings:
+        say(args, f"warning: {warning}")
+    emit(args, _fields(result), _text(result))
+
+
+def _fields(result: PrepareResult) -> dict[str, Any]:
+    return {
+        "path": str(result.path),
+        "written": result.written,
+        "samples": result.samples,
+        "shards": result.shards,
+        "splits": result.splits,
+        "part_types": result.part_types,
+        "reused": result.reused,
+        "skipped": result.skipped,
+        "warnings": result.warnings,
+        "files": result.files,
+        "media": result.media,
+        "dry_run": not result.written,
+    }
+
+
+def _text(result: PrepareResult) -> str:
+    n_walked = len(result.shards) - result.reused
+    if not result.written:
+        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shards"
+        return "\n".join([first, *_splits(result), f"would write {', '.join(result.files)}"])
+    reused = f" ({result.reused} of them as before)" if result.reused else ""
+    lines = [f"{result.path}: {result.samples:,} samples in {len(result.shards):,} shards{reused}", *_splits(result)]
+    lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
+    return "\n".join(lines)
+
+
+def _splits(result: PrepareResult) -> list[str]:
+    return [
+        f"{part}: {len(shards):,} shards"
+        + (f", {sum(result.shards[shard] for shard in shards):,} samples" if result.written else "")
+        for part, shards in result.splits.items()
+    ]

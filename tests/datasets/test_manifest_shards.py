@@ -1,0 +1,245 @@
+"""A dataset opened from a manifest is the dataset of its folder: values, order, errors, warnings; and a shard is looked
+at when it is first used, not before."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fastpack
+from fastpack.datasets.memory_mapped import MemoryMappedDataset
+from fastpack.errors import DataWarning, FormatError
+
+PATTERNS = ("*.npy", "*.bin", "x*.*", "xa*", "x[ab]*.npy", "x?.npy", "**/*.npy", "*/*.npy", "sub/*.bin", "**/x*", "y")
+IS_ONE = st.tuples(st.sampled_from(["", "sub/", "sub/deep/"]), st.sampled_from("abé."), st.sampled_from(["npy", "bin"]))
+HOLDS = st.tuples(st.integers(0, 40), st.sampled_from(["u1", "u2", "u4", "i8", ">u2", "f4", "2d"]))
+
+
+def opened(where: Path, *arguments: Any, **options: Any) -> tuple[Any, list[str]]:
+    """A dataset, or the error that opening it raises; and the warnings."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            dataset: Any = MemoryMappedDataset(where, *arguments, **options)
+        except Exception as error:
+            dataset = error
+    return dataset, [str(warning.message) for warning in caught]
+
+
+def values_of(dataset: Any) -> dict[str, Any]:
+    """All samples by one batch, else the error that the batch raises."""
+    try:
+        return dict(dataset.batch(np.random.default_rng(1).permutation(len(dataset))))
+    except Exception as error:
+        return {"error": np.array([f"{type(error).__name__}: {error}"])}
+
+
+def assert_alike(folder: Path, manifest: Path, *arguments: Any, **options: Any) -> None:
+    expected, told = opened(folder, *arguments, **options)
+    found, told_too = opened(manifest, *arguments, **options)
+    if isinstance(expected, Exception):
+        assert type(found) is type(expected)
+        assert str(found).replace(str(manifest), str(folder)) == str(expected)
+        return
+    assert not isinstance(found, Exception), found
+    assert {text.replace(str(manifest), str(folder)) for text in told_too} >= set(told)
+    for name in ("path", "dtype", "length", "offset", "plain"):
+        assert [getattr(shard, name) for shard in found._files] == [getattr(shard, name) for shard in expected._files]
+    assert found._bounds == expected._bounds
+    assert found.state_dict() == expected.state_dict()
+    of_folder, of_manifest = values_of(expected), values_of(found)
+    assert of_folder.keys() == of_manifest.keys()
+    for name, values in of_folder.items():
+        np.testing.assert_array_equal(of_manifest[name], values)
+    found.check_unchanged()
+    again = pickle.loads(pickle.dumps(found))
+    assert again._bounds == found._bounds
+    np.testing.assert_array_equal(next(iter(values_of(again).values())), next(iter(of_folder.values())))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.dictionaries(IS_ONE, HOLDS, min_size=1, max_size=5),
+    st.sampled_from(PATTERNS),
+    st.sampled_from([None, "uint16", "uint8"]),
+    st.sampled_from(["mmap", "pread"]),
+    st.integers(2, 7),
+)
+def test_it_is_the_dataset_of_the_folder(
+    tmp_path_factory: Any, files: Any, pattern: str, dtype: str | None, io: str, seq_len: int
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    for (where, name, suffix), (length, kind) in files.items():
+        path = folder / f"{where}x{name}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if suffix == "bin":
+            path.write_bytes((np.arange(length + 1) % 5).astype(np.uint16).tobytes())
+        else:
+            tokens = np.arange(2 * length) % 5
+            np.save(path, tokens.reshape(-1, 2) if kind == "2d" else tokens.astype(kind))
+    result = fastpack.write_manifest(folder, file_pattern="**/*.*")
+    assert (result.shards, Path(result.path)) == (len(files), folder / "manifest.fpm")
+    for documents in ((), (True, 3)):
+        assert_alike(folder, folder / "manifest.fpm", seq_len, pattern, *documents, dtype=dtype, io=io)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.arange(number * 100, number * 100 + 50, dtype=np.uint16))
+    fastpack.write_manifest(tmp_path)
+    return tmp_path
+
+
+def opened_ready(folder: Path, **options: Any) -> MemoryMappedDataset:
+    return MemoryMappedDataset(folder / "manifest.fpm", 10, **options)
+
+
+def test_shards_are_not_touched_before_they_are_used(folder: Path) -> None:
+    (folder / "0.npy").unlink()
+    (folder / "1.npy").write_bytes(b"")
+    dataset = opened_ready(folder)
+    assert len(dataset) == 15
+    assert dataset[10]["input_ids"].tolist() == [*range(200, 209)]
+    with pytest.raises(FileNotFoundError, match=r"manifest\.fpm names it: .*0\.npy"):
+        dataset[0]
+    with pytest.raises(FormatError, match=r"1\.npy: at byte 0.*manifest\.fpm says .*fastpack manifest"):
+        dataset.batch([14, 5])
+
+
+def test_an_epoch_begins_with_a_look_at_shards_that_were_used(folder: Path) -> None:
+    dataset = opened_ready(folder)
+    dataset[0]
+    (folder / "2.npy").unlink()
+    dataset.check_unchanged()
+    loader = fastpack.StatefulDataLoader(dataset, 5, range(5), prefetch=0)
+    assert len(list(loader)) == 1
+    os.utime(folder / "0.npy", ns=(1, 1))
+    with pytest.raises(FormatError, match=r"0\.npy.*written to since"):
+        list(loader)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) -> None:
+    with (folder / "1.npy").open("ab") as file:
+        file.write(b"xx")
+    dataset = opened_ready(folder, io=io)
+    assert dataset[0]["labels"][0] == 1
+    with pytest.raises(FormatError) as caught:
+        dataset[5]
+    assert caught.value.path == str(folder / "1.npy")
+    assert caught.value.offset == 228
+    assert caught.value.found == "a file of 230 bytes"
+    assert str(caught.value.expected).startswith(f"228, as {folder / 'manifest.fpm'} says (bring the shard back")
+    with pytest.raises(FormatError):
+        dataset.check_unchanged()
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_shard_that_was_written_to_is_noticed_in_place(folder: Path, io: Any) -> None:
+    os.utime(folder / "1.npy", ns=(1, 1))
+    with pytest.raises(FormatError, match="found a file that was written to since, expected the file as"):
+        opened_ready(folder, io=io)[5]
+
+
+def test_in_a_copy_times_do_not_count_unless_they_were_copied(folder: Path, tmp_path_factory: Any) -> None:
+    copied = tmp_path_factory.mktemp("copies") / "without_times"
+    shutil.copytree(folder, copied, copy_function=shutil.copyfile)
+    assert len(list(opened_ready(copied))) == 15
+    with_times = copied.with_name("with_times")
+    shutil.copytree(folder, with_times)  # as `cp -a` and `rsync -a`
+    assert len(list(opened_ready(with_times))) == 15
+    os.utime(copied / "0.npy", ns=(1, 1))
+    os.utime(with_times / "0.npy", ns=(1, 1))
+    assert opened_ready(copied)[0]["labels"][0] == 1
+    with pytest.raises(FormatError, match="written to since"):
+        opened_ready(with_times)[0]
+
+
+def test_a_copys_header_of_the_same_size_is_noticed(folder: Path, tmp_path_factory: Any) -> None:
+    copied = tmp_path_factory.mktemp("copies") / "copy"
+    shutil.copytree(folder, copied, copy_function=shutil.copyfile)
+    np.save(copied / "0.npy", np.arange(100, dtype=np.uint8))  # as many bytes
+    assert (copied / "0.npy").stat().st_size == (folder / "0.npy").stat().st_size
+    with pytest.raises(FormatError, match=r"a header that tells of 100 rows of uint8 .* expected 50 of uint16"):
+        opened_ready(copied)[0]
+
+
+def test_it_pickles_small_and_as_that_manifest(folder: Path) -> None:
+    for number in range(3, 400):
+        np.save(folder / f"{number}.npy", np.arange(20, dtype=np.uint16))
+    fastpack.write_manifest(folder, file_existence_policy="override")
+    dataset = opened_ready(folder)
+    dataset[0]
+    assert len(dataset._bounds) == 401
+    data = pickle.dumps(dataset)
+    assert len(data) < 1000
+    mixture = pickle.loads(pickle.dumps(fastpack.MixtureDataset([dataset, dataset], ["a", "b"])))
+    np.testing.assert_array_equal(mixture.batch([815])["input_ids"], dataset.batch([6])["input_ids"])
+    fastpack.write_manifest(folder, file_pattern="1*.npy", file_existence_policy="override")
+    with pytest.raises(FormatError, match=r"manifest\.fpm: at byte 12: .* as when the dataset was opened"):
+        pickle.loads(data)
+
+
+@pytest.mark.parametrize("kind", [fastpack.MixtureDataset, fastpack.CombinedDataset])
+def test_mixtures_take_them(kind: Any, folder: Path) -> None:
+    names = (["a", "b"],) if kind is fastpack.MixtureDataset else ()
+    parts = [[opened_ready(folder, file_pattern=one) for one in ("*.npy", "[12].npy")]]
+    plain = [[MemoryMappedDataset(folder, 10, one) for one in ("*.npy", "[12].npy")]]
+    expected, found = kind(*plain, *names), kind(*parts, *names)
+    assert len(found) == 25
+    assert found._joined is not None
+    order = np.random.default_rng(2).permutation(25)
+    for name, values in expected.batch(order).items():
+        np.testing.assert_array_equal(found.batch(order)[name], values)
+
+
+def test_what_is_doubtful_is_said(tmp_path: Path) -> None:
+    tokens = np.arange(1, 5001, dtype=np.uint16)
+    (tmp_path / "a.bin").write_bytes(tokens.tobytes() + bytes(4096))
+    result = fastpack.write_manifest(tmp_path)
+    assert len(result.warnings) == 2
+    with pytest.warns(DataWarning) as caught:
+        MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin")
+    told = [str(one.message) for one in caught]
+    assert re.search('there was reason to doubt.*give dtype="uint16"', told[0])
+    assert "trim_zero_tail=True" in told[1]
+    trimmed = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin", dtype="uint16", trim_zero_tail=True)
+    assert len(trimmed) == 500
+    assert trimmed[499]["labels"][-1] == 5000
+    fastpack.write_manifest(tmp_path, dtype="uint16", file_existence_policy="override")
+    with pytest.warns(DataWarning, match="trim_zero_tail"):
+        given_then = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin")
+    assert given_then[0]["labels"].tolist() == [*range(2, 11)]
+
+
+def test_50_000_shards_open_in_a_twentieth_of_a_second(tmp_path: Path) -> None:
+    """Without the shards: none is looked at. A quarter of a second here is for machines under load."""
+    from fastpack.formats import manifest
+
+    dtype = np.dtype(np.uint16)
+    entries = [
+        manifest.Entry(f"shard_{k:06}.npy", 128 + 200_000, k, 128, 100_000, 100_000, dtype, manifest.PLAIN)
+        for k in range(50_000)
+    ]
+    manifest.write(tmp_path / "manifest.fpm", entries)
+    best = float("inf")
+    for _ in range(5):
+        start = time.process_time()
+        dataset = MemoryMappedDataset(tmp_path / "manifest.fpm", 2049)
+        best = min(best, time.process_time() - start)
+    assert len(dataset) == 50_000 * 48
+    assert best < 0.25
+    with pytest.raises(FileNotFoundError, match=r"shard_049999\.npy"):
+        dataset[len(dataset) - 1]

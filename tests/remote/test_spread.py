@@ -1,0 +1,65 @@
+"""A bucket as the place where ranks meet: sources, parts, markers and results are objects of a store with faults."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from preparing import write_tar
+
+from fastpack.cli import main
+
+WORLD = 3
+
+
+def misbehave(number: int, method: str, path: str) -> str | None:
+    return None if method not in ("GET", "PUT") or number % 7 else "503"
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    rng = random.Random(0)
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(2):
+        lines = [json.dumps({"text": "x" * rng.randrange(200)}) if k % 40 else "{oops" for k in range(300)]
+        (folder / f"{number}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def ranks(words: list[str], *last: str) -> None:
+    for rank in range(WORLD):
+        assert main([*words, "--rank", str(rank), "--world-size", str(WORLD), "-q"]) == 0
+    assert main([*words, *last, "--collect", "-q"]) == 0
+
+
+def test_index_and_pack(store: Any, documents: Path, tmp_path: Path) -> None:
+    url = store.put_folder(documents, "docs")
+    store.door.choose = misbehave
+    assert main(["index", str(documents), "--drop-faulty", "-q"]) == 0
+    assert main(["pack", str(documents), "--tokenizer", "bytes", "-o", str(tmp_path / "local.pbin"), "-q"]) == 0
+    ranks(["index", url, "--drop-faulty", "--part-bytes", "9000"])
+    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/far.pbin", "--part-bytes", "9000"])
+    found = store.get_folder("docs")
+    assert found["far.pbin"] == (tmp_path / "local.pbin").read_bytes()
+    assert found["0.idx"] == (documents / "0.idx").read_bytes()
+    assert set(found) == {"0.jsonl", "1.jsonl", "0.idx", "1.idx", "far.pbin"}
+    ranks(["verify", f"{url}/far.pbin", f"{url}/0.jsonl"])
+
+
+def test_prepare_in_place(store: Any, tmp_path: Path) -> None:
+    images = tmp_path / "images"
+    for shard in range(5):
+        write_tar(images / f"{shard}.tar", [f"{shard}_{k}.{part}" for k in range(9) for part in ("jpg", "txt")])
+    url = store.put_folder(images, "images")
+    store.door.choose = misbehave
+    split = ["--non-interactive", "--split-ratio", "3,1,1"]
+    assert main(["prepare", str(images), *split, "-q"]) == 0
+    ranks(["prepare", url, "--part-bytes", "1"], *split)
+    ours = store.get_folder("images")
+    theirs = {str(path.relative_to(images)): path.read_bytes() for path in images.rglob("*") if path.is_file()}
+    assert set(ours) == set(theirs)
+    assert {name for name in ours if ours[name] != theirs[name]} == {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}
