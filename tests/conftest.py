@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from fastpack import kernels
 GOLDEN = Path(__file__).parent / "golden"
 
 # Machines are shared: a slow example is no failure, and the same examples run everywhere.
+# FASTPACK_EXAMPLES=1000 asks for more of them, and for others each time.
+EXAMPLES = os.environ.get("FASTPACK_EXAMPLES")
 settings.register_profile(
     "suite",
     deadline=None,
-    derandomize=True,
+    derandomize=EXAMPLES is None,
+    max_examples=int(EXAMPLES or 50),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("suite")
