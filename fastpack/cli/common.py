@@ -75,6 +75,24 @@ def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_eos_option(parser: argparse.ArgumentParser) -> None:
+    """`--eos-token-id`, where it is found out unless given."""
+    parser.add_argument(
+        "--eos-token-id",
+        "--eos_token_id",
+        type=int,
+        metavar="ID",
+        help="the token that ends every document (default: what documents or files end in)",
+    )
+
+
+def add_dtype_option(parser: argparse.ArgumentParser) -> None:
+    """`--dtype`, of shards that do not say it themselves."""
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
+
+
 def add_checksum_option(parser: argparse.ArgumentParser) -> None:
     """`--write-checksums`: see `write_checksums`."""
     output_group(parser).add_argument(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.common import Commands, add_dtype_option, add_eos_option, emit, new_command, progress
 
 _NAMES = 22  # letters: the column of what a fact is called
 _APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that have lines of their own shape
@@ -33,16 +33,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="N",
         help="count the samples of so many tokens that training would see (default: 2048 4096 8192)",
     )
-    parser.add_argument(
-        "--eos-token-id",
-        "--eos_token_id",
-        type=int,
-        metavar="ID",
-        help="the token that ends every document (default: what documents or files end in)",
-    )
-    parser.add_argument(
-        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
-    )
+    add_eos_option(parser)
+    add_dtype_option(parser)
     parser.add_argument("--quick", action="store_true", help="read no tokens: only what headers and indexes say")
     return [parser]
 

@@ -6,7 +6,15 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import Commands, add_policy_option, emit, new_command, progress
+from fastpack.cli.common import (
+    Commands,
+    add_dtype_option,
+    add_eos_option,
+    add_policy_option,
+    emit,
+    new_command,
+    progress,
+)
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -28,13 +36,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "-o", "--output", default="report.html", metavar="FILE", help="where the page goes (default: ./report.html)"
     )
-    parser.add_argument(
-        "--eos-token-id",
-        "--eos_token_id",
-        type=int,
-        metavar="ID",
-        help="the token that ends every document (default: what documents or files end in)",
-    )
+    add_eos_option(parser)
     parser.add_argument(
         "--vocab-size",
         "--vocab_size",
@@ -42,9 +44,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="N",
         help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
     )
-    parser.add_argument(
-        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
-    )
+    add_dtype_option(parser)
     parser.add_argument("--title", help="the headline (default: the name of the data)")
     parser.add_argument(
         "--no-verify",

@@ -12,7 +12,7 @@ from pathlib import Path
 from fastpack.build.dry_run import NoFile
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.errors import JobError
-from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, TargetExists
+from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, TargetExists, same_file
 from fastpack.formats import webdataset
 
 _IGNORED = re.compile(r"__[^/]*__($|/)")  # files that belong to no sample; in a folder they would
@@ -75,7 +75,7 @@ def fix_duplicates(
 
 
 def _check_target(source: AnyPath, target: AnyPath, force_overwrite: bool) -> None:
-    if os.path.realpath(source) == os.path.realpath(target) or (target.exists() and os.path.samefile(source, target)):
+    if same_file(source, target):
         raise ValueError(f"the copy would replace the shard {source}: choose another folder")
     if target.exists() and not force_overwrite:
         raise TargetExists(f"{target} exists already: --force-overwrite replaces it")
