@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import stat as stat_modes
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fastpack.errors import JobError, MissingExtra
 from fastpack.files.policy import PathLike
@@ -30,6 +31,7 @@ _SCHEMES = {"s3a": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's na
 _PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")  # of the settings in the environment
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", *_SCHEMES)
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,22 @@ def hash_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
+def _in_a_process_that_may(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Calls of a process that was forked from one that used obstore are done by its helper process."""
+
+    @functools.wraps(function)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        if not _is_forked():
+            return function(*arguments, **options)
+        return _helper().ask(function.__name__, *arguments, **options)  # type: ignore[no-any-return]
+
+    return call
+
+
+@_in_a_process_that_may
 def status(url: PathLike) -> Status:
     """Size, modification time and tag of an object. Raises FileNotFoundError, PermissionError, OSError."""
     text = os.fspath(url)
-    if _is_forked():
-        return _helper().ask("status", text)  # type: ignore[no-any-return]
     store, key = _open(text)
     found = _retried(text, lambda: _obstore().head(store, key))
     return _status(found)
@@ -73,11 +86,10 @@ def _status(meta: Any) -> Status:
     return Status(meta["size"], round(meta["last_modified"].timestamp() * 1e9), meta["e_tag"])
 
 
+@_in_a_process_that_may
 def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
     """The first bytes of an object, at most `n_bytes`, and what `status` says, with one request."""
     text = os.fspath(url)
-    if _is_forked():
-        return _helper().ask("read_head", text, n_bytes)  # type: ignore[no-any-return]
     store, key = _open(text)
 
     def read() -> tuple[bytes, Status]:
@@ -97,6 +109,7 @@ def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
         return b"", found
 
 
+@_in_a_process_that_may
 def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> bytes:
     """Bytes [start, end) of an object, exactly; tag: of the version that is meant.
 
@@ -105,8 +118,6 @@ def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> b
     text = os.fspath(url)
     if start >= end:
         return b""
-    if _is_forked():
-        return _helper().ask("read_range", text, start, end, tag)  # type: ignore[no-any-return]
     store, key = _open(text)
     options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag else {})
 
@@ -126,38 +137,36 @@ def read(url: PathLike) -> bytes:
     return read_range(url, 0, found.st_size, found.tag)
 
 
+@_in_a_process_that_may
 def names(url: PathLike) -> list[str]:
     """What lies directly in a folder: names of objects and of folders, sorted; [] where there is nothing."""
     text = os.fspath(url)
-    if _is_forked():
-        return _helper().ask("names", text)  # type: ignore[no-any-return]
     store, key = _open_folder(text)
     found = _retried(text, lambda: _obstore().list_with_delimiter(store, key or None))
     ways = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
     return sorted({way[len(key) :].lstrip("/") for way in ways} - {""})
 
 
+@_in_a_process_that_may
 def all_names(url: PathLike) -> list[str]:
     """The ways from a folder to all objects below it, sorted part by part."""
     text = os.fspath(url)
-    if _is_forked():
-        return _helper().ask("all_names", text)  # type: ignore[no-any-return]
     store, key = _open_folder(text)
     found = _retried(text, lambda: [entry["path"] for part in _obstore().list(store, key or None) for entry in part])
     return sorted((way[len(key) :].lstrip("/") for way in found), key=lambda way: way.split("/"))
 
 
+@_in_a_process_that_may
 def has_objects(url: PathLike) -> bool:
     """Whether anything lies below a folder; False where the store cannot tell (plain HTTP)."""
     text = os.fspath(url)
     if text.startswith(("http:", "https:")):
         return False
-    if _is_forked():
-        return _helper().ask("has_objects", text)  # type: ignore[no-any-return]
     store, key = _open_folder(text)
     return _retried(text, lambda: any(part for part in _obstore().list(store, key or None, chunk_size=1)))
 
 
+@_in_a_process_that_may
 def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
     """Put a local file into a store: in parts where it is large, and there under its name complete or not at all.
 
@@ -166,9 +175,6 @@ def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
     text = os.fspath(url)
     if text.startswith(("http:", "https:")):
         raise JobError(f"{text}: plain HTTP can be read only")
-    if _is_forked():
-        _helper().ask("upload", text, local_path, replace)
-        return
     store, key = _open(text)
     n_bytes = os.path.getsize(local_path)
 
@@ -186,12 +192,10 @@ def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
         raise OSError(errno.EIO, f"the store has {found} bytes of an object of {n_bytes}", text)
 
 
+@_in_a_process_that_may
 def delete(url: PathLike) -> None:
     """Remove an object, if it is there."""
     text = os.fspath(url)
-    if _is_forked():
-        _helper().ask("delete", text)
-        return
     store, key = _open(text)
     try:
         _retried(text, lambda: _obstore().delete(store, key))

@@ -37,13 +37,13 @@ class Helper:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock, self._pid = threading.Lock(), os.getpid()
 
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """What `remote.name(*arguments)` returns or raises there."""
+    def ask(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """What `remote.name(*arguments, **options)` returns or raises there."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
             try:
-                _send(self._process.stdin, (name, arguments))
+                _send(self._process.stdin, (name, arguments, options))
                 good, answer = _receive(self._process.stdout)
             except (OSError, EOFError):
                 raise OSError(f"the helper process for remote files ended with {self._process.wait()}") from None
@@ -64,11 +64,11 @@ def serve() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
-            name, arguments = _receive(requests)
+            name, arguments, options = _receive(requests)
         except EOFError:
             return
         try:
-            good, answer = True, getattr(remote, name)(*arguments)
+            good, answer = True, getattr(remote, name)(*arguments, **options)
         except Exception as error:
             good, answer = False, error
         _send(answers, (good, answer))

@@ -197,9 +197,12 @@ def test_a_forked_child_reads_too(store: Any) -> None:
             good = False
         except FileNotFoundError as error:
             good = good and error.filename == f"{url}-none"
+        with AtomicFile(f"{url}-child") as file:
+            file.write(b"of the child")
         os._exit(0 if good else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert remote.read_range(url, 5, 20) == content[5:20]
+    assert store.get("a-child") == b"of the child"
 
 
 @pytest.mark.parametrize("n_bytes", [0, 5, remote.PART_BYTES + 3])
