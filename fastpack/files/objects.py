@@ -153,7 +153,11 @@ def fetch(path: PathLike, *, progress: Progress | None = None) -> Path:
     the room. One process fetches, others wait for it. Raises JobError for an object beyond the cache's limit.
     """
     url = os.fspath(path)
-    status, store = remote.status(url), cache()
+    return _fetched(url, remote.status(url), progress)
+
+
+def _fetched(url: str, status: remote.Status, progress: Progress | None = None) -> Path:
+    store = cache()
     name = identity(url, status)
     target = store.path(name)
     if status.st_size > store.limit:
@@ -176,16 +180,17 @@ def fetch_all(path: PathLike, *, progress: Progress | None = None) -> tuple[list
 
     where = RemotePath(path)
     found = list(where.rglob("*")) or [where]
-    sizes = [one.stat().st_size for one in found]
+    statuses = [one.stat() for one in found]
+    sizes = [status.st_size for status in statuses]
     if sum(sizes) > cache().limit:
         raise JobError(
             f"{where} has {sum(sizes):,} bytes in {len(found):,} objects, the cache takes {cache().limit:,}: "
             "set FASTPACK_CACHE_BYTES to more"
         )
     files, done = [], 0
-    for one, size in zip(found, sizes, strict=True):
-        files.append(fetch(one))
-        done += size
+    for one, status in zip(found, statuses, strict=True):
+        files.append(_fetched(os.fspath(one), status))
+        done += status.st_size
         if progress:
             progress(done, sum(sizes))
     return files, done
