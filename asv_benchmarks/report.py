@@ -1,10 +1,10 @@
-"""Run every ratio of the asv suite once in this process and print it as the README's table.
+"""Run every ratio of the asv suite once in this process and print the table of docs/measured.md.
 
     python asv_benchmarks/report.py             the table on stdout
-    python asv_benchmarks/report.py --write     put it into README.md, between its two markers
+    python asv_benchmarks/report.py --write     put it into docs/measured.md, and its headlines into README.md
     python asv_benchmarks/report.py --check     fail when a ratio is below its gate
 
-Bars and gates stand in thresholds.toml, with their reasons.
+Bars and gates stand in thresholds.toml, with their reasons, and which rows are headlines.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from peers.table import markdown, write_between
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
@@ -36,6 +38,7 @@ class Threshold:
     gate: float | None = None
     why: str = ""
     table: bool = False
+    headline: bool = False
 
     def bar_of(self, parameter: str) -> float:
         return float(self.bar[parameter] if isinstance(self.bar, dict) else self.bar)
@@ -80,6 +83,7 @@ class Result:
     bar: float
     gate: float
     why: str = ""
+    headline: bool = False
 
     @property
     def value(self) -> float:
@@ -171,19 +175,17 @@ def measured(
     for _ in range(1 + thresholds.retries):
         with enough_at(gate * thresholds.enough if check else float("inf")):
             values = (*values, float(track(*arguments)))
-        result = Result(
-            full_name(type(benchmark), name), track.title, parameter, values, track.unit, bar, gate, threshold.why
-        )
+        row = full_name(type(benchmark), name), track.title, parameter, values, track.unit
+        result = Result(*row, bar, gate, threshold.why, threshold.headline)
         if result.passes:
             break
     return result
 
 
 def table(results: list[Result]) -> str:
-    rows = [["what", "with", "measured", "bar"], ["---", "---", "---", "---"], *(result.cells() for result in results)]
-    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    cells = [["what", "with", "measured", "bar"], ["---"] * 4, *(result.cells() for result in results)]
     versions = f"Python {platform.python_version()}, numpy {version('numpy')}, numba {version('numba')}"
-    return "\n".join([*lines, "", f"{processor()}; {versions}; CPU time, both sides interleaved in one process."])
+    return markdown(cells, f"{processor()}; {versions}; CPU time, both sides interleaved in one process.")
 
 
 def version(package: str) -> str:
@@ -197,16 +199,17 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_readme(text: str) -> None:
-    path = ROOT / "README.md"
-    head, rest = path.read_text().split(START)
-    path.write_text(f"{head}{START}\n{text}\n{END}{rest.split(END)[1]}")
+def write_pages(results: list[Result], root: Path = ROOT) -> None:
+    write_between(root / "docs" / "measured.md", table(results), START, END)
+    write_between(root / "README.md", table([result for result in results if result.headline]), START, END)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, holds this text")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the table into docs/measured.md, its headlines into README.md"
+    )
     parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is too low")
     args = parser.parse_args()
     thresholds, results = Thresholds(), []
@@ -216,7 +219,7 @@ def main() -> int:
             results.append(result)
     print(table(results))
     if args.write:
-        write_readme(table(results))
+        write_pages(results)
     failed = [result for result in results if not result.passes]
     for result in failed:
         print(result.complaint())

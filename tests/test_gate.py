@@ -175,3 +175,16 @@ def test_the_offline_page_holds_everything_itself(report: ModuleType, monkeypatc
     assert text.count('class="bar"') == text.count('class="gate"') == 2
     assert "x &lt;made&gt;" in text
     assert not [part for part in ("http", "src=", "<script", "@import", "url(") if part in text]
+
+
+def test_all_rows_go_to_their_page_and_headlines_to_the_readme(report: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "docs/measured.md"):
+        (tmp_path / page).write_text((FOLDER.parent / page).read_text())
+    thresholds = thresholds_in(report, tmp_path, "track_a = {bar = 1, headline = true}\ntrack_b.bar = 1")
+    made = benchmark_of(lambda _: 2.0)
+    type(made).track_a = type(made).track_b = type(made).track
+    rows = [report.measured(made, name, (), thresholds) for name in ("track_a", "track_b")]
+    report.write_pages(rows, tmp_path)
+    assert (tmp_path / "docs/measured.md").read_text().count("| **2.00** x made | 1 |") == 2
+    assert (tmp_path / "README.md").read_text().count("| **2.00** x made | 1 |") == 1

@@ -1,7 +1,7 @@
 """What every benchmark uses: ratios measured in one process, interleaved, and realistic seeded inputs.
 
-A `track_*` function returns a speed ratio (its `unit` says against what, e.g. "x memcpy") and carries a `title` for the
-README's table. What it has to reach stands in ../thresholds.toml.
+A `track_*` function returns a speed ratio (its `unit` says against what, e.g. "x memcpy") and carries a `title` for its
+row in docs/measured.md. What it has to reach stands in ../thresholds.toml.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def enough_at(value: float) -> Iterator[None]:
 
 
 def row(title: str, unit: str) -> Callable[[F], F]:
-    """Marks a `track_*` function as a row of the README's table."""
+    """Marks a `track_*` function as a row of the table."""
 
     def mark(function: F) -> F:
         function.title, function.unit, function.pretty_name = title, unit, title  # type: ignore[attr-defined]
