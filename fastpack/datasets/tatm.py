@@ -28,6 +28,8 @@ from fastpack.formats.traps import find_traps
 
 Option = TypeVar("Option", bound=StrEnum)
 
+MOST_DOCUMENTS = 1 << 16  # in an item: document_ids are uint16
+
 
 class SplitType(StrEnum):
     """The part of the data that a dataset shows."""
@@ -152,20 +154,32 @@ class TatmMemmapDataset(Dataset):
         return self._split_index if self.split is SplitType.TRAIN else n_items - self._split_index
 
     def __getitem__(self, index: int) -> TatmMemmapDatasetItem:
-        self._check_open()
-        tokens = self._tokens(index)
-        doc_ids = self._document_ids(tokens) if self.create_doc_ids else None
-        mask = None
-        if doc_ids is not None and self.create_doc_mask:
-            mask = np.equal.outer(doc_ids, doc_ids) & np.tri(len(doc_ids), dtype=np.bool_)
-        return TatmMemmapDatasetItem(
-            token_ids=self._formatted(tokens),
-            document_ids=self._formatted(doc_ids),
-            document_mask=self._formatted(mask),
-        )
+        return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([index]).items()})
 
-    def _tokens(self, index: int) -> Tokens:
-        """The tokens of an item, chunks padded with zeros."""
+    def batch(self, indices: Indices) -> dict[str, Any]:
+        """The items stacked: {"token_ids", "document_ids", "document_mask"}, those that are made.
+
+        Raises IndexError, and ValueError for items that differ in length (only where they are not chunks).
+        """
+        self._check_open()
+        windows = [self._window(int(index)) for index in indices]
+        lengths = {self.context_length} if self.chunked else {len(window) for window in windows}
+        if len(lengths) > 1:
+            raise ValueError(f"items of {sorted(lengths)} tokens are no batch")
+        tokens = np.zeros((len(windows), *lengths), np.int64)
+        for row, window in zip(tokens, windows, strict=True):
+            row[: len(window)] = window
+        made = {"token_ids": self._formatted(tokens, self._shards[0].dtype)}
+        if self.create_doc_ids:
+            doc_ids = self._document_ids(tokens)
+            made["document_ids"] = self._formatted(doc_ids, np.dtype(np.uint16))
+            if self.create_doc_mask:
+                mask = (doc_ids[:, :, None] == doc_ids[:, None, :]) & np.tri(*lengths, dtype=np.bool_)
+                made["document_mask"] = self._formatted(mask, mask.dtype)
+        return made
+
+    def _window(self, index: int) -> Tokens:
+        """The tokens of an item, without the zeros behind a file's last chunk."""
         if index < 0:
             index += len(self)
             if index < 0:
@@ -176,28 +190,21 @@ class TatmMemmapDataset(Dataset):
             raise IndexError("Index out of bounds.")
         number = bisect_right(self._bounds, index) - 1
         step = self.context_length if self.chunked else 1
-        tokens = self._windows.window(number, (index - self._bounds[number]) * step)
-        if not self.chunked:
-            return tokens
-        chunk = np.zeros(self.context_length, self._shards[number].dtype)
-        chunk[: len(tokens)] = tokens
-        return chunk
+        return self._windows.window(number, (index - self._bounds[number]) * step)
 
-    def _document_ids(self, tokens: Tokens) -> npt.NDArray[np.uint16]:
-        wide = np.empty(len(tokens), np.int64)
-        kernels.doc_ids(tokens.astype(np.int64), self.eos_token, wide)
-        if wide.size and wide[-1] > np.iinfo(np.uint16).max:
-            raise OverflowError(f"{wide[-1] + 1} documents in one item: document_ids are uint16")
-        return wide.astype(np.uint16)
+    def _document_ids(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        doc_ids = np.empty_like(tokens)
+        for row, out in zip(tokens, doc_ids, strict=True):
+            kernels.doc_ids(row, self.eos_token, out)
+        if tokens.shape[1] > MOST_DOCUMENTS and (last := int(doc_ids[:, -1].max())) >= MOST_DOCUMENTS:
+            raise OverflowError(f"{last + 1} documents in one item: document_ids are uint16")
+        return doc_ids
 
-    def _formatted(self, array: npt.NDArray[Any] | None) -> Any:
-        if array is None or self.token_output_format is TokenOutputFormat.NP:
-            return array
-        return _to_torch(array.astype(np.int64))
-
-    def batch(self, indices: Indices) -> dict[str, Any]:
-        """The items stacked: {"token_ids", "document_ids", "document_mask"}, those that are made."""
-        return torch_collate_fn([self[int(index)] for index in indices])
+    def _formatted(self, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
+        """As "numpy" has it, in `dtype`, or as "torch" does, int64."""
+        if self.token_output_format is TokenOutputFormat.NP:
+            return array.astype(dtype, copy=False)
+        return _to_torch(array.astype(np.int64, copy=False))
 
     def num_files(self) -> int:
         """How many files there are."""
