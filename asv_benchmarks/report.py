@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peers.table import markdown, write_between
+from markdown_tables import markdown, write_between
 
 FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent

@@ -72,19 +72,20 @@ def test_the_table() -> None:
 
 
 def test_the_readme_has_a_place_for_it(tmp_path: Path) -> None:
-    from peers.table import END, START, write_between
+    from markdown_tables import write_between
+    from peers.table import END, START
 
     path = tmp_path / "README.md"
     path.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
     before = path.read_text(encoding="utf-8")
-    write_between(path, "new table")
+    write_between(path, "new table", START, END)
     after = path.read_text(encoding="utf-8")
     assert f"{START}\nnew table\n{END}" in after
     assert after.split(START)[0] == before.split(START)[0]
     assert after.split(END)[1] == before.split(END)[1]
     path.write_text(f"{END} {START}")
     with pytest.raises(ValueError, match="each once"):
-        write_between(path, "x")
+        write_between(path, "x", START, END)
 
 
 def test_every_row_is_an_operation_of_both_sides() -> None:

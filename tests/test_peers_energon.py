@@ -168,8 +168,8 @@ def test_a_process_is_measured_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_the_readme_has_a_place_for_it(tmp_path: Path) -> None:
+    from markdown_tables import write_between
     from peers.energon import END, START
-    from peers.table import write_between
 
     path = tmp_path / "README.md"
     path.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")

@@ -29,10 +29,12 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+from markdown_tables import markdown, write_between  # noqa: E402
+
 from peers.modalities import processor  # noqa: E402
 from peers.prepared import differences, written  # noqa: E402
 from peers.processes import make_peer  # noqa: E402
-from peers.table import markdown, shown, write_between  # noqa: E402
+from peers.table import shown  # noqa: E402
 from peers.tars import ALL_SHARDS, N_LINES, Shards, make_lines, make_shards  # noqa: E402
 
 HERE = Path(__file__).resolve().parent

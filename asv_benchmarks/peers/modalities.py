@@ -28,9 +28,11 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
+from markdown_tables import write_between  # noqa: E402
+
 from peers.inputs import MIB, make_inputs, make_tokenizers  # noqa: E402
 from peers.processes import PeerFailure, Side, make_peer  # noqa: E402
-from peers.table import Row, rendered, write_between  # noqa: E402
+from peers.table import END, START, Row, rendered  # noqa: E402
 from peers.work import INDEX_RIGHT, Work, all_work  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,7 +179,7 @@ def run(args: argparse.Namespace) -> list[Row]:
             shutil.rmtree(folder)
     print(json.dumps([row.as_json() for row in rows]) if args.json else text)
     if args.write:
-        write_between(ROOT / "README.md", text)
+        write_between(ROOT / "README.md", text, START, END)
     return rows
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from markdown_tables import markdown
 
 START, END = "<!-- peers:modalities -->", "<!-- /peers:modalities -->"
 HEADER = ("operation", "input", "Modalities CPU / wall", "fastpack CPU / wall", "CPU ratio", "at least", "bytes equal")
@@ -67,18 +68,3 @@ def rendered(rows: list[Row], footer: str) -> str:
     """The Markdown table and the sentence below it."""
     cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
     return markdown(cells, footer)
-
-
-def markdown(cells: list[list[str]], footer: str) -> str:
-    """A table of these cells, the header and its rule among them, and the sentence below it."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
-    return "\n".join([*lines, "", footer])
-
-
-def write_between(path: Path, text: str, start: str = START, end: str = END) -> None:
-    """Replace what stands between the two markers in `path`; ValueError where they are not there."""
-    content = path.read_text(encoding="utf-8")
-    if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
-        raise ValueError(f"{path}: expected {start} and, behind it, {end}, each once")
-    head, rest = content.split(start)
-    path.write_text(f"{head}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")

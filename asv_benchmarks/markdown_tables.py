@@ -1,0 +1,20 @@
+"""Tables in Markdown, and pages that hold one between two markers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def markdown(cells: list[list[str]], footer: str) -> str:
+    """A table of these cells, the header and its rule among them, and the sentence below it."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
+    return "\n".join([*lines, "", footer])
+
+
+def write_between(path: Path, text: str, start: str, end: str) -> None:
+    """Replace what stands between the two markers in `path`; ValueError where they are not there."""
+    content = path.read_text(encoding="utf-8")
+    if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
+        raise ValueError(f"{path}: expected {start} and, behind it, {end}, each once")
+    head, rest = content.split(start)
+    path.write_text(f"{head}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
