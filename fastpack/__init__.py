@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastpack.build.index import IndexResult, create_raw_index
     from fastpack.build.index_many import create_raw_indices
     from fastpack.build.manifest import ManifestResult, write_manifest
+    from fastpack.build.packing.direct import pack
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
     from fastpack.build.packing.plan import PlannedPack, plan_packing
     from fastpack.build.repair import RepairResult, repair
@@ -95,6 +96,7 @@ _HOME = {
     "create_raw_indices": "build.index_many",
     "ManifestResult": "build.manifest",
     "write_manifest": "build.manifest",
+    "pack": "build.packing.direct",
     "PackResult": "build.packing.pack",
     "pack_each": "build.packing.pack",
     "PlannedPack": "build.packing.plan",
@@ -253,6 +255,7 @@ __all__ = [
     "kernels",
     "load_config",
     "merge_packed_data",
+    "pack",
     "pack_each",
     "pack_encoded_data",
     "plan_packing",

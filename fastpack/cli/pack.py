@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -285,77 +284,48 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     """A configuration of the flags; the index of one file that is not there is made on the way."""
-    from fastpack.files import exists
+    from fastpack.build.packing.direct import default_packed_path, direct_config, needs_index
 
-    one = _is_one(args.source)
-    if one and not args.dry_run and not is_spread(args):
-        _make_index_if_needed(args, args.source[0])
-    index_path = args.index_path
-    if one and args.dry_run and index_path is None:
-        one = exists(_index_path(args, args.source[0]))
-    settings = {
-        "src_path": args.source[0] if one else args.source,
-        "dst_path": args.dst_path or (None if args.per_source else f"{_stem(args.source[0])}.pbin"),
-        "index_path": index_path,
-        "jq_pattern": args.jq_pattern or ".text",
-        "num_cpus": (os.cpu_count() or 1) if args.num_cpus is None else args.num_cpus,
-        "eod_token": OLD_EOD_TOKEN if args.eod_token is None else args.eod_token,
-    }
-    return {"settings": settings, "tokenizer": _tokenizer(args)}
+    sources: str | list[str] = args.source
+    dst_path = args.dst_path
+    if _is_one(args.source):
+        (source,) = args.source
+        missing = needs_index(source, args.index_path)
+        if missing and not args.dry_run and not is_spread(args):
+            _make_index(args, source)
+        if not (missing and args.dry_run and args.index_path is None):  # then its lines are found by reading it
+            sources = source
+        if dst_path is None and not args.per_source:
+            dst_path = default_packed_path(source)
+    return direct_config(
+        sources,
+        _tokenizer(args),
+        dst_path=dst_path,
+        index_path=args.index_path,
+        jq_pattern=args.jq_pattern or ".text",
+        num_cpus=args.num_cpus,
+        eod_token=OLD_EOD_TOKEN if args.eod_token is None else args.eod_token,
+    )
 
 
-def _stem(path: str) -> str:
-    return os.path.splitext(path.removesuffix(".gz").removesuffix(".zst"))[0]
-
-
-def _index_path(args: argparse.Namespace, source: str) -> str:
+def _make_index(args: argparse.Namespace, source: str) -> None:
+    from fastpack.build.packing.direct import default_packed_path, make_index
+    from fastpack.files import may_write
     from fastpack.formats.jsonl import default_index_path
 
-    return args.index_path or str(default_index_path(source))
-
-
-def _make_index_if_needed(args: argparse.Namespace, source: str) -> None:
-    from fastpack.files import exists, is_file, may_write
-
-    index_path = _index_path(args, source)
-    if source.endswith((".gz", ".zst")) or not is_file(source) or exists(index_path):
-        return
-    dst_path = args.dst_path or f"{_stem(source)}.pbin"
     if not args.per_source and not args.resume:
-        may_write(dst_path, args.file_existence_policy)  # raises before the work of an index, not after it
-    _make_index(args, source, index_path)
-
-
-def _make_index(args: argparse.Namespace, source: str, index_path: str) -> None:
-    from fastpack.build.index import create_raw_index
-    from fastpack.errors import JobError
-    from fastpack.files import remove
-
-    say(args, f"{index_path} is not there: making it")
-    result = create_raw_index(
-        source,
-        index_path,
-        drop_faulty_entries=args.on_faulty == "skip",
-        progress=progress(args, "index"),
-    )
-    if result.bytes and not result.entries:
-        remove(index_path)
-        raise JobError(
-            f"none of the {result.dropped:,} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
-            "under a key of it. examples/pack_folder.py makes them of text files"
-        )
+        # raises before the work of an index, not after it
+        may_write(args.dst_path or default_packed_path(source), args.file_existence_policy)
+    say(args, f"{args.index_path or default_index_path(source)} is not there: making it")
+    dropped = args.on_faulty == "skip"
+    make_index(source, args.index_path, drop_faulty_entries=dropped, progress=progress(args, "index"))
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
+    from fastpack.build.packing.direct import component, named_component
+
     if args.tokenizer is None:
         file = args.tokenizer_file or OLD_TOKENIZER_FILE
         kind = args.tokenizer_type or OLD_TOKENIZER_TYPE
-        return _component("llm_gym_tokenizer", tokenizer_type=kind, tokenizer_file=file)
-    from fastpack.build.tokenizing.read_back import named_tokenizer
-
-    spec = named_tokenizer(args.tokenizer)
-    return _component(spec.variant_key, **spec.config)
-
-
-def _component(variant_key: str, **config: str) -> dict[str, Any]:
-    return {"component_key": "tokenizer", "variant_key": variant_key, "config": config}
+        return component("llm_gym_tokenizer", tokenizer_type=kind, tokenizer_file=file)
+    return named_component(args.tokenizer)

@@ -101,6 +101,8 @@ class Run:
             stack.push(self._stop)
             for encoded in self._encoders(stack, n_workers, work):
                 self._write(*self._pieces.popleft(), encoded)
+        if self._options.progress is not None and self._outputs:
+            self._options.progress(self._total, self._total)  # also where the index leaves out the last lines
         return self._outputs
 
     def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:

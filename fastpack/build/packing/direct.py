@@ -1,0 +1,119 @@
+"""`pack`: sources, a target and a tokenizer by their names, without a configuration."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastpack.build.index import create_raw_index
+from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
+from fastpack.build.sources import Sources, find_sources, is_one_file
+from fastpack.build.tokenizing.interface import END_OF_TEXT
+from fastpack.build.tokenizing.read_back import named_tokenizer
+from fastpack.errors import JobError
+from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove
+from fastpack.formats.compressed import SUFFIXES
+from fastpack.formats.jsonl import default_index_path
+
+
+def pack(
+    sources: Sources,
+    dst_path: PathLike | None = None,
+    *,
+    tokenizer: PathLike,
+    eod_token: str | None = None,
+    index_path: PathLike | None = None,
+    jq_pattern: str = ".text",
+    num_cpus: int | None = None,
+    file_existence_policy: ExistencePolicy = "error",
+    on_faulty: OnFaulty = "skip",
+    engine: Engine = "auto",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> PackResult:
+    """Tokenise the documents of JSONL files and pack them into one `.pbin`, as the command `fastpack pack` does.
+
+    sources: a file (also .gz, .zst), a directory, a pattern, or a list of these. dst_path: of the packed file; of one
+    source it may be left out: beside it, its stem + .pbin. tokenizer: "bytes", a tokenizer.json, the directory of a
+    Hugging Face tokenizer, or a SentencePiece .model. eod_token: what ends each document; needed but for "bytes".
+    index_path: of one source (default: its stem + .idx); an index that is not there is made. num_cpus: tokenising
+    processes (default: all). The rest, and what is raised, is as in `pack_encoded_data`; JobError as well for a source
+    without a line of JSON.
+    """
+    name = os.fspath(tokenizer)
+    if eod_token is None and name != "bytes":
+        raise ValueError(f"eod_token is needed: the token of {name} that ends a document")
+    if dst_path is None and not is_one_file(sources):
+        find_sources(sources)  # raises where there is none
+        raise ValueError("dst_path is needed for several sources")
+    if is_one_file(sources):
+        source = os.fspath(sources)  # type: ignore[arg-type]
+        dst_path = default_packed_path(source) if dst_path is None else dst_path
+        if needs_index(source, index_path):
+            if not resume:
+                may_write(dst_path, file_existence_policy)  # raises before the work of an index, not after it
+            make_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
+    config = direct_config(
+        sources,
+        named_component(name),
+        dst_path=dst_path,
+        index_path=index_path,
+        jq_pattern=jq_pattern,
+        num_cpus=num_cpus,
+        eod_token=eod_token or END_OF_TEXT,
+    )
+    return pack_encoded_data(
+        config,
+        file_existence_policy=file_existence_policy,
+        on_faulty=on_faulty,
+        engine=engine,
+        resume=resume,
+        progress=progress,
+    )
+
+
+def direct_config(
+    sources: Sources, tokenizer: dict[str, Any], *, num_cpus: int | None = None, **settings: Any
+) -> dict[str, Any]:
+    """The configuration, in Modalities' shape, that says the same."""
+    if num_cpus is not None:
+        settings["num_cpus"] = num_cpus
+    return {"settings": {"src_path": sources, **settings}, "tokenizer": tokenizer}
+
+
+def named_component(name: str) -> dict[str, Any]:
+    """The configuration's `tokenizer` for one that is named as in `pack`."""
+    spec = named_tokenizer(name)
+    return component(spec.variant_key, **spec.config)
+
+
+def component(variant_key: str, **config: Any) -> dict[str, Any]:
+    """The configuration's `tokenizer` of this variant."""
+    return {"component_key": "tokenizer", "variant_key": variant_key, "config": config}
+
+
+def default_packed_path(source: str) -> str:
+    """Where the documents of `source` go unless told otherwise: its stem + .pbin."""
+    for suffix in SUFFIXES:
+        source = source.removesuffix(suffix)
+    return f"{os.path.splitext(source)[0]}.pbin"
+
+
+def needs_index(source: str, index_path: PathLike | None) -> bool:
+    """Whether `pack` would have to make the index of this one source."""
+    if source.endswith(SUFFIXES) or not is_file(source):
+        return False
+    return not exists(default_index_path(source) if index_path is None else index_path)
+
+
+def make_index(
+    source: str, index_path: PathLike | None, *, drop_faulty_entries: bool, progress: Progress | None
+) -> None:
+    """Write the index of a source; JobError, and no index, where no line of it is JSON."""
+    result = create_raw_index(source, index_path, drop_faulty_entries=drop_faulty_entries, progress=progress)
+    if result.bytes and not result.entries:
+        remove(result.path)
+        raise JobError(
+            f"none of the {result.dropped:,} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
+            "under a key of it. examples/pack_folder.py makes them of text files"
+        )
