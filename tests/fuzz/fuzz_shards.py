@@ -239,10 +239,11 @@ YAML_TOKENS += (
 TOML_TOKENS = tuple(rb"""[ ] [[ = ' " { } . , 1979-05-27 inf nan 0x true data phases \u0041 \UFFFFFFFF #""".split())
 TOML_TOKENS += (b"\n", b'"""', b"\xc3\xa9", b"\xff", b"[" * 300, b"9" * 5000)
 RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "_value"))
+NPY = ((shards, "_scan_npy"), (shards, "_unusual"), (shards, "_load_npy"))
 
 TARGETS = (
-    Target("npy", npy_seeds, check_npy, max_bytes=1024),
-    Target("bin", bin_seeds, check_bin, max_bytes=256),
+    Target("npy", npy_seeds, check_npy, trace=NPY, max_bytes=1024),
+    Target("bin", bin_seeds, check_bin, trace=((shards, "_scan_bin"), (shards, "_last_data")), max_bytes=256),
     Target("offsets", offset_seeds, check_offsets, max_bytes=256),
     Target("metadata", metadata_seeds, check_metadata, (*YAML_TOKENS, b"null", b"-1"), max_bytes=2048),
     Target("toml", lambda: [TOML], check_toml, TOML_TOKENS, trace=((config, "_build"), (config, "_convert"))),

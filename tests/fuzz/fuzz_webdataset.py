@@ -228,10 +228,12 @@ SPLIT_TOKENS = YAML_TOKENS + tuple(b"{1..9} {a..e} {0..99999999999} {,} {1..9..0
 TRACE = tuple((tar_np._Walk, name) for name in ("next_member", "take_extension", "take_member", "take_sparse_header"))
 TRACE += tuple((tar_np, name) for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value"))
 
+NVMETA = ((nvmeta, "_load"), (nvmeta, "read_info"), (nvmeta, "read_dataset_yaml"))
+
 TARGETS = (
     Target("tar", fuzz_tar.seeds, check_tar, trace=TRACE, max_bytes=1 << 15),
-    Target("info", info_seeds, check_info, (*YAML_TOKENS, b"shard_counts"), max_bytes=2048),
+    Target("info", info_seeds, check_info, (*YAML_TOKENS, b"shard_counts"), trace=NVMETA, max_bytes=2048),
     Target("split", split_seeds, check_split, SPLIT_TOKENS, trace=((braces, "_parse"),), max_bytes=1024),
-    Target("definition", definition_seeds, check_definition, YAML_TOKENS, max_bytes=1024),
+    Target("definition", definition_seeds, check_definition, YAML_TOKENS, trace=NVMETA, max_bytes=1024),
     Target("sqlite", sqlite_seeds, check_sqlite, max_bytes=16384),
 )
