@@ -76,7 +76,8 @@ def verify(
 
     A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
     JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
-    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one.
+    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one; with
+    vocab_size or eos_token_id its tokens too.
     A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
     packed files and JSON lines: each of them.
 
