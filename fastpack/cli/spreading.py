@@ -15,8 +15,11 @@ _PARTS = ("--world-size", "--part-bytes", "--parts-folder")
 _T = TypeVar("_T")
 
 
-def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True) -> None:
-    """`--executor`, `--rank`, `--collect` and what belongs to them; part_bytes: whether sources can be cut."""
+def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source") -> None:
+    """`--executor`, `--rank`, `--collect` and what belongs to them.
+
+    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in.
+    """
     group = parser.add_argument_group(
         "on many machines",
         "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
@@ -45,7 +48,7 @@ def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = Tr
             "--part_bytes",
             type=int,
             metavar="N",
-            help="bytes of source that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
+            help=f"bytes of {of} that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
         )
     else:
         parser.set_defaults(part_bytes=None)
