@@ -23,7 +23,6 @@ from fastpack.files import (
     as_path,
     is_remote,
     may_write,
-    open_reader,
 )
 from fastpack.formats import manifest
 from fastpack.formats.checksums import load_hash
@@ -162,7 +161,8 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
     documents, checksum = manifest.UNKNOWN, bytes(16)
     if wanted.eos is not None or wanted.new_hash is not None:
         documents, checksum = _read(shard, size, wanted)
-        shard.check_unchanged()
+        if shard.version is None:
+            shard.check_unchanged()
     entry = manifest.Entry(
         absolute(path).removeprefix(wanted.base),
         size,
@@ -181,7 +181,7 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
 def _read(shard: Shard, size: int, wanted: _Wanted) -> tuple[int, bytes]:
     """Documents that end in a shard, and its checksum, as far as they are wanted: by one reading of the file."""
     digest = None if wanted.new_hash is None else wanted.new_hash()
-    file, buffer, documents = open_reader(shard.path), np.empty(_READ_BYTES, np.uint8), 0
+    file, buffer, documents = shard.open_reader(), np.empty(_READ_BYTES, np.uint8), 0
     counts = wanted.eos is not None and shard.plain and shard.dtype.kind in "ui"
     end = shard.offset + shard.length * shard.dtype.itemsize if shard.plain else 0
     # Cut so that no token lies in two pieces.

@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
 from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
+from fastpack.datasets.reading import ReadWindows
 from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
-from fastpack.files import PathLike
+from fastpack.errors import FormatError
+from fastpack.files import PathLike, is_remote
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
 
 
@@ -23,6 +25,7 @@ class _PackedDataset(Dataset):
         self.sample_key = sample_key
         self._load_index = load_index
         self._file = PackedFile(raw_data_path)
+        self._shard = self._file.shard
         if load_index:
             _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
 
@@ -72,9 +75,9 @@ class _PackedDataset(Dataset):
         return [self._copy(offset, length) for offset, length in spans]
 
     def _copy(self, start: int, n_tokens: int) -> Tokens:
-        tokens = self._file.data[start : start + n_tokens]
-        if len(tokens) < n_tokens:
-            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {len(self._file.data)}")
+        if start + n_tokens > self._file.n_tokens:
+            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {self._file.n_tokens}")
+        tokens = self._file.tokens(start, start + n_tokens)
         return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
 
     def close(self) -> None:
@@ -87,6 +90,8 @@ class _PackedDataset(Dataset):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._file = PackedFile(self.raw_data_path)
+        if self._file.shard != self._shard:
+            raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
 
 
 class PackedMemMapDatasetBase(_PackedDataset):
@@ -119,6 +124,13 @@ class BlockDataset(WindowDataset, _PackedDataset):
     def _attach(self) -> None:
         """Find the samples in the file: makes `_windows`."""
         raise NotImplementedError
+
+    def _cut(self, n_windows: int, step: int) -> Windows:
+        """Windows at each `step` of the tokens: of a mapping, or read from a store as they are asked for."""
+        if is_remote(self.raw_data_path):
+            return ReadWindows([self._shard], [n_windows], self._window, step)
+        file = self._file
+        return Windows([lambda: file.data], [n_windows], self._window, step)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_windows"}
@@ -214,7 +226,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         eos_token_id: int | None = None,
     ) -> None:
         super().__init__(raw_data_path, sample_key, load_index)
-        n_tokens = len(self._file.data)
+        n_tokens = self._file.n_tokens
         if block_size > n_tokens:
             raise ValueError(f"Block size ({block_size}) is larger than the total number of tokens ({n_tokens}).")
         if block_size < 2:
@@ -227,8 +239,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self._attach()
 
     def _attach(self) -> None:
-        file = self._file
-        self._windows = Windows([lambda: file.data], [self._total], self._window, self._step)
+        self._windows = self._cut(self._total, self._step)
 
     @property
     def _index(self) -> npt.NDArray[np.int64]:

@@ -260,19 +260,26 @@ class ChosenWindows(Windows):
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[Group]:
         """As `Windows.groups`; ValueError for a window that does not lie in the array."""
         shards, numbers = self._place(indices, negative)
-        starts, tokens = self.starts[numbers], self.shard(0)
-        beyond = (starts < 0) | (starts > len(tokens) - self._n_tokens)
-        if beyond.any():
-            number = int(numbers[beyond.argmax()])
-            raise ValueError(
-                f"sample {number} is {self._n_tokens} tokens from token {self.starts[number]} of {len(tokens)}"
-            )
+        tokens = self.shard(0)
+        starts = starts_of(self.starts, numbers, self._n_tokens, len(tokens))
         like, rows = like_of(tokens), _rows(len(indices))
         if like is None:
             yield from self._mixed_groups(shards.tolist(), starts, rows)
         else:
             addresses = np.uint64(_address(tokens)) + starts.view(np.uint64) * np.uint64(like.itemsize)
             yield Group(addresses, rows, like, tokens)
+
+
+def starts_of(
+    starts: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], n_tokens: int, n_there: int
+) -> npt.NDArray[np.int64]:
+    """starts[numbers]; ValueError for a window of `n_tokens` from there that does not lie in `n_there` tokens."""
+    chosen = starts[numbers]
+    beyond = (chosen < 0) | (chosen > n_there - n_tokens)
+    if beyond.any():
+        number = int(numbers[beyond.argmax()])
+        raise ValueError(f"sample {number} is {n_tokens} tokens from token {starts[number]} of {n_there}")
+    return chosen
 
 
 def copied_group(windows: Sequence[Tokens], rows: npt.NDArray[np.int64]) -> Group:
