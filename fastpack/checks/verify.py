@@ -16,8 +16,8 @@ from fastpack.checks.shards import SUFFIXES, has_shards
 from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.formats import nvmeta
 from fastpack.formats.manifest import is_manifest
+from fastpack.formats.nvmeta_paths import meta_path
 
 
 class Checker(NamedTuple):
@@ -34,7 +34,7 @@ class Checker(NamedTuple):
 
 
 def _is_webdataset(path: AnyPath) -> bool:
-    return nvmeta.meta_path(path).is_dir()
+    return meta_path(path).is_dir()
 
 
 def _is_shards(path: AnyPath) -> bool:

@@ -9,6 +9,7 @@ from fastpack.errors import JobError
 from fastpack.files import PathLike, as_path, check_exists
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.manifest import SUFFIX
+from fastpack.formats.nvmeta_paths import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
 
@@ -23,8 +24,6 @@ def kind_of(path: PathLike) -> str:
     """
     where = as_path(path)
     if where.is_dir():
-        from fastpack.formats.nvmeta import meta_path  # here: a third of the time a packed file takes
-
         return "webdataset" if meta_path(where).is_dir() else "shards"
     check_exists(where)  # FileNotFoundError before a word about suffixes
     if where.suffix == ".jsonl":
