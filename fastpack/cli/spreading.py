@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
 
 _PARTS = ("--world-size", "--part-bytes", "--parts-folder")
+_SAID = 10  # failures of tasks that are told of one by one, and not only counted
 _T = TypeVar("_T")
 
 
@@ -101,16 +102,24 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
 
     The files of the tasks stay until `clear`.
     """
+    failed: list[str] = []
+
+    def fail(text: str) -> None:
+        failed.append(text)
+        if len(failed) <= _SAID:
+            say(args, text)
+
+    bar = progress(args, lambda: f"{label} ({len(failed)} tasks failed)" if failed else label)
     if args.executor == "ray":
         from fastpack.spread.ray_executor import run_on_ray
 
-        run_on_ray(plan, args.address, progress(args, label), lambda text: say(args, text))
+        run_on_ray(plan, args.address, bar, fail)
     if args.rank is None:
         return collect()
     from fastpack.spread.ranks import find_rank, run_rank
 
     rank, size = find_rank(args.rank, args.world_size)
-    result = run_rank(plan, rank, size, progress(args, label))
+    result = run_rank(plan, rank, size, bar, fail)
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
     text = f"rank {rank} of {size}: {result.tasks} tasks are done{before}"

@@ -15,9 +15,9 @@ from packed_files import packed_bytes
 from ranks import run, run_and_kill
 
 from fastpack import EditResult
-from fastpack.build.editing import parts
+from fastpack.build.editing import merge, parts
 from fastpack.build.editing.parts import collect_edit, plan_merge, plan_shuffling
-from fastpack.cli import main
+from fastpack.cli import common, main
 from fastpack.errors import JobError
 from fastpack.files import TargetExists
 from fastpack.spread.ranks import run_rank
@@ -179,6 +179,33 @@ def test_what_is_wrong_with_the_sources_is_found_out_once(folder: Path, monkeypa
     with pytest.raises(JobError, match="damaged"):
         run_rank(plan, 0, 1)
     assert len(made) == 1
+
+
+def test_failures_are_told_and_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
+    words = ["merge", "n.pbin", "far", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
+
+    def copy(source: Any, start: int, *given: Any) -> Any:
+        if start >= 500:
+            raise ValueError(f"token {start} cannot be read")
+        return merge.copy_tokens(source, start, *given)
+
+    monkeypatch.setattr(common, "LOG_EVERY", 0)
+    with monkeypatch.context() as context:
+        context.setattr(parts, "copy_tokens", copy)
+        assert main(words) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in told[:2]] == ["merge: 2", "merge: 5"]
+    assert told[20] == "task 000020 failed: token 500 cannot be read"
+    assert len([line for line in told if line.startswith("task ")]) == 10  # the others are only counted
+    assert told[-2].startswith("merge (20 tasks failed): 100%, ")
+    assert told[-2].endswith("MiB/s, 0 s left")
+    assert told[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
+    assert main(words) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in told[:2]] == ["merge: 5", "merge: 10"]  # of what was still to do
 
 
 def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
