@@ -42,6 +42,12 @@ class ManifestShards(Sequence[Shard]):
         column: npt.NDArray[Any] = getattr(self.manifest, name)
         return column if self._chosen is None else column[self._chosen]
 
+    @property
+    def largest_item(self) -> int:
+        """The most bytes that a token takes in one of them."""
+        sizes = {DTYPES[code].itemsize for code in set(self.column("dtypes").tolist())}
+        return max(sizes) if self.dtype is None else self.dtype.itemsize
+
     def __len__(self) -> int:
         return self.manifest.n_shards if self._chosen is None else len(self._chosen)
 

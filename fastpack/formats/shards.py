@@ -134,11 +134,10 @@ class Shard:
 
 def _check_said(shard: Shard, manifest: str) -> Shard:
     """The shard as it is; FormatError unless that is what a manifest says of it. Its header is read for that."""
-    raw = shard.offset == 0 and shard.plain
     hint = f"as {manifest} says (bring the shard back, or write the manifest anew: `fastpack manifest`)"
     size, time_ns, _ = shard.stamp or (None, None, None)
     try:
-        found = _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
+        found = _scan_again(shard)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, f"No such file, but {manifest} names it", shard.path) from None
     except FormatError as error:
@@ -155,6 +154,15 @@ def _check_said(shard: Shard, manifest: str) -> Shard:
         what = f"a header that tells of {found.length} rows of {found.dtype} from byte {found.offset}"
         raise FormatError(shard.path, 0, what, f"{shard.length} of {shard.dtype} from byte {shard.offset}, {hint}")
     return found
+
+
+def _scan_again(shard: Shard) -> Shard:
+    if shard.path.endswith(".pbin"):
+        from fastpack.formats.pbin import scan_packed  # which imports this module
+
+        return scan_packed(shard.path)[0]
+    raw = shard.offset == 0 and shard.plain
+    return _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
 
 
 def stamp_of(status: os.stat_result | Status) -> Stamp:

@@ -36,7 +36,7 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -
 
 
 def test_bench_opens_the_dataset_through_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--seq-len", "64", "--batch-size", "4", "--seconds", "0.02"]
+    small = ["--kernels", "cython", "--seq-len", "64", "--batch-size", "4", "--seconds", "0.02"]
     found = ran(capsys, "bench", folder / "manifest.fpm", *small)
     assert found["samples"] == 3 * (N_TOKENS // 65)
     (folder / "sub").mkdir()
