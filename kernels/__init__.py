@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
-    from fastpack.kernels.scan_np import scan_tokens, used_bytes
+    from fastpack.kernels.scan_np import count_tokens, scan_tokens, used_bytes
     from fastpack.kernels.spans_np import copy_spans
     from fastpack.kernels.tar_np import walk_tar
     from fastpack.kernels.texts_np import first_unsorted, sort_texts, sort_within
@@ -42,6 +42,7 @@ __all__ = [
     "block_starts",
     "copy_spans",
     "count_newlines",
+    "count_tokens",
     "cu_seqlens",
     "decode_index",
     "doc_ids",
@@ -93,6 +94,7 @@ TABLE: dict[str, dict[str, str]] = {
     "fill_packed": _twins("batches"),
     "fill_plain": _twins("batches"),
     "fill_tokens": _twins("batches"),
+    "count_tokens": _twins("scan"),
     "scan_tokens": _twins("scan"),
     "used_bytes": _twins("scan"),
     "copy_spans": _twins("spans"),

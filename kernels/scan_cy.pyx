@@ -1,7 +1,8 @@
 """The `scan` kernels in Cython."""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 ctypedef fused token_t:
     uint8_t
@@ -75,6 +76,61 @@ def scan_tokens(tokens not None, int64_t eos):
     if not known:
         raise TypeError(f"no kernel for tokens of dtype {tokens.dtype}")
     return found.smallest, found.largest, found.n_eos
+
+
+cdef Py_ssize_t count(const token_t *tokens, Py_ssize_t n, uint32_t *counts, uint64_t n_ids) noexcept nogil:
+    cdef Py_ssize_t i = 0, n_outside = 0
+    cdef uint64_t token, four
+    if token_t is uint16_t:
+        if n_ids > 0xffff:  # every token has a place; one load of four is a fifth faster than four
+            while i + 4 <= n:
+                memcpy(&four, tokens + i, 8)
+                counts[four & 0xffff] += 1
+                counts[(four >> 16) & 0xffff] += 1
+                counts[(four >> 32) & 0xffff] += 1
+                counts[four >> 48] += 1
+                i += 4
+    while i < n:
+        token = <uint64_t> <int64_t> tokens[i]  # negative ones become the largest
+        if token < n_ids:
+            counts[token] += 1
+        else:
+            n_outside += 1
+        i += 1
+    return n_outside
+
+
+cdef Py_ssize_t count_by_type(Py_buffer *tokens, Py_ssize_t n, uint32_t *counts, uint64_t n_ids) noexcept nogil:
+    """As `run`, counting; -1 for a type no kernel was compiled for."""
+    cdef char code = tokens.format[0] if tokens.format[1] == 0 else 0
+    if code == b"B":
+        return count(<const uint8_t *> tokens.buf, n, counts, n_ids)
+    if code == b"H":
+        return count(<const uint16_t *> tokens.buf, n, counts, n_ids)
+    if code == b"I":
+        return count(<const uint32_t *> tokens.buf, n, counts, n_ids)
+    if code == b"b":
+        return count(<const int8_t *> tokens.buf, n, counts, n_ids)
+    if code == b"h":
+        return count(<const int16_t *> tokens.buf, n, counts, n_ids)
+    if code == b"i":
+        return count(<const int32_t *> tokens.buf, n, counts, n_ids)
+    if tokens.itemsize == 8 and (code == b"l" or code == b"q"):
+        return count(<const int64_t *> tokens.buf, n, counts, n_ids)
+    return -1
+
+
+def count_tokens(tokens not None, uint32_t[::1] counts not None):
+    cdef Py_buffer view
+    cdef Py_ssize_t n_outside
+    cdef uint32_t *first = &counts[0] if counts.shape[0] else NULL
+    PyObject_GetBuffer(tokens, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
+    with nogil:
+        n_outside = count_by_type(&view, view.len // view.itemsize, first, counts.shape[0])
+    PyBuffer_Release(&view)
+    if n_outside < 0:
+        raise TypeError(f"no kernel for tokens of dtype {tokens.dtype}")
+    return n_outside
 
 
 def used_bytes(const uint8_t[::1] data not None):

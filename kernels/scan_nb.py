@@ -38,6 +38,18 @@ def scan_tokens(tokens, eos):
 
 
 @jit
+def count_tokens(tokens, counts):
+    n_ids, n_outside = np.uint64(len(counts)), 0
+    for i in range(len(tokens)):
+        token = np.uint64(np.int64(tokens[i]))  # negative ones become the largest; an unsigned place needs no wrapping
+        if token < n_ids:
+            counts[token] += np.uint32(1)
+        else:
+            n_outside += 1
+    return n_outside
+
+
+@jit
 def _any(data):
     bits = np.uint8(0)
     for i in range(len(data)):
@@ -64,4 +76,5 @@ def compile_all(token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None
         tokens = np.zeros(2, dtype)
         tokens.flags.writeable = False
         scan_tokens(tokens, 0)
+        count_tokens(tokens, np.zeros(1, np.uint32))
         used_bytes(tokens.view(np.uint8))

@@ -1,4 +1,4 @@
-"""`write_manifest`: what a folder's token shards hold, written into one file that datasets open instead of them."""
+"""`write_manifest`: what a folder's files of tokens hold, written into one file that datasets open instead of them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from fastpack.files import (
     as_path,
     is_remote,
     may_write,
-    open_reader,
 )
 from fastpack.formats import manifest
 from fastpack.formats.checksums import load_hash
+from fastpack.formats.pbin import scan_packed
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.traps import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 
-SUFFIXES = (".bin", ".npy")
+SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files where there are no flat ones
 THREADS, REMOTE_THREADS = 4, 16
 _AT_ONCE = 64  # shards a task: handing out a task takes as long as looking at one
 _READ_BYTES = 1 << 20
@@ -77,14 +77,17 @@ def write_manifest(
     file_existence_policy: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ManifestResult:
-    """Write the manifest of a folder's token shards, from which `MemoryMappedDataset` opens without looking at them.
+    """Write the manifest of a folder's shards, from which `MemoryMappedDataset` opens without looking at them.
+
+    And of packed files, from which `PackedMemMapDatasetContinuous` does.
 
     output: default `manifest.fpm` in the folder; it has to lie in the folder, or one above it, since it names shards by
     their way from there. file_pattern: which files (`**/*.npy`: of folders below as well; default: all `.npy` and
-    `.bin` of the folder itself). dtype: of `.bin` shards, as `MemoryMappedDataset` has it. eos_token_id: count the
-    documents of each shard, by their ends; checksums: have the xxh3_128 of each in it (extra `checksum`), which
-    `verify` compares: both read all tokens. num_threads: that look at shards (default: 4, and 16 for a store).
-    progress(shards done, of all). What is written does not depend on num_threads.
+    `.bin` of the folder itself, else all `.pbin`). dtype: of `.bin` shards, as `MemoryMappedDataset` has it.
+    eos_token_id: count the documents of each flat shard, by their ends (those of packed files are known by their
+    indexes); checksums: have the xxh3_128 of each in it (extra `checksum`), which `verify` compares: both read all
+    tokens. num_threads: that look at shards (default: 4, and 16 for a store). progress(shards done, of all). What is
+    written does not depend on num_threads.
 
     Raises FileNotFoundError (no shard), ValueError and FormatError as `MemoryMappedDataset`, TargetExists, JobError.
     """
@@ -111,10 +114,11 @@ def _find(folder: PathLike, file_pattern: str | None) -> list[AnyPath]:
     if file_pattern is not None:
         found = find_shards(folder, file_pattern)
         return [path for path in found if path.suffix != manifest.SUFFIX]
-    paths = [path for path in find_shards(folder, "*") if path.suffix in SUFFIXES]
-    if not paths:
-        raise FileNotFoundError(f"No files matching '*.npy' or '*.bin' in {os.fspath(folder)}")
-    return paths
+    there = find_shards(folder, "*")
+    for suffixes in SUFFIXES:
+        if paths := [path for path in there if path.suffix in suffixes]:
+            return paths
+    raise FileNotFoundError(f"No files matching '*.npy', '*.bin' or '*.pbin' in {os.fspath(folder)}")
 
 
 def _base(output: AnyPath, folder: PathLike) -> str:
@@ -153,8 +157,12 @@ def _look_at_some(paths: Sequence[AnyPath], wanted: _Wanted) -> list[tuple[Shard
 
 
 def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
-    raw = path.suffix == ".bin"
-    (shard,) = scan_shards([path], wanted.dtype if raw else None, raw=raw)
+    raw, packed = path.suffix == ".bin", None
+    if path.suffix == ".pbin":
+        shard, packed = scan_packed(path)
+        wanted = wanted._replace(eos=None)  # its index knows the documents
+    else:
+        (shard,) = scan_shards([path], wanted.dtype if raw else None, raw=raw)
     assert shard.stamp is not None
     size, time_ns, _ = shard.stamp
     assert time_ns is not None
@@ -162,7 +170,8 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
     documents, checksum = manifest.UNKNOWN, bytes(16)
     if wanted.eos is not None or wanted.new_hash is not None:
         documents, checksum = _read(shard, size, wanted)
-        shard.check_unchanged()
+        if shard.version is None:
+            shard.check_unchanged()
     entry = manifest.Entry(
         absolute(path).removeprefix(wanted.base),
         size,
@@ -172,7 +181,7 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
         shard.length if shard.plain else int(shard.open().size),
         shard.dtype,
         manifest.PLAIN * shard.plain | manifest.RAW * raw,
-        documents,
+        documents if packed is None else len(packed),
         checksum,
     )
     return shard, entry
@@ -181,7 +190,7 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
 def _read(shard: Shard, size: int, wanted: _Wanted) -> tuple[int, bytes]:
     """Documents that end in a shard, and its checksum, as far as they are wanted: by one reading of the file."""
     digest = None if wanted.new_hash is None else wanted.new_hash()
-    file, buffer, documents = open_reader(shard.path), np.empty(_READ_BYTES, np.uint8), 0
+    file, buffer, documents = shard.open_reader(), np.empty(_READ_BYTES, np.uint8), 0
     counts = wanted.eos is not None and shard.plain and shard.dtype.kind in "ui"
     end = shard.offset + shard.length * shard.dtype.itemsize if shard.plain else 0
     # Cut so that no token lies in two pieces.

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from fastpack.checks.findings import Finding, Look, VerifyReport
+from fastpack.checks.tokens import TokenScan
 from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.files import AnyPath, as_path, names_in
 from fastpack.formats.checksums import file_hash, load_hash
 from fastpack.formats.manifest import Manifest
 from fastpack.formats.manifest_shards import ManifestShards
+from fastpack.formats.shards import Shard
 
 _AT_ONCE = 256  # shards between two reports of progress
 
 
 def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
-    """Fill the report; see `fastpack.checks.verify.verify`. Tokens are not looked at, but for their checksums."""
+    """Fill the report; see `fastpack.checks.verify.verify`.
+
+    Tokens are only read for their checksums, where there are some, and where an EOS or a vocabulary is asked for.
+    """
     try:
         manifest = Manifest(path)
     except FormatError as error:
         report.take(Finding.of(error))
         return
     shards, total = ManifestShards(manifest, "**", None), manifest.n_shards
-    hashed = manifest.has_checksums and _can_hash(path, report)
+    hashed, n_ends = manifest.has_checksums and _can_hash(path, report), 0
     with ThreadPoolExecutor(look.threads, "fastpack-verify") as pool:
         for first in range(0, total, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, total))
-            for found in pool.map(lambda number: list(_check_shard(shards, number, hashed)), numbers):
+            for found, n_eos in pool.map(lambda number: _check_shard(shards, number, hashed, look), numbers):
                 report.take(*found)
+                n_ends += n_eos
             if look.progress is not None:
                 look.progress(numbers[-1] + 1, total)
     report.count(shards=total, checksums=total * hashed)
+    if look.eos_token_id is not None and n_ends == 0:
+        found_none = f"no token {look.eos_token_id}, the end of a document"
+        report.add("warning", path, None, found_none, "some: packed samples would be one document")
     _check_names(path, manifest, report)
 
 
@@ -45,19 +53,35 @@ def _can_hash(path: AnyPath, report: VerifyReport) -> bool:
     return True
 
 
-def _check_shard(shards: ManifestShards, number: int, hashed: bool) -> Iterator[Finding]:
-    shard, manifest = shards[number], shards.manifest
+def _check_shard(shards: ManifestShards, number: int, hashed: bool, look: Look) -> tuple[list[Finding], int]:
+    """What is wrong with a shard, and how many of its tokens are EOS, where that is asked for."""
+    shard, manifest, found = shards[number], shards.manifest, list[Finding]()
     try:
         shard.check_unchanged()
         if hashed:
-            said, found = manifest.checksums[number].tobytes().hex(), file_hash(shard.path).hex()
-            if said != found:
+            said, true = manifest.checksums[number].tobytes().hex(), file_hash(shard.path).hex()
+            if said != true:
                 expected = f"{said}, as {manifest.path} says"
-                yield Finding("error", shard.path, 0, f"a file with the xxh3_128 {found}", expected)
+                found.append(Finding("error", shard.path, 0, f"a file with the xxh3_128 {true}", expected))
+        if look.vocab_size is not None or look.eos_token_id is not None:
+            return found, _check_tokens(shard, look, found)
     except FormatError as error:
-        yield Finding.of(error)
+        found.append(Finding.of(error))
     except OSError as error:
-        yield Finding("error", shard.path, None, error.strerror or str(error), f"what {manifest.path} says")
+        found.append(Finding("error", shard.path, None, error.strerror or str(error), f"what {manifest.path} says"))
+    return found, 0
+
+
+def _check_tokens(shard: Shard, look: Look, found: list[Finding]) -> int:
+    """Ids that are none of the vocabulary; returns how many tokens are EOS."""
+    scan = TokenScan(look.vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
+    for _ in scan.look(shard):
+        pass
+    if scan.outside is not None:
+        number, token = scan.outside
+        place, expected = shard.offset + number * shard.dtype.itemsize, f"ids below the vocabulary's {look.vocab_size}"
+        found.append(Finding("error", shard.path, place, f"token {token}", expected))
+    return scan.n_eos
 
 
 def _check_names(path: AnyPath, manifest: Manifest, report: VerifyReport) -> None:

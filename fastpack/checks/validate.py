@@ -11,6 +11,7 @@ import numpy as np
 from fastpack.checks.tokens import TokenScan
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress
+from fastpack.formats.manifest import is_manifest
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import load_yaml
 from fastpack.formats.traps import find_traps, token_dtype
@@ -52,7 +53,8 @@ def validate(path: PathLike) -> Validation:
     """
     where = Path(path)
     if not where.is_dir():
-        return Validation("", f"Error: not a directory: {where}\n", 1)
+        hint = f" (`fastpack verify {where}` looks at the shards that a manifest names)" if is_manifest(where) else ""
+        return Validation("", f"Error: not a directory: {where}{hint}\n", 1)
     folder = _open(where)
     if folder is None:
         return Validation("", f"Error: no .bin or .npy files in {where}\n", 1)

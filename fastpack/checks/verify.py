@@ -16,8 +16,8 @@ from fastpack.checks.shards import SUFFIXES, has_shards
 from fastpack.checks.sums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.formats import nvmeta
 from fastpack.formats.manifest import is_manifest
+from fastpack.formats.nvmeta_paths import meta_path
 
 
 class Checker(NamedTuple):
@@ -34,7 +34,7 @@ class Checker(NamedTuple):
 
 
 def _is_webdataset(path: AnyPath) -> bool:
-    return nvmeta.meta_path(path).is_dir()
+    return meta_path(path).is_dir()
 
 
 def _is_shards(path: AnyPath) -> bool:
@@ -76,7 +76,8 @@ def verify(
 
     A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
     JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
-    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one.
+    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one; with
+    vocab_size or eos_token_id its tokens too.
     A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
     packed files and JSON lines: each of them.
 

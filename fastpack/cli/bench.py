@@ -29,7 +29,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="measure how fast your data become training batches here, against memcpy and torch's DataLoader",
         example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
     )
-    parser.add_argument("path", metavar="PATH", help="a packed file (.pbin) or a folder of .npy or .bin shards")
+    parser.add_argument(
+        "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
+    )
     parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
     parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
@@ -234,20 +236,34 @@ def _touch(dataset: Any, args: argparse.Namespace) -> None:
 def _files(args: argparse.Namespace) -> list[Path]:
     from pathlib import Path
 
+    from fastpack.formats.manifest import is_manifest
+    from fastpack.formats.manifest_shards import open_shards
+
     path = Path(args.path)
+    if is_manifest(path):
+        return [Path(shard.path) for shard in open_shards(path, _pattern(args))]
     return sorted(path.glob(_pattern(args))) if path.is_dir() else [path]
 
 
 def _pattern(args: argparse.Namespace) -> str:
+    """Which files of a folder, or of a manifest: of the first kind of which there are any."""
     from glob import escape, glob
 
+    from fastpack.formats.manifest import Manifest, is_manifest
+
     pattern: str | None = args.file_pattern
+    if pattern is None and is_manifest(args.path):
+        names = Manifest(args.path).names()
+        suffix = next((one for one in (".npy", ".bin") if any(name.endswith(one) for name in names)), ".pbin")
+        return f"{'**/' * any('/' in name for name in names)}*{suffix}"
     return pattern or ("*.npy" if glob(os.path.join(escape(args.path), "*.npy")) else "*.bin")
 
 
 def _open(args: argparse.Namespace) -> Any:
     """The dataset behind PATH: windows of --seq-len + 1 tokens."""
-    if os.path.isdir(args.path):
+    from fastpack.formats.manifest import is_manifest
+
+    if os.path.isdir(args.path) or (is_manifest(args.path) and not _pattern(args).endswith(".pbin")):
         from fastpack.datasets.memory_mapped import MemoryMappedDataset
 
         packed = args.eos_token_id is not None

@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
-from fastpack.cli.edits import add_compat_option, add_edit_options, kind_of, option, run_edit, usage_error
+from fastpack.cli.edits import (
+    add_compat_option,
+    add_edit_options,
+    kind_of,
+    option,
+    run_edit,
+    run_spread_edit,
+    seedless,
+    usage_error,
+)
+from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk": "jsonl"}
 
@@ -54,6 +64,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
     add_edit_options(parser)
+    add_spread_options(parser, of="output")
     return [parser]
 
 
@@ -64,6 +75,8 @@ def run_chunk(args: argparse.Namespace) -> int:
         return usage_error("name the files: SRC..., or --input-file-list-path and --input-data-root-path")
     if not 0 <= args.chunk_id < args.num_chunks:
         return usage_error(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
+    if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.global_seed, "--global-seed"):
+        return usage_error(wrong)
     from fastpack.build.editing.chunk import (
         create_shuffled_dataset_chunk,
         create_shuffled_jsonl_chunk,
@@ -74,8 +87,11 @@ def run_chunk(args: argparse.Namespace) -> int:
     sources = args.sources
     if by_list:
         sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
-    given = (sources, args.output, args.chunk_id, args.num_chunks)
-    if kind == "jsonl":
-        options = {"global_seed": args.global_seed, "compat": args.compat}
-        return run_edit(args, "chunk", create_shuffled_jsonl_chunk, *given, **options)
-    return run_edit(args, "chunk", create_shuffled_dataset_chunk, *given, global_seed=args.global_seed)
+    options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
+    options |= {"compat": args.compat} if kind == "jsonl" else {}
+    if is_spread(args):
+        from fastpack.build.editing.parts import plan_shuffling
+
+        return run_spread_edit(args, "chunk", plan_shuffling, f"chunk {kind}", sources, args.output, options)
+    create = create_shuffled_jsonl_chunk if kind == "jsonl" else create_shuffled_dataset_chunk
+    return run_edit(args, "chunk", create, sources, args.output, **options)

@@ -170,18 +170,20 @@ def say(args: argparse.Namespace, text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def progress(args: argparse.Namespace, label: str, unit: str = "B") -> Progress | None:
+def progress(args: argparse.Namespace, label: str | Callable[[], str], unit: str = "B") -> Progress | None:
     """A callback (done, total), in bytes or `unit`: a bar on a terminal, else a line per 10 s; None if none is wanted.
 
-    It may start over, for another file. What is left of a bar goes away by `end_progress`, which `main` calls.
+    label: may change on the way. It may start over, for another file. What is left of a bar goes away by
+    `end_progress`, which `main` calls.
     """
     if args.quiet or args.no_progress:
         return None
+    text = label if callable(label) else lambda: label
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        bar = _Bar(label, unit)
+        bar = _Bar(text, unit)
         _bars.append(bar)
         return bar
-    return _LogLines(label, unit)
+    return _LogLines(text, unit)
 
 
 def end_progress() -> None:
@@ -193,8 +195,9 @@ def end_progress() -> None:
 class _Bar:
     """A bar on the terminal that stands only while there is something to wait for."""
 
-    def __init__(self, label: str, unit: str) -> None:
-        self._settings: dict[str, Any] = {"desc": label, "unit": unit, "unit_scale": True}
+    def __init__(self, label: Callable[[], str], unit: str) -> None:
+        self._label = label
+        self._settings: dict[str, Any] = {"unit": unit, "unit_scale": True}
         if unit == "B":
             self._settings["unit_divisor"] = 1024
         else:
@@ -208,6 +211,7 @@ class _Bar:
             tqdm.monitor_interval = 0  # its thread would be there when workers are forked
             self._bar = tqdm(**self._settings, leave=False, delay=SHOWN_AFTER, dynamic_ncols=True, file=sys.stderr)
         if self._bar is not None:
+            self._bar.set_description(self._label(), refresh=False)
             self._bar.total = total
             self._bar.update(done - self._bar.n)
             if done >= total:
@@ -226,7 +230,7 @@ class _Bar:
 class _LogLines:
     """A line per 10 seconds."""
 
-    def __init__(self, label: str, unit: str) -> None:
+    def __init__(self, label: Callable[[], str], unit: str) -> None:
         self._label, self._unit = label, unit
         self._started = self._last = time.monotonic()
         self._done = 0
@@ -242,7 +246,7 @@ class _LogLines:
         rate = done / max(now - self._started, 1e-9)
         left = f"{(total - done) / rate:.0f} s left" if rate else "no end in sight"
         speed = f"{rate / 2**20:.1f} MiB/s" if self._unit == "B" else f"{rate:,.1f} {self._unit}/s"
-        print(f"{self._label}: {done / max(total, 1):.0%}, {speed}, {left}", file=sys.stderr)
+        print(f"{self._label()}: {done / max(total, 1):.0%}, {speed}, {left}", file=sys.stderr)
 
 
 _bars: list[_Bar] = []

@@ -17,9 +17,11 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.spreading import clear, is_spread, run_spread
 
 if TYPE_CHECKING:
     from fastpack.build.editing.results import EditResult
+    from fastpack.spread.tasks import Plan
 
 COMPAT = "modalities-0.5"
 
@@ -41,6 +43,13 @@ def option(parser: Any, name: str, **settings: Any) -> None:
     parser.add_argument(*spellings, **settings)
 
 
+def seedless(args: argparse.Namespace, seed: int | None, option: str) -> str | None:
+    """What is wrong where many processes are to share a shuffle without a seed."""
+    if seed is not None or not is_spread(args):
+        return None
+    return f"--rank, --collect and --executor ray need {option}: without it each process would have an order of its own"
+
+
 def usage_error(message: str) -> int:
     print(f"fastpack: error: {message}", file=sys.stderr)
     return 2
@@ -48,20 +57,53 @@ def usage_error(message: str) -> int:
 
 def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResult], *given: Any, **options: Any) -> int:
     """Call `edit` and report what it did; return the exit code."""
-    import warnings
 
-    check_checksum_option(args)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", UserWarning)
-        result = edit(
+    def work() -> EditResult:
+        return edit(
             *given,
             file_existence_policy=args.file_existence_policy,
             progress=progress(args, label),
             dry_run=args.dry_run,
             **options,
         )
+
+    return _run(args, work)
+
+
+def run_spread_edit(
+    args: argparse.Namespace, label: str, plan_work: Callable[..., Plan], *given: Any, **options: Any
+) -> int:
+    """Do what `plan_work` plans, or a rank's share of it, and report; return the exit code."""
+
+    def work() -> EditResult | None:
+        from fastpack.build.editing.parts import collect_edit
+
+        policy = args.file_existence_policy
+        where = {"bytes_per_task": args.part_bytes, "folder": args.parts_folder, "file_existence_policy": policy}
+        plan = plan_work(*given, **options, **where)
+
+        def collect() -> EditResult:
+            return collect_edit(plan, file_existence_policy=policy, progress=progress(args, "join"))
+
+        result = run_spread(args, label, plan, collect)
+        if result is not None:
+            clear(args, plan)
+        return result
+
+    return _run(args, work)
+
+
+def _run(args: argparse.Namespace, work: Callable[[], EditResult | None]) -> int:
+    import warnings
+
+    check_checksum_option(args)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        result = work()
     for warning in warned:
         say(args, str(warning.message))
+    if result is None:
+        return 0
     if result.written:
         write_checksums(args, str(result.path))
     _report(args, result)

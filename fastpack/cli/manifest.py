@@ -19,14 +19,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "manifest",
         run="fastpack.cli.manifest:run_manifest",
-        help="write what thousands of token shards hold into one file, from which a dataset opens with one read",
+        help="write what thousands of shards or packed files hold into one file, from which a dataset opens at once",
         example="fastpack manifest shards/ --checksums",
     )
-    parser.add_argument("folder", metavar="DIR", help="the folder of the shards (.npy, .bin), or its URL")
+    parser.add_argument(
+        "folder", metavar="DIR", help="the folder of the shards (.npy, .bin) or packed files (.pbin), or its URL"
+    )
     parser.add_argument(
         "--pattern",
         metavar="GLOB",
-        help="which files; **/*.npy: of folders below as well (default: all .npy and .bin of the folder itself)",
+        help="which files; **/*.npy: of folders below as well (default: all .npy and .bin of the folder itself, else "
+        "all .pbin)",
     )
     parser.add_argument(
         "--dtype",
@@ -38,7 +41,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "eos-token-id",
         type=int,
         metavar="ID",
-        help="count the documents of each shard, by the token that ends them (reads all tokens)",
+        help="count the documents of each shard, by the token that ends them (reads all; packed files know theirs)",
     )
     parser.add_argument(
         "--checksums",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
-from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit
+from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit, run_spread_edit, usage_error
+from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -32,12 +33,19 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
     add_edit_options(parser)
+    add_spread_options(parser, of="output")
     return [parser]
 
 
 def run_merge(args: argparse.Namespace) -> int:
     """Merge; return the exit code."""
+    if wrong := misuse(args, ("--dry-run",)):
+        return usage_error(wrong)
+    options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
+    if is_spread(args):
+        from fastpack.build.editing.parts import plan_merge
+
+        return run_spread_edit(args, "merge", plan_merge, args.sources, args.target, **options)
     from fastpack.build.editing.merge import merge_packed_data
 
-    options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
     return run_edit(args, "merge", merge_packed_data, args.sources, args.target, **options)

@@ -32,7 +32,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a .jsonl file (also .gz and .zst), a .pbin, a .npy or .bin shard, a folder of shards or samples",
+        help="a .jsonl file (also .gz and .zst), a .pbin, a .npy or .bin shard, a folder of shards or samples, a "
+        "manifest of shards (.fpm)",
     )
     parser.add_argument(
         "-n", "--samples", type=_number, metavar="N", help=f"how many (default: asks, {SHOWN} where it is no terminal)"
@@ -173,12 +174,14 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
 
     if reader.eos is None:
         say(args, "not cut into documents: --eos-token-id ID tells the token that ends one")
-    first = shards.scan(shards.paths[0])
-    facts |= {"files": len(shards.paths), "dtype": str(first.dtype), "dtype_from": _dtype_from(args, shards)}
+    first = shards.scan(0)
+    facts |= {"files": len(shards.files), "dtype": str(first.dtype), "dtype_from": _dtype_from(args, shards)}
     return View(facts, _describe_shards(facts), "documents", preview_shards(shards, reader, args.start))
 
 
 def _dtype_from(args: argparse.Namespace, shards: FoundShards) -> str:
+    if args.path.endswith(".fpm") and not args.dtype:
+        return "manifest"
     if not shards.raw:
         return "header"
     return "option" if args.dtype else "size" if shards.dtype is None else "metadata"
@@ -190,6 +193,7 @@ def _describe_shards(facts: dict[str, Any]) -> str:
         "option": "by --dtype",
         "size": "by the first one's size (--dtype says otherwise)",
         "metadata": "by tatm's metadata",
+        "manifest": "by the manifest",
     }
     return f"{facts['files']:,} file{'s' * (facts['files'] != 1)}, {facts['dtype']} {sources[facts['dtype_from']]}"
 

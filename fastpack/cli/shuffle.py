@@ -5,7 +5,17 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
-from fastpack.cli.edits import add_compat_option, add_edit_options, kind_of, option, run_edit, usage_error
+from fastpack.cli.edits import (
+    add_compat_option,
+    add_edit_options,
+    kind_of,
+    option,
+    run_edit,
+    run_spread_edit,
+    seedless,
+    usage_error,
+)
+from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
 
@@ -32,6 +42,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
     add_edit_options(parser)
+    add_spread_options(parser, of="output")
     return [parser]
 
 
@@ -44,9 +55,16 @@ def run_shuffle(args: argparse.Namespace) -> int:
         return usage_error("name one source and one target: SRC DST, or --input-data-path and --output-data-path")
     if args.batch_size < 1:
         return usage_error(f"--batch-size must be at least 1, not {args.batch_size}")
+    if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.seed, "--seed"):
+        return usage_error(wrong)
+    kind = KINDS.get(args.command) or kind_of(source)
+    options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
+    if is_spread(args):
+        from fastpack.build.editing.parts import plan_shuffling
+
+        return run_spread_edit(args, "shuffle", plan_shuffling, f"shuffle {kind}", [source], target, options)
     from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
 
-    kind = KINDS.get(args.command) or kind_of(source)
     if kind == "jsonl":
-        return run_edit(args, "shuffle", shuffle_jsonl_data, source, target, seed=args.seed, compat=args.compat)
-    return run_edit(args, "shuffle", shuffle_tokenized_data, source, target, batch_size=args.batch_size, seed=args.seed)
+        return run_edit(args, "shuffle", shuffle_jsonl_data, source, target, **options)
+    return run_edit(args, "shuffle", shuffle_tokenized_data, source, target, batch_size=args.batch_size, **options)

@@ -12,11 +12,15 @@ if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
 
 _PARTS = ("--world-size", "--part-bytes", "--parts-folder")
+_SAID = 10  # failures of tasks that are told of one by one, and not only counted
 _T = TypeVar("_T")
 
 
-def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True) -> None:
-    """`--executor`, `--rank`, `--collect` and what belongs to them; part_bytes: whether sources can be cut."""
+def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source") -> None:
+    """`--executor`, `--rank`, `--collect` and what belongs to them.
+
+    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in.
+    """
     group = parser.add_argument_group(
         "on many machines",
         "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
@@ -45,7 +49,7 @@ def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = Tr
             "--part_bytes",
             type=int,
             metavar="N",
-            help="bytes of source that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
+            help=f"bytes of {of} that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
         )
     else:
         parser.set_defaults(part_bytes=None)
@@ -98,16 +102,24 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
 
     The files of the tasks stay until `clear`.
     """
+    failed: list[str] = []
+
+    def fail(text: str) -> None:
+        failed.append(text)
+        if len(failed) <= _SAID:
+            say(args, text)
+
+    bar = progress(args, lambda: f"{label} ({len(failed)} tasks failed)" if failed else label)
     if args.executor == "ray":
         from fastpack.spread.ray_executor import run_on_ray
 
-        run_on_ray(plan, args.address, progress(args, label), lambda text: say(args, text))
+        run_on_ray(plan, args.address, bar, fail)
     if args.rank is None:
         return collect()
     from fastpack.spread.ranks import find_rank, run_rank
 
     rank, size = find_rank(args.rank, args.world_size)
-    result = run_rank(plan, rank, size, progress(args, label))
+    result = run_rank(plan, rank, size, bar, fail)
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
     text = f"rank {rank} of {size}: {result.tasks} tasks are done{before}"

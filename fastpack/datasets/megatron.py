@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.packed import BlockDataset
+from fastpack.datasets.reading import ReadChosenWindows
 from fastpack.datasets.windows import ChosenWindows
 from fastpack.errors import FormatError
-from fastpack.files import PathLike
+from fastpack.files import PathLike, is_remote
 from fastpack.formats.pbin import PackedFile
 
 _ROWS_AT_ONCE = 1 << 16  # of the index, looked at together
@@ -59,20 +60,22 @@ class PackedMemMapDatasetMegatron(BlockDataset):
         self._attach()
 
     def _attach(self) -> None:
-        file, size = self._file, self.token_size_in_bytes
+        size = self.token_size_in_bytes
         with PackedFile(self.raw_data_path) as indexed:
             if self.compat is None:
                 _check_consecutive(indexed)
             starts = np.empty(len(indexed), np.int64)
             first = 0 if self.compat is None else 12
             self._total = kernels.block_starts(indexed.index, self.block_size * size, first, starts)
-        self._windows = ChosenWindows(lambda: file.data, starts[: self._total] // size, self._window)
+        self._starts = starts[: self._total] // size
+        if is_remote(self.raw_data_path):
+            self._windows = ReadChosenWindows(self._shard, self._starts, self._window)
+        else:
+            file = self._file
+            self._windows = ChosenWindows(lambda: file.data, self._starts, self._window)
 
-    @property
-    def _starts(self) -> npt.NDArray[np.int64]:
-        windows = self._windows
-        assert isinstance(windows, ChosenWindows)
-        return windows.starts
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_starts"}
 
     @property
     def _index(self) -> npt.NDArray[np.int64]:

@@ -102,13 +102,15 @@ class MemoryMappedDataset(WindowDataset):
     def check_unchanged(self) -> None:
         """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard).
 
-        From a manifest: when one that was used is not as the manifest says; in a store, reading alone tells.
+        From a manifest: when one that was used is not as the manifest says. Of objects in a store, reading alone tells:
+        each request names the version that was looked at.
         """
         if isinstance(self._files, ManifestShards):
             self._files.check_used()
             return
         for shard in self._files:
-            shard.check_unchanged()
+            if shard.version is None:
+                shard.check_unchanged()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds")}

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
 from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
 from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
+from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
-from fastpack.files import PathLike
+from fastpack.errors import DataWarning, FormatError
+from fastpack.files import PathLike, is_remote
+from fastpack.formats.manifest import is_manifest
+from fastpack.formats.manifest_shards import ManifestShards, open_shards
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
 
 
 class _PackedDataset(Dataset):
     """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
 
+    _files: ManifestShards | None = None  # of a manifest, in the place of `_file`
+
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
         self._load_index = load_index
+        if is_manifest(raw_data_path):
+            raise ValueError(f"{raw_data_path}: a manifest of packed files opens as PackedMemMapDatasetContinuous")
         self._file = PackedFile(raw_data_path)
+        self._shard = self._file.shard
         if load_index:
             _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
 
@@ -72,21 +83,26 @@ class _PackedDataset(Dataset):
         return [self._copy(offset, length) for offset, length in spans]
 
     def _copy(self, start: int, n_tokens: int) -> Tokens:
-        tokens = self._file.data[start : start + n_tokens]
-        if len(tokens) < n_tokens:
-            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {len(self._file.data)}")
+        if start + n_tokens > self._file.n_tokens:
+            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {self._file.n_tokens}")
+        tokens = self._file.tokens(start, start + n_tokens)
         return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
 
     def close(self) -> None:
         super().close()
-        self._file.close()
+        if self._files is None:
+            self._file.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_file"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        if self._files is not None:
+            return
         self._file = PackedFile(self.raw_data_path)
+        if self._file.shard != self._shard:
+            raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
 
 
 class PackedMemMapDatasetBase(_PackedDataset):
@@ -119,6 +135,13 @@ class BlockDataset(WindowDataset, _PackedDataset):
     def _attach(self) -> None:
         """Find the samples in the file: makes `_windows`."""
         raise NotImplementedError
+
+    def _cut(self, n_windows: int, step: int) -> Windows:
+        """Windows at each `step` of the tokens: of a mapping, or read from a store as they are asked for."""
+        if is_remote(self.raw_data_path):
+            return ReadWindows([self._shard], [n_windows], self._window, step)
+        file = self._file
+        return Windows([lambda: file.data], [n_windows], self._window, step)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_windows"}
@@ -200,6 +223,10 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     Construction takes the same time for any number of samples. eos_token_id (fastpack's own) is what `batch` and `fill`
     find documents by: labels behind it are -100 and doc_ids count from 0 in every block.
 
+    raw_data_path: a packed file, or the manifest of many (a file `.fpm`, see `fastpack.write_manifest`): then the
+    samples are those of a CombinedDataset of all `.pbin` files that it names, in its order. None of them is looked at
+    before its first use, when it has to be what the manifest says. Files that are shorter than a block have no samples.
+
     Raises FileNotFoundError, FormatError, and ValueError when block_size is over the number of tokens or under 2.
     """
 
@@ -213,8 +240,14 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         *,
         eos_token_id: int | None = None,
     ) -> None:
-        super().__init__(raw_data_path, sample_key, load_index)
-        n_tokens = len(self._file.data)
+        if is_manifest(raw_data_path):
+            self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
+            self._files = _named_files(raw_data_path, block_size, load_index)
+            lengths = self._files.lengths
+        else:
+            super().__init__(raw_data_path, sample_key, load_index)
+            lengths = np.array([self._file.n_tokens])
+        n_tokens = int(lengths.max())
         if block_size > n_tokens:
             raise ValueError(f"Block size ({block_size}) is larger than the total number of tokens ({n_tokens}).")
         if block_size < 2:
@@ -223,16 +256,45 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self.reuse_last_target = reuse_last_target
         self._eos = eos_token_id
         self._step = block_size - 1 if reuse_last_target else block_size
-        self._total = (n_tokens - block_size) // self._step + 1
         self._attach()
+        self._total = int(self._windows.cumulative[-1])
 
     def _attach(self) -> None:
-        file = self._file
-        self._windows = Windows([lambda: file.data], [self._total], self._window, self._step)
+        if self._files is None:
+            self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
+            return
+        n_windows = np.maximum((self._files.lengths - self.block_size) // self._step + 1, 0)
+        if is_remote(self.raw_data_path):
+            self._windows = ReadWindows(self._files, n_windows, self._window, self._step)
+        else:
+            self._windows = Windows(shard_openers(self._files), n_windows, self._window, self._step)
+
+    @property
+    def token_size_in_bytes(self) -> int:
+        """Bytes of a token on disk: 1, 2 or 4; the most, where the files of a manifest differ."""
+        return self._file.token_size_in_bytes if self._files is None else self._files.largest_item
+
+    def _read(self, samples: range) -> list[Tokens]:
+        if self._files is None:
+            return super()._read(samples)
+        return [self._sample(number) for number in samples]
+
+    def _sample(self, index: int) -> Tokens:
+        cumulative = self._windows.cumulative
+        number = kernels.locate(cumulative, index)
+        tokens = self._windows.window(number, (index - int(cumulative[number])) * self._step)
+        return tokens.astype(RETURNED_DTYPE[tokens.itemsize])
+
+    def check_unchanged(self) -> None:
+        """FormatError when a file of a manifest that was used is not as the manifest says."""
+        if self._files is not None:
+            self._files.check_used()
 
     @property
     def _index(self) -> npt.NDArray[np.int64]:
         """The blocks as int64 [n, 2]: byte offset and byte length, as Modalities keeps them; made when asked for."""
+        if self._files is not None:
+            raise ValueError(f"{self.raw_data_path}: each file that it names has blocks of its own")
         size = self.token_size_in_bytes
         starts = np.arange(self._total, dtype=np.int64) * (self._step * size)
         return np.stack([starts, np.full_like(starts, self.block_size * size)], axis=1)
@@ -240,6 +302,21 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     def _span(self, index: int) -> tuple[int, int]:
         size = self.token_size_in_bytes
         return index * self._step * size, self.block_size * size
+
+
+def _named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
+    """The packed files of a manifest; a DataWarning where there are some without a block."""
+    if load_index:
+        raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
+    files = open_shards(path, "**/*.pbin")
+    if files.largest_item not in RETURNED_DTYPE:
+        raise ValueError(f"{path}: tokens of {files.largest_item} bytes, packed files have 1, 2 or 4")
+    short = files.lengths < block_size
+    if short.any() and not short.all():
+        first = files[int(short.argmax())].path
+        text = f"{np.count_nonzero(short)} of {len(files)} files, the first being {first}, are shorter than a block"
+        warnings.warn(f"{text} of {block_size} tokens: they have no samples", DataWarning, stacklevel=3)
+    return files
 
 
 def _step_one(index: slice) -> slice:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.windows import Group, Openers, Tokens, Windows, copied_group, like_of, row_addresses
+from fastpack.datasets.windows import Group, Openers, Tokens, Windows, copied_group, like_of, row_addresses, starts_of
 from fastpack.errors import FormatError
-from fastpack.files import Reader, open_reader
+from fastpack.files import Reader
 from fastpack.formats.manifest_shards import first_odd
 from fastpack.formats.shards import Shard
 
@@ -78,8 +78,7 @@ class ReadWindows(Windows):
     def _file(self, number: int) -> Reader:
         file = self._files.get(number)
         if file is None:
-            self._shards[number].check_unchanged()
-            file = open_reader(self._shards[number].path)
+            file = self._shards[number].open_reader()
             with self._files_lock:
                 while len(self._files) >= MAX_OPEN_FILES:
                     del self._files[next(iter(self._files))]
@@ -97,3 +96,18 @@ class ReadWindows(Windows):
         super().close()
         with self._files_lock:
             self._files = {}
+
+
+class ReadChosenWindows(ReadWindows):
+    """Windows of one shard that begin anywhere: window i at token starts[i] (int64 [n])."""
+
+    def __init__(self, shard: Shard, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
+        super().__init__([shard], [len(starts)], n_tokens, 1)
+        self.starts = starts
+
+    def _place(
+        self, indices: npt.NDArray[np.int64], negative: bool
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """As `Windows._place`; ValueError for a window that does not lie in the shard."""
+        shards, numbers = super()._place(indices, negative)
+        return shards, starts_of(self.starts, numbers, self._n_tokens, self._shards[0].length)

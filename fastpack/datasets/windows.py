@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import functools
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
@@ -19,8 +20,10 @@ import numpy.typing as npt
 
 from fastpack import files, kernels
 
-# Linux lets a process have 65,530 mappings (vm.max_map_count); torch and CUDA take some thousands of them.
+# Linux lets a process have 65,530 mappings (vm.max_map_count); torch and CUDA take some thousands of them. Where it has
+# no more, threads and arrays fail as well. So all datasets together keep to MAX_OPEN_IN_ALL, each to its part of that.
 MAX_OPEN = 32_768
+MAX_OPEN_IN_ALL = 57_344
 # How many windows of a batch are looked at before its pages are asked for, and how often where all was in memory
 # before: asking takes 3.5 us a window, as long as filling its row.
 PROBES, CALM, CALM_INTERVAL = 4, 8, 8
@@ -81,6 +84,9 @@ class Windows:
         self._mapped = _Mapped(len(openers))
         self._limit = MAX_OPEN
         self._lock = threading.Lock()
+        _alive.add(self)
+        _alive.count(len(openers))
+        weakref.finalize(self, _alive.count, -len(openers)).atexit = False
         # Whether all shards seen so far have one dtype with a kernel: then addresses come from one kernel call.
         self._uniform = True
         self._at_random = False
@@ -110,8 +116,8 @@ class Windows:
         tokens = self._map(number)
         if tokens.dtype == np.uint64 and tokens.dtype.isnative:
             tokens = tokens.view(np.int64)  # what a cast to int64 gives, without a copy
-        if len(self._mapped.arrays) >= self._limit:
-            self._let_go(self._limit // 2)
+        if len(self._mapped.arrays) >= (limit := min(self._limit, self._share())):
+            self._let_go(limit // 2)
         mapped, like = self._mapped, like_of(tokens)
         mapped.arrays[number] = tokens
         self._uniform = self._uniform and like is not None and (mapped.like is None or mapped.like is like)
@@ -132,6 +138,19 @@ class Windows:
         self._limit = max(1, len(self._mapped.arrays) // 2)
         self._let_go(self._limit // 2)
         return self._openers[number]()
+
+    def _share(self) -> int:
+        """How many shards may be mapped here, so that those of all datasets are not too many."""
+        n_shards = _alive.n_shards
+        return MAX_OPEN if n_shards <= MAX_OPEN_IN_ALL else max(1, MAX_OPEN_IN_ALL * len(self._openers) // n_shards)
+
+    def make_room(self) -> None:
+        """Keep to a share that has become smaller; a dataset that is at work does that itself with its next shard."""
+        if len(self._mapped.arrays) > self._share() and self._lock.acquire(blocking=False):
+            try:
+                self._let_go(self._share())
+            finally:
+                self._lock.release()
 
     def _let_go(self, keep: int) -> None:
         """Keep only the `keep` shards mapped last; what another thread is using stays until it is done."""
@@ -234,6 +253,27 @@ class Windows:
                 files.will_need(start, n_bytes)
 
 
+class _Alive:
+    """All `Windows` of this process, and how many shards they have together."""
+
+    def __init__(self) -> None:
+        self._windows: weakref.WeakSet[Windows] = weakref.WeakSet()
+        self.n_shards = 0
+
+    def add(self, windows: Windows) -> None:
+        self._windows.add(windows)
+
+    def count(self, n_shards: int) -> None:
+        """So many are added; where that is too many, the others make room."""
+        self.n_shards += n_shards
+        if n_shards > 0 and self.n_shards > MAX_OPEN_IN_ALL:
+            for windows in list(self._windows):
+                windows.make_room()
+
+
+_alive = _Alive()
+
+
 def joined_windows(parts: Sequence[Windows]) -> Windows | None:
     """The windows of several datasets one behind the other, in the mappings of each; None where they differ in kind."""
     kinds = {(type(part), part._n_tokens, part._step) for part in parts}
@@ -260,19 +300,26 @@ class ChosenWindows(Windows):
     def groups(self, indices: npt.NDArray[np.int64], negative: bool = False) -> Iterator[Group]:
         """As `Windows.groups`; ValueError for a window that does not lie in the array."""
         shards, numbers = self._place(indices, negative)
-        starts, tokens = self.starts[numbers], self.shard(0)
-        beyond = (starts < 0) | (starts > len(tokens) - self._n_tokens)
-        if beyond.any():
-            number = int(numbers[beyond.argmax()])
-            raise ValueError(
-                f"sample {number} is {self._n_tokens} tokens from token {self.starts[number]} of {len(tokens)}"
-            )
+        tokens = self.shard(0)
+        starts = starts_of(self.starts, numbers, self._n_tokens, len(tokens))
         like, rows = like_of(tokens), _rows(len(indices))
         if like is None:
             yield from self._mixed_groups(shards.tolist(), starts, rows)
         else:
             addresses = np.uint64(_address(tokens)) + starts.view(np.uint64) * np.uint64(like.itemsize)
             yield Group(addresses, rows, like, tokens)
+
+
+def starts_of(
+    starts: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], n_tokens: int, n_there: int
+) -> npt.NDArray[np.int64]:
+    """starts[numbers]; ValueError for a window of `n_tokens` from there that does not lie in `n_there` tokens."""
+    chosen = starts[numbers]
+    beyond = (chosen < 0) | (chosen > n_there - n_tokens)
+    if beyond.any():
+        number = int(numbers[beyond.argmax()])
+        raise ValueError(f"sample {number} is {n_tokens} tokens from token {starts[number]} of {n_there}")
+    return chosen
 
 
 def copied_group(windows: Sequence[Tokens], rows: npt.NDArray[np.int64]) -> Group:

@@ -30,7 +30,20 @@ from fastpack.files.policy import (
     Progress,
     TargetExists,
 )
-from fastpack.files.reading import Reader, local_file, map_bytes, open_reader, open_stream, read_head, read_start
+from fastpack.files.reading import (
+    ByteArray,
+    Reader,
+    bytes_behind,
+    local_file,
+    map_bytes,
+    mapped,
+    on_stores,
+    open_bytes,
+    open_reader,
+    open_stream,
+    read_head,
+    read_start,
+)
 from fastpack.files.remote import Status
 
 __all__ = [
@@ -38,6 +51,7 @@ __all__ = [
     "POLICIES",
     "AnyPath",
     "AtomicFile",
+    "ByteArray",
     "Bytes",
     "ExistencePolicy",
     "FileExistencePolicy",
@@ -49,6 +63,7 @@ __all__ = [
     "TargetExists",
     "absolute",
     "as_path",
+    "bytes_behind",
     "check_exists",
     "drop_pages",
     "exists",
@@ -58,9 +73,12 @@ __all__ = [
     "is_remote",
     "local_file",
     "map_bytes",
+    "mapped",
     "matches_parts",
     "may_write",
     "names_in",
+    "on_stores",
+    "open_bytes",
     "open_reader",
     "open_stream",
     "partial_path",

@@ -7,9 +7,6 @@ import mmap
 import os
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long)
@@ -43,12 +40,12 @@ class Mapping:
             _munmap(self.address, self.n_bytes)
 
 
-def drop_pages(data: npt.NDArray[np.uint8], start: int, end: int) -> None:
+def drop_pages(data: object, start: int, end: int) -> None:
     """Give back the memory of bytes [start, end) of a `map_bytes` array that was read from front to back.
 
     The bytes stay readable (from the page cache, or the disk again); they only stop counting as this process's own.
     """
-    mapping = data.base
+    mapping = getattr(data, "base", None)
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
     if isinstance(mapping, Mapping) and last > first:
         libc.madvise(mapping.address + first, last - first, mmap.MADV_DONTNEED)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,27 +18,36 @@ from fastpack.files import remote
 from fastpack.files.cache import BLOCK, Cache, cache, identity
 from fastpack.files.policy import PathLike, Progress
 
-MAX_READ = 64 << 20  # bytes asked for at once
+MAX_READ = 16 << 20  # bytes asked for at once
 READERS = 16  # requests at a time
-PART = 16 << 20  # of an object that is fetched whole
+AHEAD = 8  # pieces of BLOCK bytes that are on their way while what is before them is used, from front to back
+SMALL_BLOCK = 256 << 10  # of objects that the cache does not keep: read here and there, a block serves one sample
+HEAD = 64 << 10  # bytes that come along when a store is asked how long an object is
+_T = TypeVar("_T")
+_S = TypeVar("_S")
 
 
 class ObjectReader:
-    """An object read by position; see `ReadFile`, whose methods it has. Raises as `remote.status` does.
+    """An object read by position; see `Reader`, whose methods it has. Raises as `remote.status` does.
 
-    What is read comes in whole blocks and stays in the cache; blocks beside each other come with one request. All of
-    them are of the version that was there at the start: JobError when it has changed since.
+    What is read comes in whole blocks and stays in the cache; blocks beside each other come with one request. Blocks of
+    an object of more than half of the cache's limit are small. Who reads from front to back has the next ones on their
+    way. All are of one version, `status`, or that which is there at the start: JobError when it has changed since.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, status: remote.Status | None = None) -> None:
         self.path = os.fspath(path)
-        self.status = remote.status(self.path)
+        self.status = remote.status(self.path) if status is None else status
         self._name = identity(self.path, self.status)
         self._cache = cache()
         self._copy = self._open_copy()
         self._coming: dict[int, Future[None]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._block = BLOCK if self.status.st_size <= self._cache.limit // 2 else SMALL_BLOCK
+        # Where the last read ended, in which block, and up to where the bytes behind it were asked for.
+        self._read_to, self._last_block, self._asked = -1, -2, 0
+        self._ahead = BLOCK * min(AHEAD, self._cache.limit // (4 * BLOCK))
 
     def _open_copy(self) -> int:
         """A descriptor of the copy that `fetch` made, else -1."""
@@ -52,33 +63,50 @@ class ObjectReader:
             return 0
         if self._copy >= 0:
             return _read_all(self._copy, out[:n_bytes], offset)
-        first, last = offset // BLOCK, -(-(offset + n_bytes) // BLOCK)
+        self._look_ahead(offset, offset + n_bytes)
+        first, last = offset // self._block, -(-(offset + n_bytes) // self._block)
         missing: list[int] = []
         for block in range(first, last):
             self._wait_for(block)
             into, at = self._within(block, out[:n_bytes], offset)
-            if not self._cache.read_block(f"{self._name}-{block:x}", into, at, self._size(block)):
+            if not self._cache.read_block(self._name_of(block), into, at, self._size(block)):
                 missing.append(block)
-        for run in _runs(missing):
-            self._fetch(run, out[:n_bytes], offset)
+        in_parallel(lambda run: self._fetch(run, out[:n_bytes], offset), list(_runs(missing, MAX_READ // self._block)))
         return n_bytes
 
+    def _look_ahead(self, start: int, end: int) -> None:
+        """Have what lies behind a read fetched where it goes on from the one before it."""
+        first, last = start // self._block, (end - 1) // self._block
+        goes_on = start == self._read_to or first - 1 <= self._last_block < last
+        self._read_to, self._last_block = end, last
+        behind = -(-end // BLOCK) * BLOCK
+        if goes_on and self._ahead:
+            first_new = max(behind, self._asked)
+            self._asked = behind + self._ahead
+            for piece in range(first_new, self._asked, BLOCK):
+                self.will_need(piece, BLOCK)
+        else:
+            self._asked = 0
+
+    def _name_of(self, block: int) -> str:
+        return f"{self._name}-{self._block:x}-{block:x}"
+
     def _size(self, block: int) -> int:
-        return min(BLOCK, self.status.st_size - block * BLOCK)
+        return min(self._block, self.status.st_size - block * self._block)
 
     def _within(self, block: int, out: npt.NDArray[np.uint8], offset: int) -> tuple[npt.NDArray[np.uint8], int]:
         """The part of `out` that a block fills, and where in the block it begins."""
-        start = max(offset, block * BLOCK)
-        end = min(offset + len(out), block * BLOCK + self._size(block))
-        return out[start - offset : end - offset], start - block * BLOCK
+        start = max(offset, block * self._block)
+        end = min(offset + len(out), block * self._block + self._size(block))
+        return out[start - offset : end - offset], start - block * self._block
 
     def _fetch(self, blocks: range, out: npt.NDArray[np.uint8] | None = None, offset: int = 0) -> None:
-        start = blocks[0] * BLOCK
-        end = min((blocks[-1] + 1) * BLOCK, self.status.st_size)
+        start = blocks[0] * self._block
+        end = min((blocks[-1] + 1) * self._block, self.status.st_size)
         data = memoryview(remote.read_range(self.path, start, end, self.status.tag))
         for block in blocks:
-            content = data[block * BLOCK - start : block * BLOCK - start + self._size(block)]
-            self._cache.write_block(f"{self._name}-{block:x}", content)
+            content = data[block * self._block - start : block * self._block - start + self._size(block)]
+            self._cache.write_block(self._name_of(block), content)
             if out is not None:
                 into, at = self._within(block, out, offset)
                 into[:] = np.frombuffer(content, np.uint8)[at : at + len(into)]
@@ -94,19 +122,21 @@ class ObjectReader:
         if self._copy >= 0 or n_bytes <= 0:
             return
         end = min(offset + n_bytes, self.status.st_size)
+        if offset >= end:
+            return
         with self._lock:
             if self._pid != os.getpid():
                 self._coming, self._pid = {}, os.getpid()
             blocks = [
                 block
-                for block in range(offset // BLOCK, -(-end // BLOCK))
-                if block not in self._coming and not self._cache.path(f"{self._name}-{block:x}").exists()
+                for block in range(offset // self._block, -(-end // self._block))
+                if block not in self._coming and not self._cache.path(self._name_of(block)).exists()
             ]
-            for run in _runs(blocks):
-                future = _pool().submit(self._fetch, run)
-                for block in run:
-                    self._coming[block] = future
-                future.add_done_callback(self._forget(run))
+            asked = [(run, _pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
+            for run, future in asked:
+                self._coming |= dict.fromkeys(run, future)
+        for run, future in asked:  # not under the lock: where all is there already, they are forgotten at once
+            future.add_done_callback(self._forget(run))
 
     def _forget(self, run: range) -> Callable[[Future[None]], None]:
         def forget(_: Future[None]) -> None:
@@ -128,11 +158,11 @@ def _read_all(fd: int, out: npt.NDArray[np.uint8], offset: int) -> int:
     return done
 
 
-def _runs(blocks: list[int]) -> Iterator[range]:
-    """Blocks beside each other, as many as one request may ask for."""
+def _runs(blocks: list[int], most: int) -> Iterator[range]:
+    """Blocks beside each other, at most so many that one request asks for."""
     start = 0
     for k in range(1, len(blocks) + 1):
-        if k == len(blocks) or blocks[k] != blocks[k - 1] + 1 or k - start >= MAX_READ // BLOCK:
+        if k == len(blocks) or blocks[k] != blocks[k - 1] + 1 or k - start >= most:
             yield range(blocks[start], blocks[k - 1] + 1)
             start = k
 
@@ -146,6 +176,57 @@ def _pool() -> ThreadPoolExecutor:
     if pool is None:
         pool = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "fastpack-remote")
     return pool
+
+
+def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
+    """What a function that asks a store returns for each of `items`, in order; several of them wait at a time."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(READERS, len(items)), "fastpack-remote") as pool:
+        try:
+            return list(pool.map(function, items))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+class ObjectBytes:
+    """The bytes of an object, as `map_bytes` gives those of a file: `len()`, and slices, read when they are asked for.
+
+    path; status: of the version that all of them are of. Raises as `ObjectReader`.
+    """
+
+    def __init__(self, path: PathLike, status: remote.Status | None = None) -> None:
+        self.path = os.fspath(path)
+        self._head, self._start = b"", 0
+        if status is None:
+            self._head, status = remote.read_head(self.path, HEAD)
+        self.status = status
+        self._reader = ObjectReader(self.path, status)
+
+    def behind(self, start: int) -> ObjectBytes:
+        """The bytes from `start` on; none of them is read for it."""
+        rest = copy.copy(self)
+        rest._start, rest._head = self._start + start, self._head[start:]
+        return rest
+
+    def __len__(self) -> int:
+        return max(0, self.status.st_size - self._start)
+
+    def __getitem__(self, part: slice) -> npt.NDArray[np.uint8]:
+        start, end, step = part.indices(len(self))
+        if step != 1:
+            raise ValueError(f"bytes {part} of {self.path}: only those beside each other can be read")
+        if end <= len(self._head):
+            return np.frombuffer(self._head, np.uint8)[start:end]
+        out = np.empty(max(0, end - start), np.uint8)
+        self._reader.read_into(out, self._start + start)
+        return out
+
+    def whole(self) -> Path:
+        """All of them as a local file in the cache; see `fetch`."""
+        return _fetched(self.path, self.status)
 
 
 def fetch(path: PathLike, *, progress: Progress | None = None) -> Path:
@@ -180,7 +261,7 @@ def fetch_all(path: PathLike, *, progress: Progress | None = None) -> tuple[list
 
     where = RemotePath(path)
     found = list(where.rglob("*")) or [where]
-    statuses = [one.stat() for one in found]
+    statuses = [one.listed or one.stat() for one in found]
     sizes = [status.st_size for status in statuses]
     if sum(sizes) > cache().limit:
         raise JobError(
@@ -206,10 +287,10 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
 def _download(url: str, status: remote.Status, target: Path, store: Cache, progress: Progress | None) -> None:
     from fastpack.files.atomic import AtomicFile
 
-    starts = range(0, status.st_size, PART)
+    starts = range(0, status.st_size, MAX_READ)
 
     def part(start: int) -> bytes:
-        return remote.read_range(url, start, min(start + PART, status.st_size), status.tag)
+        return remote.read_range(url, start, min(start + MAX_READ, status.st_size), status.tag)
 
     with AtomicFile(target) as file:
         file.reserve(status.st_size)

@@ -97,12 +97,13 @@ def names_in(folder: PathLike) -> list[str]:
 class RemotePath(os.PathLike[str]):
     """The URL of an object, or of all objects whose names begin with it and a slash (a folder), with what Path has.
 
+    listed: what a listing said of the object; None for what comes from none, and for folders.
     Methods raise what `fastpack.files.remote` raises: FileNotFoundError, PermissionError, OSError naming the URL.
     """
 
-    __slots__ = ("_root", "_url", "_way")
+    __slots__ = ("_root", "_url", "_way", "listed")
 
-    def __init__(self, url: PathLike) -> None:
+    def __init__(self, url: PathLike, listed: Status | None = None) -> None:
         text = os.fspath(url)
         match = _URL.match(text)
         if match is None:
@@ -114,6 +115,7 @@ class RemotePath(os.PathLike[str]):
         if self._way.split("/")[0] == "..":
             raise ValueError(f"{text!r} leads out of its store")
         self._url = f"{self._root}/{self._way}" if self._way else self._root
+        self.listed = listed
 
     def __fspath__(self) -> str:
         return self._url
@@ -214,7 +216,7 @@ class RemotePath(os.PathLike[str]):
         names = remote.names(self._url)
         if not names:
             raise FileNotFoundError(errno.ENOENT, "No such object or folder", self._url)
-        return (RemotePath(f"{self._url}/{name}") for name in names)
+        return (RemotePath(f"{self._url}/{name}", status) for name, status in names.items())
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Objects below this folder whose way from here matches, as Path.glob means it (`*`, `?`, `[...]`, `**`)."""
@@ -223,7 +225,8 @@ class RemotePath(os.PathLike[str]):
         patterns = pattern.split("/")
         flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, however much lies below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
-        return (RemotePath(f"{self._url}/{way}") for way in ways if matches_parts(way.split("/"), patterns))
+        found = ((way, status) for way, status in ways.items() if matches_parts(way.split("/"), patterns))
+        return (RemotePath(f"{self._url}/{way}", status) for way, status in found)
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         return self.glob(f"**/{pattern}")

@@ -8,7 +8,7 @@ import functools
 import io
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -21,6 +21,8 @@ from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=PathLike)
+T = TypeVar("T")
 
 
 def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
@@ -80,13 +82,59 @@ class Reader(Protocol):
         ...
 
 
-def open_reader(path: PathLike) -> Reader:
-    """A file, or an object in a store, to be read by position."""
+def open_reader(path: PathLike, status: remote.Status | None = None) -> Reader:
+    """A file, or an object in a store, to be read by position; status: of the version of an object that is meant."""
     if is_remote(path):
         from fastpack.files.objects import ObjectReader
 
-        return ObjectReader(path)
+        return ObjectReader(plain_path(path), status)
     return FileReader(plain_path(path))
+
+
+class ByteArray(Protocol):
+    """The bytes of a file: a uint8 array, or what is sliced like one and reads what it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> npt.NDArray[np.uint8]: ...
+
+
+def open_bytes(path: PathLike, status: remote.Status | None = None) -> ByteArray:
+    """`map_bytes` of a file; of an object in a store (of this `status`), its bytes as they are asked for, by slices."""
+    if is_remote(path):
+        from fastpack.files.objects import ObjectBytes
+
+        return ObjectBytes(plain_path(path), status)
+    return map_bytes(path)
+
+
+def mapped(data: ByteArray) -> npt.NDArray[np.uint8]:
+    """What `open_bytes` gave as an array: an object is fetched whole into the cache for it."""
+    if isinstance(data, np.ndarray):
+        return data
+    from fastpack.files.objects import ObjectBytes
+
+    assert isinstance(data, ObjectBytes)
+    return map_bytes(data.whole())
+
+
+def bytes_behind(data: ByteArray, start: int) -> ByteArray:
+    """`data[start:]`; of an object, none of them is read for it."""
+    if isinstance(data, np.ndarray):
+        return data[start:]
+    from fastpack.files.objects import ObjectBytes
+
+    assert isinstance(data, ObjectBytes)
+    return data.behind(start)
+
+
+def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    """What a function returns for each of `items`, paths or URLs, in order: URLs are asked about several at a time."""
+    if items and is_remote(items[0]):
+        from fastpack.files.objects import in_parallel
+
+        return in_parallel(function, items)
+    return list(map(function, items))
 
 
 class FileReader:

@@ -83,7 +83,11 @@ def status(url: PathLike) -> Status:
 
 
 def _status(meta: Any) -> Status:
-    return Status(meta["size"], round(meta["last_modified"].timestamp() * 1e9), meta["e_tag"])
+    """The same from a listing, which may leave out a tag's quotes and tell parts of seconds, as from an answer."""
+    tag = meta["e_tag"]
+    if tag and not tag.endswith('"'):
+        tag = f'"{tag}"'
+    return Status(meta["size"], int(meta["last_modified"].timestamp()) * 1_000_000_000, tag or None)
 
 
 @_in_a_process_that_may
@@ -119,10 +123,13 @@ def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> b
     if start >= end:
         return b""
     store, key = _open(text)
-    options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag else {})
+    # A weak tag (W/"...") matches nothing, by the rules of HTTP; the answer's own is compared in any case.
+    options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
 
     def read() -> bytes:
         answer = _obstore().get(store, key, options=options)
+        if tag and _status(answer.meta).tag not in (None, tag):
+            raise JobError(f"{text} changed while it was read: start again")
         data = bytes(answer.bytes())
         if len(data) != end - start:
             raise ShortBody(f"{len(data)} bytes instead of {end - start}")
@@ -138,22 +145,24 @@ def read(url: PathLike) -> bytes:
 
 
 @_in_a_process_that_may
-def names(url: PathLike) -> list[str]:
-    """What lies directly in a folder: names of objects and of folders, sorted; [] where there is nothing."""
+def names(url: PathLike) -> dict[str, Status | None]:
+    """What lies directly in a folder, by name, sorted: the status of objects, None for folders; {} for no folder."""
     text = os.fspath(url)
     store, key = _open_folder(text)
     found = _retried(text, lambda: _obstore().list_with_delimiter(store, key or None))
-    ways = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
-    return sorted({way[len(key) :].lstrip("/") for way in ways} - {""})
+    there: dict[str, Status | None] = {way[len(key) :].strip("/"): None for way in found["common_prefixes"]}
+    there |= {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found["objects"]}
+    return {name: there[name] for name in sorted(there) if name}
 
 
 @_in_a_process_that_may
-def all_names(url: PathLike) -> list[str]:
-    """The ways from a folder to all objects below it, sorted part by part."""
+def all_names(url: PathLike) -> dict[str, Status]:
+    """The ways from a folder to all objects below it, sorted part by part, and the status of each."""
     text = os.fspath(url)
     store, key = _open_folder(text)
-    found = _retried(text, lambda: [entry["path"] for part in _obstore().list(store, key or None) for entry in part])
-    return sorted((way[len(key) :].lstrip("/") for way in found), key=lambda way: way.split("/"))
+    found = _retried(text, lambda: [entry for part in _obstore().list(store, key or None) for entry in part])
+    there = {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found}
+    return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
 
 
 @_in_a_process_that_may

@@ -164,10 +164,10 @@ class Manifest:
         """The ways to all shards."""
         return self._names[:-1].tobytes().decode().split("\0")
 
-    def all_end_with(self, text: str) -> bool:
-        """Whether all shards lie in the manifest's own folder and have names that end so; without a look at each."""
+    def all_end_with(self, text: str, *, in_folder: bool = True) -> bool:
+        """Whether all shards have names that end so, and lie in the manifest's own folder; without a look at each."""
         names = self._names.tobytes()
-        return b"/" not in names and names.count(text.encode() + b"\0") == self.n_shards
+        return not (in_folder and b"/" in names) and names.count(text.encode() + b"\0") == self.n_shards
 
     def _wrong(self, section: str, number: int, found: str, expected: str) -> FormatError:
         width = 1 if section in ("names", "dtypes", "kinds") else 8

@@ -42,6 +42,12 @@ class ManifestShards(Sequence[Shard]):
         column: npt.NDArray[Any] = getattr(self.manifest, name)
         return column if self._chosen is None else column[self._chosen]
 
+    @property
+    def largest_item(self) -> int:
+        """The most bytes that a token takes in one of them."""
+        sizes = {DTYPES[code].itemsize for code in set(self.column("dtypes").tolist())}
+        return max(sizes) if self.dtype is None else self.dtype.itemsize
+
     def __len__(self) -> int:
         return self.manifest.n_shards if self._chosen is None else len(self._chosen)
 
@@ -97,8 +103,10 @@ class ManifestShards(Sequence[Shard]):
 def open_shards(path: PathLike, file_pattern: str) -> ManifestShards:
     """The shards of a manifest whose names match, as `find_shards` finds those of its folder: FileNotFoundError."""
     manifest = Manifest(path)
-    ending = file_pattern[1:]
-    if file_pattern.startswith("*") and not set("*?[/\0") & set(ending) and manifest.all_end_with(ending):
+    pattern = file_pattern.removeprefix("**/")
+    ending = pattern[1:]
+    simple = pattern.startswith("*") and not set("*?[/\0") & set(ending)
+    if simple and manifest.all_end_with(ending, in_folder=pattern == file_pattern):
         return ManifestShards(manifest, file_pattern, None)
     names = manifest.names()
     if "/" in file_pattern or "**" in file_pattern:

@@ -19,6 +19,7 @@ from fastpack.errors import FormatError, JobError
 from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, read_start
 from fastpack.formats import braces
 from fastpack.formats.nvmeta_lookup import SampleIndex, SampleRow
+from fastpack.formats.nvmeta_paths import FOLDER, index_path, meta_path
 from fastpack.formats.nvmeta_sqlite import DuplicateKeys, IndexWriter, write_sample_index
 from fastpack.formats.nvmeta_staging import WalkedShard
 from fastpack.formats.parsing import ParseError, TextLoader, ValueLoader, parse_json, parse_yaml
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 ENERGON_VERSION = "7.4.1"  # whose files these are
-FOLDER = ".nv-meta"
 MAX_BYTES = 1 << 28  # .info.json of some million shards
 _INFO, _LEGACY_INFO = ".info.json", ".info.yaml"
 _SPLIT, _SPLIT_JSON = "split.yaml", "split.json"
@@ -66,16 +66,6 @@ class Split(NamedTuple):
 
     parts: dict[str, list[str]]
     exclude: list[str]
-
-
-def meta_path(folder: PathLike, name: str = "") -> AnyPath:
-    """A file of `.nv-meta`, or `.nv-meta` itself."""
-    return as_path(folder) / FOLDER / name if name else as_path(folder) / FOLDER
-
-
-def index_path(folder: PathLike) -> AnyPath:
-    """Where the dataset's `index.sqlite` is."""
-    return meta_path(folder, "index.sqlite")
 
 
 def make_folder(folder: PathLike) -> AnyPath:

@@ -8,13 +8,26 @@ from __future__ import annotations
 import operator
 import os
 from array import array
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.files import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, map_bytes, may_write
+from fastpack.files import (
+    AtomicFile,
+    ByteArray,
+    Bytes,
+    ExistencePolicy,
+    PathLike,
+    TargetExists,
+    bytes_behind,
+    mapped,
+    may_write,
+    open_bytes,
+    stat_of,
+)
 from fastpack.formats import pickled_index
 from fastpack.formats.pbin_layout import (
     HEADER,
@@ -26,6 +39,7 @@ from fastpack.formats.pbin_layout import (
     find_layout,
     read_layout,
 )
+from fastpack.formats.shards import Shard, stamp_of
 
 RETURNED_DTYPE: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
 
@@ -35,7 +49,7 @@ _FEW_ROWS = 1 << 14  # read one by one in a tenth of a second
 
 
 class PackedFile:
-    """A packed file, mapped; a sequence of documents.
+    """A packed file, mapped, or read in ranges where it is an object in a store; a sequence of documents.
 
     `[i]` is a copy of document i's tokens, its end-of-document token included, as uint8, int32 or int64 where they take
     1, 2 or 4 bytes on disk; i may be negative. It pickles as its path.
@@ -50,31 +64,50 @@ class PackedFile:
     def __init__(self, path: PathLike, *, generation: int | None = None, check: bool = True) -> None:
         self.path = os.fspath(path)
         self._asked, self._check = generation, check
-        file = map_bytes(path)
+        file = open_bytes(path)
         layout = find_layout(file, path) if generation is None else read_layout(file, path, generation)
         self.layout = layout
         self.token_size_in_bytes = layout.token_size
         self.data_offset, self.data_length = layout.data_offset, layout.data_length
-        dtype = np.dtype(f"{'<' if layout.generation >= 4 else '>'}u{layout.token_size}")
-        self._file: npt.NDArray[np.uint8] | None = file
-        self._data = file[layout.data_offset : layout.index_offset].view(dtype)
+        self._dtype = np.dtype(f"{'<' if layout.generation >= 4 else '>'}u{layout.token_size}")
+        self._file: ByteArray | None = file
+        self._data: npt.NDArray[Any] | None = None
         self._index: npt.NDArray[np.int64] | None = None
 
-    def _open_file(self) -> npt.NDArray[np.uint8]:
+    def _open_file(self) -> ByteArray:
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
         return self._file
 
     @property
     def file(self) -> npt.NDArray[np.uint8]:
-        """The whole file as bytes [n_bytes], read-only."""
-        return self._open_file()
+        """The whole file as bytes [n_bytes], read-only; an object in a store is fetched whole for it."""
+        self._file = file = mapped(self._open_file())
+        return file
 
     @property
     def data(self) -> npt.NDArray[Any]:
-        """The tokens [n_tokens] as on disk: unsigned, read-only, big-endian in generations 0 to 3."""
+        """The tokens [n_tokens] as on disk: unsigned, read-only, big-endian in generations 0 to 3; else as `file`."""
         self._open_file()
+        if self._data is None:
+            self._data = self.file[self.layout.data_offset : self.layout.index_offset].view(self._dtype)
         return self._data
+
+    @property
+    def n_tokens(self) -> int:
+        return self.data_length // self.token_size_in_bytes
+
+    @property
+    def shard(self) -> Shard:
+        """Where the tokens lie, as those of a flat shard."""
+        version = getattr(self._open_file(), "status", None)
+        stamp = None if version is None else stamp_of(version)
+        return Shard(self.path, self._dtype, self.n_tokens, self.data_offset, stamp=stamp)
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Tokens [start, end), 0 <= start <= end <= n_tokens, as `data` has them; of an object, no others are read."""
+        size, offset = self.token_size_in_bytes, self.data_offset
+        return self._open_file()[offset + start * size : offset + end * size].view(self._dtype)
 
     @property
     def index(self) -> npt.NDArray[np.int64]:
@@ -114,9 +147,8 @@ class PackedFile:
         layout = self.layout
         if self._index is not None or n_rows > _FEW_ROWS or layout.generation != 5:
             return self.index[:n_rows]
-        rows = pickled_index.decode_first(
-            self._open_file()[layout.index_offset :], self.path, layout.index_offset, n_rows
-        )
+        pickled = bytes_behind(self._open_file(), layout.index_offset)
+        rows = pickled_index.decode_first(pickled, self.path, layout.index_offset, n_rows)
         if self._asked is None and len(rows) and int(rows[0, 0]) in INDEX_BASES[4]:  # the last row tells
             return self.index[:n_rows]
         if self._check:
@@ -135,12 +167,11 @@ class PackedFile:
             check_range(index[number % n_documents][None], self.layout, self.path)
         start, length = index[number].tolist()
         size = self.token_size_in_bytes
-        return self.data[start // size : (start + length) // size].astype(RETURNED_DTYPE[size])
+        return self.tokens(start // size, (start + length) // size).astype(RETURNED_DTYPE[size])
 
     def close(self) -> None:
         """Let the mapping go; it ends when no view of `data` is left."""
-        self._file = self._index = None
-        self._data = self._data[:0].copy()
+        self._file = self._index = self._data = None
 
     def __enter__(self) -> PackedFile:
         return self
@@ -155,6 +186,13 @@ class PackedFile:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+
+def scan_packed(path: PathLike) -> tuple[Shard, PackedFile]:
+    """Where the tokens of a packed file lie, and what tells the file from another; and the file. As `PackedFile`."""
+    stamp = stamp_of(stat_of(path))
+    file = PackedFile(path)
+    return file.shard if file.shard.stamp else replace(file.shard, stamp=stamp), file
 
 
 def _reopen(path: PathLike, generation: int | None, check: bool) -> PackedFile:

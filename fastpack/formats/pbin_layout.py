@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.files import PathLike
+from fastpack.files import ByteArray, PathLike
 from fastpack.formats import pickled_index
 
 HEADER_BYTES = 12
@@ -30,6 +30,8 @@ HEADER = {0: struct.Struct(""), 1: struct.Struct(">I"), 2: struct.Struct(">Q"), 
 HEADER |= dict.fromkeys((4, 5), struct.Struct("<QI"))
 INDEX_BASES = {1: (4, 1), 2: (8,), 3: (12,), 4: (12,), 5: (0,)}  # the first entry of an index that counts from there
 
+_LOOK = 4096  # bytes in which an index shows that it is one
+_MAX_EMPTY = 64 << 20  # bytes of an index of documents without tokens
 _BLOCK_ROWS = 1 << 16  # of an index, looked at at a time: they stay in the cache
 
 
@@ -46,8 +48,8 @@ class Layout(NamedTuple):
         return self.data_offset + self.data_length
 
 
-def read_layout(file: npt.NDArray[np.uint8], path: PathLike, generation: int) -> Layout:
-    """The layout that the header of `file` uint8[n_bytes] gives, read as `generation` (0 to 5).
+def read_layout(file: ByteArray, path: PathLike, generation: int) -> Layout:
+    """The layout that the header of `file` gives, read as `generation` (0 to 5).
 
     Raises FormatError where the header contradicts itself or the size of the file, and ValueError for no generation.
     """
@@ -74,18 +76,19 @@ def read_layout(file: npt.NDArray[np.uint8], path: PathLike, generation: int) ->
     return layout
 
 
-def _check_empty(file: npt.NDArray[np.uint8], path: PathLike, layout: Layout) -> None:
+def _check_empty(file: ByteArray, path: PathLike, layout: Layout) -> None:
     """Data length 0 is also what a header holds before its writer has finished: then no index follows it."""
-    rest = file[layout.data_offset :]
+    rest = file[layout.data_offset : layout.data_offset + _MAX_EMPTY]
     try:
         pickled_index.decode(rest, path, layout.data_offset, allow_trailing=False)
     except FormatError:
-        found = f"an unfinished pack: data length 0 with {len(rest)} bytes behind the header that are no index"
+        n_rest = len(file) - layout.data_offset
+        found = f"an unfinished pack: data length 0 with {n_rest} bytes behind the header that are no index"
         raise FormatError(path, 0, found, "the data length, which the writer sets last") from None
 
 
-def find_layout(file: npt.NDArray[np.uint8], path: PathLike) -> Layout:
-    """The layout of `file` uint8[n_bytes], of whichever generation but 0. Raises FormatError where none fits.
+def find_layout(file: ByteArray, path: PathLike) -> Layout:
+    """The layout of `file`, of whichever generation but 0. Raises FormatError where none fits.
 
     Only generations 1 and 2, whose headers say too little, have their index decoded for it.
     """
@@ -95,6 +98,8 @@ def find_layout(file: npt.NDArray[np.uint8], path: PathLike) -> Layout:
     for generation in (2, 1):  # before 3: the tokens 1, 2 and 4 look like its token size, and its tokens like no index
         try:
             layout = read_layout(file, path, generation)
+            start = layout.index_offset  # a look first: what follows may be long, and far away
+            pickled_index.decode_first(file[start : start + _LOOK], path, start, 1)
             rows = pickled_index.decode(file[layout.index_offset :], path, layout.index_offset)
         except FormatError:
             continue

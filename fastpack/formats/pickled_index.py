@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError
+from fastpack.files import ByteArray
 from fastpack.kernels.header_errors import IndexSyntaxError
 from fastpack.kernels.header_np import Machine
 
@@ -58,10 +59,8 @@ def decode_prefix(
     return rows, n_bytes
 
 
-def decode_first(
-    data: npt.NDArray[np.uint8], path: str | os.PathLike[str], offset: int, n_rows: int
-) -> npt.NDArray[np.int64]:
-    """The first rows int64[at most n_rows, 2] of the pickled index uint8[n_bytes]; what lies behind them is not read.
+def decode_first(data: ByteArray, path: str | os.PathLike[str], offset: int, n_rows: int) -> npt.NDArray[np.int64]:
+    """The first rows int64[at most n_rows, 2] of a pickled index; what lies behind them is not read.
 
     A row takes microseconds: for many, `decode` is faster. Raises FormatError as that does, for the part that is read.
     """

@@ -6,9 +6,9 @@ import errno
 import fnmatch
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,17 @@ from fastpack.errors import FormatError
 from fastpack.files import (
     AnyPath,
     PathLike,
+    Reader,
+    RemotePath,
     Status,
     as_path,
     is_remote,
     local_file,
     map_bytes,
-    names_in,
+    on_stores,
+    open_bytes,
+    open_reader,
     read_head,
-    size_of,
     stat_of,
 )
 
@@ -35,15 +38,20 @@ _NPY_PLAIN = re.compile(
 )
 
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
+_LOOK = 8 << 20  # bytes looked through at once for the last that is not zero
 _UINT16, _UINT32 = np.dtype(np.uint16), np.dtype(np.uint32)
+
+
+Stamp: TypeAlias = tuple[int, int, int | str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
     """Where the tokens of one file lie: `length` rows of `dtype` from byte `offset`; `plain` when one-dimensional.
 
-    stamp: the file's size in bytes, modification time in ns and inode, as they were when it was looked at; None for
-    what is not compared. manifest: the file that says all this, where the shard itself was not looked at.
+    stamp: the file's size in bytes, modification time in ns and inode, or the tag of an object in a store, as they were
+    when it was looked at; None for what is not compared. manifest: the file that says all this, where the shard itself
+    was not looked at.
     """
 
     path: str
@@ -51,7 +59,7 @@ class Shard:
     length: int
     offset: int
     plain: bool = True
-    stamp: tuple[int, int | None, int | None] | None = None
+    stamp: tuple[int, int | None, int | str | None] | None = None
     manifest: str | None = None
 
     def open(self) -> npt.NDArray[Any]:
@@ -70,6 +78,24 @@ class Shard:
             raise FormatError(self.path, data.nbytes, f"a file of {data.nbytes} bytes", f"{end} bytes, as when opened")
         return data[self.offset : end].view(self.dtype)
 
+    @property
+    def version(self) -> Status | None:
+        """The version of an object that was looked at, if it is one: whoever reads that needs no check, the store does.
+
+        So it is where the store has told a tag, which goes with each request.
+        """
+        if self.stamp is None or self.stamp[1] is None or not isinstance(self.stamp[2], str):
+            return None
+        return Status(*self.stamp)  # type: ignore[arg-type]
+
+    def open_reader(self) -> Reader:
+        """To read the file by position. Raises FormatError when it is not the one that was looked at."""
+        if self.manifest is not None:
+            return open_reader(self.path, _check_said(self, self.manifest).version)
+        if self.version is None:
+            self.check_unchanged()
+        return open_reader(self.path, self.version)
+
     def check_unchanged(self) -> None:
         """FormatError when the file's size, modification time or inode is another than when it was looked at."""
         if self.manifest is not None:
@@ -77,7 +103,7 @@ class Shard:
             return
         if self.stamp is None:
             return
-        found = _stamp(stat_of(self.path))
+        found = stamp_of(stat_of(self.path))
         if found[0] != self.stamp[0]:
             raise FormatError(
                 self.path,
@@ -95,19 +121,23 @@ class Shard:
             return self
         if self.manifest is not None:  # nobody looked at the file yet
             self.check_unchanged()
-        data = map_bytes(self.path)[self.offset : self.offset + self.length * self.dtype.itemsize]
-        used = kernels.used_bytes(data[: _last_data(self.path) - self.offset])
-        length = min(self.length, -(-used // self.dtype.itemsize) + keep)
+        data = open_bytes(self.path, self.version)
+        end = min(self.offset + self.length * self.dtype.itemsize, _last_data(self.path, len(data)))
+        used = 0
+        while end > self.offset and used == 0:
+            start = max(self.offset, end - _LOOK)
+            used = kernels.used_bytes(data[start:end])
+            end = start
+        length = min(self.length, -(-max(0, end - self.offset + used) // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
 
 
-def _check_said(shard: Shard, manifest: str) -> None:
-    """FormatError unless a shard is what a manifest says of it; its header is read for that."""
-    raw = shard.offset == 0 and shard.plain
+def _check_said(shard: Shard, manifest: str) -> Shard:
+    """The shard as it is; FormatError unless that is what a manifest says of it. Its header is read for that."""
     hint = f"as {manifest} says (bring the shard back, or write the manifest anew: `fastpack manifest`)"
     size, time_ns, _ = shard.stamp or (None, None, None)
     try:
-        found = _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
+        found = _scan_again(shard)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, f"No such file, but {manifest} names it", shard.path) from None
     except FormatError as error:
@@ -123,18 +153,28 @@ def _check_said(shard: Shard, manifest: str) -> None:
     if told != is_told or found.length < shard.length:
         what = f"a header that tells of {found.length} rows of {found.dtype} from byte {found.offset}"
         raise FormatError(shard.path, 0, what, f"{shard.length} of {shard.dtype} from byte {shard.offset}, {hint}")
+    return found
 
 
-def _stamp(status: os.stat_result | Status) -> tuple[int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ino
+def _scan_again(shard: Shard) -> Shard:
+    if shard.path.endswith(".pbin"):
+        from fastpack.formats.pbin import scan_packed  # which imports this module
+
+        return scan_packed(shard.path)[0]
+    raw = shard.offset == 0 and shard.plain
+    return _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
 
 
-def _last_data(path: str) -> int:
-    """A byte position behind which the file is a hole (never written, so zeros); its size where that is not known.
+def stamp_of(status: os.stat_result | Status) -> Stamp:
+    """What tells a file, or an object in a store, from what comes to be in its place."""
+    return status.st_size, status.st_mtime_ns, status.tag if isinstance(status, Status) else status.st_ino
+
+
+def _last_data(path: str, size: int) -> int:
+    """A byte position behind which a file of `size` bytes is a hole (never written, so zeros), as far as is known.
 
     tatm makes files of 2^30 tokens and fills what it needs: the rest need not even be looked at.
     """
-    size = size_of(path)
     if is_remote(path):
         return size
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -156,14 +196,18 @@ def find_shards(data_dir: PathLike, file_pattern: str) -> list[AnyPath]:
     else:  # one folder: scandir and one pattern are ten times faster than Path.glob on 10,000 shards
         matches = re.compile(fnmatch.translate(file_pattern)).match
         try:
-            names = sorted(filter(matches, names_in(data_dir)))
+            found = _in_folder(as_path(data_dir), matches)
         except (FileNotFoundError, NotADirectoryError):
-            names = []
-        folder = as_path(data_dir)
-        found = [folder / name for name in names]
+            found = []
     if not found:
         raise FileNotFoundError(f"No files matching {file_pattern!r} in {data_dir}")
     return found
+
+
+def _in_folder(folder: AnyPath, matches: Callable[[str], Any]) -> list[AnyPath]:
+    if isinstance(folder, RemotePath):  # the listing says more than names
+        return [path for path in folder.iterdir() if matches(path.name)]
+    return [folder / name for name in sorted(filter(matches, os.listdir(folder)))]
 
 
 def scan_shards(paths: Sequence[AnyPath], dtype: np.dtype[Any] | None = None, raw: bool | None = None) -> list[Shard]:
@@ -174,14 +218,16 @@ def scan_shards(paths: Sequence[AnyPath], dtype: np.dtype[Any] | None = None, ra
     files, FormatError for a broken `.npy`.
     """
     if raw or (raw is None and paths[0].suffix == ".bin"):
-        return [_scan_bin(os.fspath(path), dtype) for path in paths]
+        listed = all(getattr(path, "listed", None) for path in paths)
+        return [_scan_bin(path, dtype) for path in paths] if listed else on_stores(lambda p: _scan_bin(p, dtype), paths)
     if dtype is not None:
         raise ValueError(f"dtype={dtype} is for .bin shards: {paths[0]} says its dtype itself")
-    return [_scan_npy(os.fspath(path)) for path in paths]
+    return on_stores(lambda path: _scan_npy(os.fspath(path)), paths)
 
 
-def _scan_bin(path: str, dtype: np.dtype[Any] | None) -> Shard:
-    stamp = _stamp(stat_of(path))
+def _scan_bin(where: PathLike, dtype: np.dtype[Any] | None) -> Shard:
+    path = os.fspath(where)
+    stamp = stamp_of(getattr(where, "listed", None) or stat_of(path))
     if stamp[0] == 0:
         raise ValueError(f"cannot mmap an empty file: {path}")
     if dtype is None:
@@ -191,7 +237,7 @@ def _scan_bin(path: str, dtype: np.dtype[Any] | None) -> Shard:
 
 def _scan_npy(path: str) -> Shard:
     head, status = read_head(path, 128)
-    stamp = _stamp(status)
+    stamp = stamp_of(status)
     offset = 10 + int.from_bytes(head[8:10], "little")
     header = _NPY_PLAIN.match(head, 10, offset) if head[:8] == _NPY_MAGIC and offset <= len(head) else None
     if header is None:
@@ -210,7 +256,7 @@ def _scan_npy(path: str) -> Shard:
     return Shard(path, dtype, length, offset, stamp=stamp)
 
 
-def _unusual(path: str, stamp: tuple[int, int, int]) -> Shard:
+def _unusual(path: str, stamp: Stamp) -> Shard:
     array = _load_npy(path)
     return Shard(path, array.dtype, len(array), 0, plain=False, stamp=stamp)
 

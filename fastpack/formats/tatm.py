@@ -8,10 +8,7 @@ from enum import Enum, StrEnum
 from types import NoneType
 from typing import Any
 
-import yaml
-
 from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, read_start
-from fastpack.formats.parsing import ParseError, parse_json, parse_yaml
 
 MAX_BYTES = 1 << 20
 NAMES = ("metadata.json", "metadata.yaml", "metadata.yml")
@@ -85,6 +82,8 @@ class TatmDataMetadata:
 
     def as_yaml(self) -> str:
         """The text of metadata.yaml."""
+        import yaml  # 20 ms, wherever shards without metadata are looked at
+
         return yaml.dump(self._plain())
 
     def as_json(self) -> str:
@@ -160,6 +159,8 @@ def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
 
 def load_json(path: PathLike) -> Any:
     """What a small JSON file holds; ValueError for one over 1 MiB or that cannot be parsed."""
+    from fastpack.formats.parsing import ParseError, parse_json
+
     try:
         return parse_json(_read(path))
     except ParseError as error:
@@ -168,6 +169,8 @@ def load_json(path: PathLike) -> Any:
 
 def load_yaml(path: PathLike) -> Any:
     """What a small YAML file holds; ValueError for one over 1 MiB, with aliases, or that cannot be parsed."""
+    from fastpack.formats.parsing import ParseError, parse_yaml
+
     try:
         return parse_yaml(_read(path))
     except ParseError as error:

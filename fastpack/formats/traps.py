@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.files import as_path, open_reader
+from fastpack.files import as_path
 from fastpack.formats.shards import Shard
 from fastpack.formats.tatm import MetadataNotFound, find_metadata, load_metadata
 
@@ -162,7 +162,7 @@ def _sample(shard: Shard, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
     whole = shard.length * shard.dtype.itemsize
     n_bytes = min(n_bytes, whole // 8 * 4) if whole > n_bytes else whole
     sample = np.empty(2 * n_bytes, np.uint8)
-    file = open_reader(shard.path)
+    file = shard.open_reader()
     for part, offset in ((sample[:n_bytes], shard.offset), (sample[n_bytes:], shard.offset + whole - n_bytes)):
         done = file.read_into(part, offset)
         if done < len(part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fastpack.errors import JobError
@@ -22,23 +22,34 @@ class RankResult:
     left: int
 
 
-def run_rank(plan: Plan, rank: int, world_size: int, progress: Progress | None = None) -> RankResult:
-    """Do this rank's tasks. A task that fails costs no other; JobError at the end names the first that did."""
+def run_rank(
+    plan: Plan,
+    rank: int,
+    world_size: int,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> RankResult:
+    """Do this rank's tasks. A task that fails costs no other; JobError at the end names the first that did.
+
+    progress(bytes done, in all), of the tasks that were still to do; say: is told of each task that fails.
+    """
     check_rank(rank, world_size)
     done = finished(plan)
     own = [task for task in plan.tasks[rank::world_size] if task.name not in plan.unneeded]
-    total, n_bytes = sum(task.n_bytes for task in own), 0
+    todo = [task for task in own if task.name not in done]
+    total, n_bytes = sum(task.n_bytes for task in todo), 0
     failed: list[tuple[str, str]] = []
-    for task in own:
-        if task.name not in done and (error := run_task(plan, task, f"rank{rank}-of-{world_size}")) is not None:
+    for task in todo:
+        if (error := run_task(plan, task, f"rank{rank}-of-{world_size}")) is not None:
             failed.append((task.name, error))
+            say(f"task {task.name} failed: {error}")
         n_bytes += task.n_bytes
         if progress is not None:
             progress(n_bytes, total)
     if failed:
         raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
-    before = sum(task.name in done for task in own)
-    return RankResult(len(own), before, len({task.name for task in plan.needed} - finished(plan).keys()))
+    left = {task.name for task in plan.needed} - finished(plan).keys()
+    return RankResult(len(own), len(own) - len(todo), len(left))
 
 
 def check_rank(rank: int, world_size: int) -> None:

@@ -33,9 +33,10 @@ def run_on_ray(
 ) -> None:
     """Do all tasks that are not done; address: of the cluster (default: RAY_ADDRESS, else one of this machine alone).
 
-    Every node has to see the working directory and the plan's folder, and to have the same fastpack. progress(bytes of
-    source done, in all); say: is told of each task that fails. A task that fails costs no other; JobError at the end
-    names the first that did, or where the cluster cannot be reached. MissingExtra without Ray.
+    Every node has to see the working directory and the plan's folder, and to have the same fastpack. progress(bytes
+    done, in all), of the tasks that were still to do; say: is told of each task that fails. A task that fails costs no
+    other; JobError at the end names the first that did, or where the cluster cannot be reached. MissingExtra without
+    Ray.
     """
     done = finished(plan)
     todo = [task for task in plan.needed if task.name not in done]
@@ -81,8 +82,7 @@ def _run(
     """Hand out tasks as they are done; those that failed, with what was wrong."""
     remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(do_task)
     home, folder = absolute(plan.home), os.getcwd()
-    total = sum(task.n_bytes for task in plan.needed)
-    n_bytes = total - sum(task.n_bytes for task in todo)
+    total, n_bytes = sum(task.n_bytes for task in todo), 0
     queue, running = list(reversed(todo)), dict[Any, Task]()
     failed: list[tuple[str, str]] = []
     looked, ahead = 0.0, 0
@@ -97,7 +97,7 @@ def _run(
             error = _outcome(ray, reference)
             if error is not None:
                 failed.append((task.name, error))
-                say(f"task {task.name} failed ({len(failed)} so far): {error}")
+                say(f"task {task.name} failed: {error}")
             n_bytes += task.n_bytes
         if progress is not None:
             progress(n_bytes, total)

@@ -88,6 +88,13 @@ def stamp(path: str) -> list[Any]:
     return [absolute(path), status.st_size, status.st_mtime_ns]
 
 
+def check_stamps(stamps: Sequence[Sequence[Any]]) -> None:
+    """JobError for the first file that is no longer what `stamp` said of it."""
+    for path, *known in stamps:
+        if stamp(path)[1:] != known:
+            raise JobError(f"{path} has changed since the work on it was planned: start again")
+
+
 def parts_folder(target: str, folder: str | None) -> str:
     """Where the tasks of a job leave their files: beside what is made of them, or in a folder that was asked for."""
     name = f"{target.rstrip('/')}.parts"

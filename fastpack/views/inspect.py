@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.formats.nvmeta import meta_path
-from fastpack.views.lines import measure_index, measure_lines
-from fastpack.views.manifest import measure_manifest
+from fastpack.formats.nvmeta_paths import meta_path
 from fastpack.views.measured import Measured
-from fastpack.views.packed import measure_packed
-from fastpack.views.shards import measure_folder, measure_shard
 from fastpack.views.tokens import Wanted
-from fastpack.views.webdataset.facts import measure_webdataset
 
 SEQ_LENS = (2048, 4096, 8192)
 
-_READERS: dict[str, Callable[[AnyPath, Wanted], Measured]] = {
-    ".jsonl": measure_lines,
-    ".idx": measure_index,
-    ".pbin": measure_packed,
-    ".npy": measure_shard,
-    ".bin": measure_shard,
-    ".fpm": measure_manifest,
+# By suffix, and of folders, the function that measures, as "module:name": imported when it is needed.
+_READERS = {
+    ".jsonl": "lines:measure_lines",
+    ".idx": "lines:measure_index",
+    ".pbin": "packed:measure_packed",
+    ".npy": "shards:measure_shard",
+    ".bin": "shards:measure_shard",
+    ".fpm": "manifest:measure_manifest",
 }
+_WEBDATASET, _FOLDER = "webdataset.facts:measure_webdataset", "shards:measure_folder"
 
 
 def inspect(
@@ -63,11 +61,17 @@ def measure(path: PathLike, wanted: Wanted) -> Measured:
     """The facts, and the tables that they are made from; errors as of `inspect`."""
     where = as_path(path)
     if where.is_dir():
-        return (measure_webdataset if meta_path(where).is_dir() else measure_folder)(where, wanted)
+        return _reader(_WEBDATASET if meta_path(where).is_dir() else _FOLDER)(where, wanted)
     check_exists(where)  # FileNotFoundError before a word about suffixes
     if where.suffix not in _READERS:
         raise JobError(f"{where}: not a folder, nor one of {', '.join(_READERS)}")
-    return _READERS[where.suffix](where, wanted)
+    return _reader(_READERS[where.suffix])(where, wanted)
+
+
+def _reader(named: str) -> Callable[[AnyPath, Wanted], Measured]:
+    module, name = named.split(":")
+    reader: Callable[[AnyPath, Wanted], Measured] = getattr(import_module(f"fastpack.views.{module}"), name)
+    return reader
 
 
 def _checked(seq_lens: Sequence[int]) -> list[int]:

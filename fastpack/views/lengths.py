@@ -140,7 +140,8 @@ def _edges(longest: int, per_octave: int) -> Lengths:
     """0, 1 and on to beyond `longest`, in whole numbers."""
     n_octaves = longest.bit_length()
     steps = 2.0 ** (np.arange(n_octaves * per_octave + 1) / per_octave)
-    return np.unique(np.concatenate([[0], np.ceil(steps - 1e-6)])).astype(np.int64)
+    edges = np.concatenate([[0], np.ceil(steps - 1e-6)]).astype(np.int64)
+    return edges[np.diff(edges, prepend=-1) > 0]  # np.unique imports numpy.ma for this: 14 ms
 
 
 def _between(amounts: Lengths, ends: Lengths) -> Lengths:

@@ -1,19 +1,29 @@
-"""What a manifest says of its shards; none of them is looked at."""
+"""What a manifest says of its shards, none of which is looked at, unless it is for a report: then all tokens are."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
-from fastpack.files import AnyPath
+from fastpack.files import AnyPath, as_path
 from fastpack.formats.manifest import DTYPES, UNKNOWN, Manifest
+from fastpack.formats.manifest_shards import ManifestShards
+from fastpack.formats.shards import Shard
+from fastpack.formats.traps import token_dtype
 from fastpack.views.lengths import LengthTable
-from fastpack.views.measured import File, Measured, count_samples
+from fastpack.views.measured import File, Measured, count_samples, eos_facts
+from fastpack.views.packed import token_warnings
+from fastpack.views.shards import look_through, read_metadata
 from fastpack.views.tokens import Wanted
 
 
 def measure_manifest(path: AnyPath, wanted: Wanted) -> Measured:
-    """The numbers of the manifest; `wanted.seq_lens` alone counts. FormatError for a damaged one."""
+    """The numbers of the manifest, by `wanted.seq_lens` alone; FormatError for a damaged one.
+
+    With `wanted.count_ids` the shards are read as well: FormatError, FileNotFoundError for one that is not what the
+    manifest says.
+    """
     said = Manifest(path)
     known = bool((said.documents != UNKNOWN).all())
     warnings = []
@@ -37,4 +47,21 @@ def measure_manifest(path: AnyPath, wanted: Wanted) -> Measured:
         "warnings": warnings,
     }
     columns = zip(said.names(), said.sizes.tolist(), said.tokens.tolist(), strict=True)
-    return Measured(facts, "tokens", None, [File(*row) for row in columns])
+    measured = Measured(facts, "tokens", None, [File(*row) for row in columns])
+    return _read(measured, ManifestShards(said, "**", None), wanted) if wanted.count_ids else measured
+
+
+def _read(measured: Measured, shards: Sequence[Shard], wanted: Wanted) -> Measured:
+    """The same, and what the tokens tell."""
+    facts, files = measured.facts, measured.files
+    assert isinstance(shards, ManifestShards)
+    beside = read_metadata(as_path(shards.manifest.path).parent, facts["warnings"])
+    if wanted.dtype is not None:
+        shards = shards.read_as(token_dtype(wanted.dtype))
+        files = [file._replace(n_tokens=shard.length) for file, shard in zip(files, shards, strict=True)]
+        facts |= {"tokens": sum(shard.length for shard in shards), "dtypes": sorted({str(s.dtype) for s in shards})}
+    found = look_through(shards, wanted)
+    facts["warnings"] += token_warnings(found.read, beside.get("vocab_size"))
+    facts |= {"vocab_size": beside.get("vocab_size"), **eos_facts(found.eos, found.read)}
+    ids = None if found.read is None else found.read.ids
+    return Measured(facts, "tokens", found.lengths, files, found.cut, ids)

@@ -8,6 +8,8 @@ from typing import Any
 from fastpack.errors import JobError
 from fastpack.files import PathLike, as_path, check_exists
 from fastpack.formats.compressed import is_compressed
+from fastpack.formats.manifest import SUFFIX
+from fastpack.formats.nvmeta_paths import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
 
@@ -22,17 +24,15 @@ def kind_of(path: PathLike) -> str:
     """
     where = as_path(path)
     if where.is_dir():
-        from fastpack.formats.nvmeta import meta_path  # here: a third of the time a packed file takes
-
         return "webdataset" if meta_path(where).is_dir() else "shards"
     check_exists(where)  # FileNotFoundError before a word about suffixes
     if where.suffix == ".jsonl":
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
-    kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards"}
+    kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards", SUFFIX: "shards"}
     if where.suffix not in kinds:
-        known = ".jsonl (.gz, .zst), .pbin, .npy, .bin"
+        known = ".jsonl (.gz, .zst), .pbin, .npy, .bin, .fpm"
         raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")
     return kinds[where.suffix]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, PathLike, as_path
+from fastpack.formats.manifest import is_manifest
+from fastpack.formats.manifest_shards import open_shards
 from fastpack.formats.shards import Shard, find_shards, scan_shards
 from fastpack.formats.tatm import MetadataNotFound, TatmDataMetadata, TokenizedInfo, find_metadata
 from fastpack.views.preview_tokens import Reader
@@ -20,33 +22,45 @@ MAX_LOOKED_THROUGH = 1 << 20  # tokens, for the end of a document
 
 @dataclass(frozen=True)
 class FoundShards:
-    """The files in order, and where their dtype is from. metadata: the path of tatm's, info: what that tells."""
+    """The files in order, and where their dtype is from. metadata: the path of tatm's, info: what that tells.
 
-    paths: list[AnyPath]
+    files: paths, or what a manifest says of each.
+    """
+
+    files: Sequence[AnyPath | Shard]
     dtype: np.dtype[Any] | None
     metadata: AnyPath | None = None
     info: TokenizedInfo | None = None
 
     @property
     def raw(self) -> bool:
-        """Whether the files have no header."""
-        return self.dtype is not None or self.paths[0].suffix == ".bin"
+        """Whether the files have no header, as far as their names tell."""
+        first = self.files[0]
+        return self.dtype is not None or as_path(first.path if isinstance(first, Shard) else first).suffix == ".bin"
 
-    def scan(self, path: AnyPath) -> Shard:
-        """Length and dtype of one of them, as `scan_shards` finds them."""
-        (shard,) = scan_shards([path], self.dtype, self.raw)
+    def scan(self, number: int) -> Shard:
+        """Length and dtype of one of them, as `scan_shards` finds them, or as the manifest says."""
+        file = self.files[number]
+        if isinstance(file, Shard):
+            return file
+        (shard,) = scan_shards([file], self.dtype, self.raw)
         return shard
 
 
 def find(path: PathLike, dtype: str | None = None) -> FoundShards:
-    """The shards of a folder, or the one that is given; tatm's metadata beside them tell the dtype of those they name.
+    """The shards of a folder, or of a manifest, or the one that is given.
 
-    dtype: of headerless files, instead of what the metadata say. Raises FileNotFoundError, JobError for a folder
-    without shards, ValueError for metadata that cannot be read and a dtype that is none of integers.
+    tatm's metadata beside them tell the dtype of those they name. dtype: of headerless files, instead of what the
+    metadata or the manifest say. Raises FileNotFoundError, JobError for a folder without shards, ValueError for
+    metadata that cannot be read and a dtype that is none of integers, FormatError for a damaged manifest.
     """
     where = as_path(path)
     folder = where if where.is_dir() else where.parent
     metadata, info = _metadata(folder)
+    if is_manifest(where):
+        named = open_shards(where, "**/*")
+        given = None if dtype is None else _integers(dtype)
+        return FoundShards(named if given is None else named.read_as(given), given, metadata, info)
     if where.is_dir():
         paths = _files(where, info)
     else:
@@ -109,10 +123,10 @@ def preview_shards(shards: FoundShards, reader: Reader, start: int = 0) -> Itera
     """
     skipped = start
     shown = 0
-    for path in shards.paths:
-        shard = shards.scan(path)
+    for number in range(len(shards.files)):
+        shard = shards.scan(number)
         if not shard.plain and shard.open().ndim != 1:
-            raise ValueError(f"{path}: an array of {shard.open().ndim} dimensions, expected one of token ids")
+            raise ValueError(f"{shard.path}: an array of {shard.open().ndim} dimensions, expected one of token ids")
         if skipped and skipped >= shard.length:
             skipped -= shard.length
             continue

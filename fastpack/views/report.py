@@ -9,7 +9,7 @@ from typing import Any
 
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
-from fastpack.formats.nvmeta import meta_path
+from fastpack.formats.nvmeta_paths import meta_path
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
 from fastpack.views.page import draw_page

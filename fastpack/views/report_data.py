@@ -24,7 +24,7 @@ MAX_POINTS = 64  # of the curve of ids by rank
 MAX_WARNINGS = 100
 _TOP_IDS = 8
 _PER_OCTAVE = 4  # bins of lengths
-_CHECKED = ("pbin", "shards", "jsonl", "idx")  # whose quick check reads no more than once what there is
+_CHECKED = ("pbin", "shards", "manifest", "jsonl", "idx")  # whose quick check reads no more than once what there is
 
 
 class Source(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from fastpack.formats.traps import MIN_ZERO_TAIL, find_traps, token_dtype
 from fastpack.views.lengths import LengthTable
 from fastpack.views.measured import File, Measured, count_samples, eos_facts, length_facts
 from fastpack.views.packed import token_warnings
-from fastpack.views.tokens import DocumentFacts, Eos, Wanted, guess_shards, read_tokens
+from fastpack.views.tokens import DocumentFacts, Eos, Read, Wanted, guess_shards, read_tokens
 
 _SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
 
@@ -40,20 +40,15 @@ def measure_shard(path: AnyPath, wanted: Wanted) -> Measured:
 def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measured:
     """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
     warnings: list[str] = []
-    said = _read_metadata(paths[0].parent, warnings)
+    said = read_metadata(paths[0].parent, warnings)
     raw = paths[0].suffix == ".bin"
     dtype = wanted.dtype or (said.get("dtype") if raw else None)
     shards = scan_shards(paths, None if dtype is None else token_dtype(dtype))
     warnings += _dtype_warnings(shards, raw and dtype is None)
     warnings += find_traps(shards, dtype_is_given=True) if wanted.dtype else find_traps(scan_shards(paths))
-    trimmed = [_without_tail(shard, wanted.eos_token_id) for shard in shards]
-    n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
-    eos = guess_shards(trimmed) if wanted.eos_token_id is None else Eos(wanted.eos_token_id, "given")
-    documents = DocumentFacts(wanted.seq_lens)
-    read = None if wanted.quick else read_tokens(trimmed, eos.id, wanted, documents)
-    table = None if read is None or eos.id is None else documents.lengths.table()
+    found = look_through(shards, wanted)
     vocab_size = said.get("vocab_size")
-    warnings += token_warnings(read, vocab_size)
+    warnings += token_warnings(found.read, vocab_size)
     lengths = [shard.length for shard in shards]
     facts: dict[str, Any] = {
         "path": str(path),
@@ -63,22 +58,43 @@ def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measure
         "files": len(shards),
         "dtypes": sorted({str(shard.dtype) for shard in shards}),
         "tokens": sum(lengths),
-        "zero_tail": n_zeros,
+        "zero_tail": found.zero_tail,
         "tokenizer": said.get("tokenizer"),
         "vocab_size": vocab_size,
         "file_tokens": LengthTable.of(np.array(lengths, np.int64)).summary(),
-        "documents": None if table is None else table.documents,
-        **length_facts("document_tokens", table),
-        **eos_facts(eos, read),
+        "documents": None if found.lengths is None else found.lengths.documents,
+        **length_facts("document_tokens", found.lengths),
+        **eos_facts(found.eos, found.read),
         "samples_at": [count_samples(lengths, seq_len) for seq_len in wanted.seq_lens],
         "warnings": warnings,
     }
     files = [File(os.path.basename(shard.path), size_of(shard.path), shard.length) for shard in shards]
-    cut = {} if table is None else documents.cut
-    return Measured(facts, "tokens", table, files, cut, None if read is None else read.ids)
+    return Measured(facts, "tokens", found.lengths, files, found.cut, None if found.read is None else found.read.ids)
 
 
-def _read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
+class Looked(NamedTuple):
+    """What reading the tokens of shards tells. lengths, cut: of documents, None and empty where no EOS is known."""
+
+    zero_tail: int
+    eos: Eos
+    read: Read | None
+    lengths: LengthTable | None
+    cut: Mapping[int, int]
+
+
+def look_through(shards: Sequence[Shard], wanted: Wanted) -> Looked:
+    """All tokens read, but for the zeros behind the last document; where `wanted.quick`, none."""
+    trimmed = [_without_tail(shard, wanted.eos_token_id) for shard in shards]
+    n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
+    eos = guess_shards(trimmed) if wanted.eos_token_id is None else Eos(wanted.eos_token_id, "given")
+    documents = DocumentFacts(wanted.seq_lens)
+    read = None if wanted.quick else read_tokens(trimmed, eos.id, wanted, documents)
+    if read is None or eos.id is None:
+        return Looked(n_zeros, eos, read, None, {})
+    return Looked(n_zeros, eos, read, documents.lengths.table(), documents.cut)
+
+
+def read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
     """What tatm's metadata says of the tokens, as far as it can be used: tokenizer, vocab_size, dtype."""
     try:
         info = load_metadata(find_metadata(folder)).get("tokenized_info")

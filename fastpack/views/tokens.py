@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastpack import kernels
 from fastpack.checks.tokens import TokenScan
 from fastpack.files import Progress
 from fastpack.formats.pbin import PackedFile
@@ -20,7 +21,8 @@ _ROWS_AT_ONCE = 1 << 18  # of a packed file's index
 _LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
 _USUAL = 0.9  # of the documents end in the same token: then it is what ends them
 _FEWEST_FILES = 3  # whose last tokens agree, before that is no accident
-_TOKENS_AT_ONCE = 1 << 18  # whose ids are counted together: they stay in the second-level cache
+_TOKENS_AT_ONCE = 1 << 18  # whose ids are counted together
+_MAX_RECENT = 1 << 32  # tokens that are counted in 32 bits: half the table is missed in the cache half as often
 
 
 class DocumentFacts:
@@ -40,31 +42,50 @@ class DocumentFacts:
 
 
 class IdCounter:
-    """How often each token id occurs: `counts` int64 [n] by id; outside: tokens whose id no vocabulary has."""
+    """How often each token id occurs; outside: tokens whose id no vocabulary has."""
 
     def __init__(self) -> None:
-        self.counts = np.zeros(0, np.int64)
         self.outside = 0
+        self._counts = np.zeros(0, np.int64)
+        self._recent = np.zeros(0, np.uint32)  # of the last tokens, to be added to _counts before one can overflow
+        self._n_recent = 0
+
+    @property
+    def counts(self) -> Lengths:
+        """int64 [n], by id; n is the largest id and 1."""
+        self._settle()
+        return self._counts
 
     def add(self, tokens: npt.NDArray[Any]) -> None:
-        """Count the ids of tokens, integers [n]."""
+        """Count the ids of tokens, integers [n] of a dtype that kernels take."""
+        n_ids = LARGEST_PLAUSIBLE_ID if tokens.itemsize > 2 else 1 << 8 * tokens.itemsize
+        if len(self._recent) < n_ids:
+            self._settle()
+            self._recent = np.zeros(n_ids, np.uint32)
         for start in range(0, len(tokens), _TOKENS_AT_ONCE):
             some = tokens[start : start + _TOKENS_AT_ONCE]
-            if some.itemsize > 2 or some.dtype.kind == "i":
-                good = some[(some >= 0) & (some < LARGEST_PLAUSIBLE_ID)]
-                self.outside += len(some) - len(good)
-                some = good
-            self._take(np.bincount(some, minlength=len(self.counts)))
+            if self._n_recent + len(some) >= _MAX_RECENT:
+                self._settle()
+            self.outside += kernels.count_tokens(some, self._recent)
+            self._n_recent += len(some)
+
+    def _settle(self) -> None:
+        if self._n_recent:
+            n_ids = int(np.flatnonzero(self._recent).max(initial=-1)) + 1
+            self._take(self._recent[:n_ids].astype(np.int64))
+            self._recent[:n_ids] = 0
+            self._n_recent = 0
 
     def _take(self, counts: Lengths) -> None:
-        if len(counts) > len(self.counts):
-            counts[: len(self.counts)] += self.counts
-            self.counts = counts
+        if len(counts) > len(self._counts):
+            counts[: len(self._counts)] += self._counts
+            self._counts = counts
         else:
-            self.counts[: len(counts)] += counts
+            self._counts[: len(counts)] += counts
 
     def merge(self, other: IdCounter) -> None:
         """Take over what another one counted."""
+        self._settle()
         self._take(other.counts.copy())
         self.outside += other.outside
 

@@ -105,7 +105,7 @@ def test_what_is_there_is_kept_or_replaced_as_asked(folder: Path) -> None:
 def test_errors_are_the_datasets(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"No files matching '\*\.tokens'"):
         fastpack.write_manifest(folder, file_pattern="*.tokens")
-    with pytest.raises(FileNotFoundError, match=r"'\*\.npy' or '\*\.bin'"):
+    with pytest.raises(FileNotFoundError, match=r"'\*\.npy', '\*\.bin' or '\*\.pbin'"):
         fastpack.write_manifest(folder.parent)
     with pytest.raises(ValueError, match=r"dtype=uint16 is for \.bin shards"):
         fastpack.write_manifest(folder, file_pattern="*.npy", dtype="uint16")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastpack import FormatError, MemoryMappedDataset
+from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
 from fastpack.datasets import reading, windows
 from fastpack.errors import DataWarning
 from fastpack.formats.shards import Shard
@@ -44,7 +44,7 @@ print(best, grown / 1e6)
 
 SHRINKS = """
 import sys
-from fastpack import FormatError, MemoryMappedDataset
+from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
 dataset = MemoryMappedDataset(sys.argv[1], 1000, "*.bin", dtype="uint16", io=sys.argv[2])
 dataset.batch(range(len(dataset)))
 print("ready", flush=True)
@@ -167,6 +167,34 @@ def test_running_out_of_mappings_lets_some_go(tmp_path: Path, monkeypatch: pytes
         assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
     assert len(dataset._windows._mapped.arrays) <= 4
     assert dataset[23]["labels"].tolist() == [11, 11]
+
+
+def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """With 65,530 mappings nothing else works any more, and 284 of the last dataset's shards were all that it had."""
+    monkeypatch.setattr(windows, "MAX_OPEN_IN_ALL", 12)
+    monkeypatch.setattr(windows, "_alive", windows._Alive())
+    for number, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        for k in range(8):
+            np.save(tmp_path / name / f"{k}.npy", np.full(6, 8 * number + k, np.uint16))
+
+    def mapped() -> int:
+        maps = Path("/proc/self/maps").read_text()
+        return maps.count(f"{tmp_path}/")
+
+    datasets = [MemoryMappedDataset(tmp_path / name, 3) for name in "a"]
+    assert datasets[0].batch(range(16))["labels"][:, 0].tolist() == [k // 2 for k in range(16)]
+    assert mapped() == 8
+    datasets += [MemoryMappedDataset(tmp_path / name, 3) for name in "bc"]
+    assert mapped() == 4  # the first has made room
+    mixture = MixtureDataset(datasets, list("abc"))
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(48)
+        assert mixture.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
+        assert [datasets[k].batch([0])["labels"][0, 0] for k in range(3)] == [0, 8, 16]
+        assert 0 < mapped() <= 12
+    del datasets, mixture
+    assert windows._alive.n_shards == 0
 
 
 def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

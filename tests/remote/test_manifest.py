@@ -144,3 +144,23 @@ def test_a_store_that_fails_every_third_time(store: Any, folder: Path) -> None:
     expected = fastpack.MemoryMappedDataset(folder, 10)
     order = np.arange(0, 60, 7)
     np.testing.assert_array_equal(dataset.batch(order)["labels"], expected.batch(order)["labels"])
+
+
+def test_packed_files_are_asked_for_when_they_are_used(store: Any, tmp_path: Path) -> None:
+    for number in range(5):
+        with fastpack.PackedWriter(tmp_path / f"{number}.pbin", 2) as writer:
+            writer.append(np.arange(number * 100, number * 100 + 50))
+    url = store.put_folder(tmp_path, "packed")
+    written = fastpack.write_manifest(url)
+    assert (written.shards, written.documents) == (5, 5)
+    store.door.requests.clear()
+    dataset = fastpack.PackedMemMapDatasetContinuous(written.path, "x", 10, False)
+    dataset.check_unchanged()
+    assert not any(path.endswith(".pbin") for _, path, _ in store.door.requests)
+    np.testing.assert_array_equal(dataset.batch([24, 3])["x"][:, 0], [440, 30])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset))[10]["x"], np.arange(200, 210))
+    assert {path.rpartition("/")[2] for _, path, _ in store.door.requests if path.endswith(".pbin")} == {
+        "4.pbin",
+        "0.pbin",
+        "2.pbin",
+    }

@@ -11,18 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stores import misbehave
 
 import fastpack
 from fastpack.cli import main
-
-
-def misbehave(number: int, method: str, _: str) -> Any:
-    """503 for every third request, every seventh body cut, every eleventh short."""
-    if number % 3 == 0:
-        return "503"
-    if method == "GET" and number % 7 == 0:
-        return "cut"
-    return "short" if method == "GET" and number % 11 == 0 else None
 
 
 @pytest.fixture

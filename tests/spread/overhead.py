@@ -21,12 +21,16 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import numpy as np
 from preparing import write_tar
 from ranks import COMMAND
 from ray_nodes import namespaces, run_on_two_nodes
 
+from fastpack.formats.pbin import PackedWriter
+
 TOKENIZER = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "tok_bpe2000"
 EOD = "<|endoftext|>"
+CHUNK = ["--chunk-id", "0", "--num-chunks", "2", "--seed", "1"]
 
 
 class Cost(NamedTuple):
@@ -63,6 +67,17 @@ def make(folder: Path, n_bytes: int) -> None:
         members = [f"{shard}_{k}.{part}" for k in range(400) for part in ("jpg", "json")]
         write_tar(folder / "shards" / f"{shard:04}.tar", members, content)
     run(folder, ["index", "large.jsonl"], ["index", "small.jsonl"])
+    make_packed(folder, n_bytes)
+
+
+def make_packed(folder: Path, n_bytes: int) -> None:
+    """Documents of 800 tokens, more or less, in two files."""
+    rng = np.random.default_rng(0)
+    for name in ("a.pbin", "b.pbin"):
+        with PackedWriter(folder / name, 2) as writer:
+            while writer.n_tokens < n_bytes // 4:
+                lengths = rng.lognormal(6.3, 0.9, 1000).astype(int) + 1
+                writer.append_many(rng.integers(0, 60_000, int(lengths.sum()), np.uint16), lengths)
 
 
 def jobs(ranks: int, n_bytes: int) -> dict[str, tuple[list[str], list[str], str]]:
@@ -74,6 +89,10 @@ def jobs(ranks: int, n_bytes: int) -> dict[str, tuple[list[str], list[str], str]
         "index": (["index", "large.jsonl", "--index-path", "x.idx", *part], [], "x.idx"),
         "pack, bytes": (["pack", "large.jsonl", "--tokenizer", "bytes", "-o", "x.pbin", *part], [], "x.pbin"),
         "pack, BPE": (["pack", "small.jsonl", *tokens, *small], [], "x.pbin"),
+        "merge": (["merge", "a.pbin", "b.pbin", "x.pbin", *part], [], "x.pbin"),
+        "shuffle": (["shuffle", "a.pbin", "x.pbin", "--seed", "1", *part], [], "x.pbin"),
+        "shuffle lines": (["shuffle", "large.jsonl", "x.jsonl", "--seed", "1", *part], [], "x.jsonl"),
+        "chunk": (["chunk", "a.pbin", "b.pbin", "-o", "x.pbin", *CHUNK, *part], [], "x.pbin"),
         "prepare": (["prepare", "shards", *part], ["--split-ratio", "8,1,1", "--non-interactive"], "shards/.nv-meta"),
     }
 
@@ -83,15 +102,18 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--only", nargs="*", metavar="JOB", help="such as merge (default: all)")
     args = parser.parse_args()
     reason = "--no-ray" if args.no_ray else namespaces()
-    print(f"{'':12} {'local s':>8} {'cpu s':>7} {f'{args.ranks} ranks: cpu x':>16} {'wall x':>7} {'Ray: wall x':>12}")  # noqa: T201
+    print(f"{'':13} {'local s':>8} {'cpu s':>7} {f'{args.ranks} ranks: cpu x':>16} {'wall x':>7} {'Ray: wall x':>12}")  # noqa: T201
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make(folder, args.megabytes << 20)
         shutil.copytree(TOKENIZER, folder / "tokenizer")
         for job, (words, last, written) in jobs(args.ranks, args.megabytes << 20).items():
-            print(f"{job:12} {line(folder, words, last, written, args.ranks, reason)}", flush=True)  # noqa: T201
+            if args.only is not None and job not in args.only:
+                continue
+            print(f"{job:13} {line(folder, words, last, written, args.ranks, reason)}", flush=True)  # noqa: T201
     if reason is not None:
         print(f"without Ray: {reason}")  # noqa: T201
 

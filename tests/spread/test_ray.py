@@ -15,6 +15,7 @@ from ray_nodes import namespaces, run_on_two_nodes
 
 from fastpack.cli import main
 from fastpack.errors import MissingExtra
+from fastpack.formats.pbin import PackedWriter
 from fastpack.spread import ray_executor
 from fastpack.spread.ray_executor import do_task, run_on_ray
 from fastpack.spread.tasks import Plan, Task
@@ -70,6 +71,24 @@ def test_prepare_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
     assert 20 <= far["marked"] < 300
     assert content(tmp_path / "far") == content(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_shuffle_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    with PackedWriter(tmp_path / "a.pbin", 2) as writer:
+        for number in range(20_000):
+            writer.append([number] * rng.randrange(200))
+    command = ["shuffle", "a.pbin"]
+    local = run([*command, "local.pbin", "--seed", "3", "--json"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    words = [*command, "far.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
+    far = run_on_two_nodes(tmp_path, words, kill_after=50)
+    assert far["code"] == 0, far["err"]
+    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 50 <= far["marked"] < 390
+    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
 
 
 @pytest.mark.slow

@@ -16,17 +16,29 @@ Fault = Literal["503", "404", "cut", "short", "slow"]
 Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
 
 
+def misbehave(number: int, method: str, _: str) -> Fault | None:
+    """503 for every third request, every seventh body cut, every eleventh short."""
+    if number % 3 == 0:
+        return "503"
+    if method == "GET" and number % 7 == 0:
+        return "cut"
+    return "short" if method == "GET" and number % 11 == 0 else None
+
+
 @dataclass
 class Door:
     """A server in front of another: it counts requests, and answers some of them wrongly.
 
     "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
-    sends half of it; "slow" sends a byte a second.
+    sends half of it; "slow" sends a byte a second. delay: seconds that every answer is held back; sent: bytes of bodies
+    that went out.
     """
 
     behind: str
     choose: Chooser = lambda *_: None
     requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
+    delay: float = 0.0
+    sent: int = 0
 
     def __post_init__(self) -> None:
         door = self
@@ -50,6 +62,10 @@ class Door:
     def count(self, method: str) -> int:
         return sum(1 for found, _, _ in self.requests if found == method)
 
+    def note_sent(self, n_bytes: int) -> None:
+        with self._lock:
+            self.sent += n_bytes
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -65,6 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         body = self._body()
         fault = self.door.take(self.command, self.path)
+        time.sleep(self.door.delay)
         if fault in ("503", "404"):
             self._answer(int(fault), {}, b"")
             return
@@ -118,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 time.sleep(1)
         else:
+            self.door.note_sent(len(content))
             self.wfile.write(content)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -196,3 +198,14 @@ def test_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert capsys.readouterr().out.isascii()
     assert main(["info", "--json", path, "--seq-len", "8"]) == 0
     assert json.loads(capsys.readouterr().out) == fastpack.inspect(path, seq_lens=[8])
+
+
+def test_what_a_packed_file_does_not_need_is_not_imported() -> None:
+    packed = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
+    code = (
+        "import sys; from fastpack.cli import main\n"
+        f"for command in ('info', 'verify', 'preview'): main([command, {str(packed)!r}, '--quiet'])\n"
+        "print(*sorted({'yaml', 'sqlite3', 'numpy.ma', 'torch', 'numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, ""), done

@@ -92,6 +92,19 @@ def test_ids_are_counted(dtype: str, values: list[int]) -> None:
     assert {k: n for k, n in enumerate(counter.counts.tolist()) if n} == {k: good.count(k) for k in good}
 
 
+def test_many_ids_are_counted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastpack.views.tokens._MAX_RECENT", 1000)  # 2^32 tokens take too long
+    monkeypatch.setattr("fastpack.views.tokens._TOKENS_AT_ONCE", 300)
+    rng, counter = np.random.default_rng(0), IdCounter()
+    small, large = rng.integers(0, 50, 2500, dtype=np.uint16), rng.integers(0, 100_000, 2500, dtype=np.uint32)
+    for tokens in (small, large, small):
+        counter.add(tokens)
+    both = np.concatenate([small, small, large])
+    np.testing.assert_array_equal(counter.counts, np.bincount(both))
+    counter.add(small)
+    np.testing.assert_array_equal(counter.counts, np.bincount(np.concatenate([both, small])))
+
+
 def test_histogram_in_letters() -> None:
     bins = LengthTable.of(np.array([1] * 90 + [2] + [9] * 30)).bins()
     lines = list(draw_histogram(bins, 60, plain=True))

@@ -225,7 +225,7 @@ def test_tatm_tells_which_files_and_their_dtype(tmp_path: Path) -> None:
     np.array([9, 9], np.uint32).tofile(tmp_path / "other_0.tok")
     np.array([9, 9], np.uint32).tofile(tmp_path / "other.bin")
     shards = find(tmp_path)
-    assert [path.name for path in shards.paths] == ["tokenized_0.tok"]
+    assert [Path(shards.scan(number).path).name for number in range(len(shards.files))] == ["tokenized_0.tok"]
     assert [one["ids"] for one in preview_shards(shards, Reader(None, 1))] == [[5, 6, 1], [7]]
     assert find(tmp_path / "other.bin").info is None
     assert find(tmp_path / "tokenized_0.tok").dtype == np.uint16

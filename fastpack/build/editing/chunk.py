@@ -10,7 +10,7 @@ from fastpack.build.editing.lines import complete_lines, line_spans
 from fastpack.build.editing.orders import Order, check_chunk, chunk_range, chunk_seed, numpy_order
 from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
 from fastpack.build.editing.spans import Collection, Spans, packed_spans
-from fastpack.build.editing.writing import write_documents, write_lines
+from fastpack.build.editing.writing import Edit, write_edit
 from fastpack.files import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.formats.pbin import PackedFile
 
@@ -39,18 +39,8 @@ def create_shuffled_dataset_chunk(
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     if is_kept(paths, target, file_existence_policy):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    sources: list[Spans] = []
-    sizes: dict[int, str] = {}
-    for path in paths:
-        with PackedFile(path) as file:
-            sizes.setdefault(file.token_size_in_bytes, path)
-            sources.append(packed_spans(file, *chunk_range(len(file), chunk_id, num_chunks)))
-    if len(sizes) > 1:
-        named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
-        raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")
-    documents, order = _shuffled(sources, chunk_id, num_chunks, global_seed)
-    result = write_documents(documents, order, target, min(sizes), file_existence_policy, progress, dry_run)
-    return replace(result, sources=len(paths))
+    edit = chunk_of_documents(paths, chunk_id, num_chunks, global_seed)
+    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
 
 
 def create_shuffled_jsonl_chunk(
@@ -75,11 +65,8 @@ def create_shuffled_jsonl_chunk(
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     if is_kept(paths, target, file_existence_policy):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    sources = [line_spans(path, lambda n: chunk_range(n, chunk_id, num_chunks)) for path in paths]
-    lines, order = _shuffled(sources, chunk_id, num_chunks, global_seed)
-    if compat is None:
-        lines = Collection(complete_lines(sources, paths, int(order[-1])))
-    return replace(write_lines(lines, order, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    edit = chunk_of_lines(paths, chunk_id, num_chunks, global_seed, compat)
+    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -107,6 +94,39 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
     if not files:
         raise ValueError("no file to take a chunk of")
     return [os.fspath(path) for path in files], as_path(target)
+
+
+def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
+    """The documents of a chunk of packed files, shuffled."""
+    sources: list[Spans] = []
+    size = common_token_size(paths)
+    for path in paths:
+        with PackedFile(path) as file:
+            sources.append(packed_spans(file, *chunk_range(len(file), chunk_id, num_chunks)))
+    return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
+
+
+def common_token_size(paths: Sequence[PathLike]) -> int:
+    """Bytes a token of these packed files takes, as their headers say. ValueError where it is not the same in all."""
+    sizes: dict[int, str] = {}
+    for path in paths:
+        with PackedFile(path) as file:
+            sizes.setdefault(file.token_size_in_bytes, os.fspath(path))
+    if len(sizes) > 1:
+        named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
+        raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")
+    return min(sizes)
+
+
+def chunk_of_lines(
+    paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None, compat: Compat
+) -> Edit:
+    """The lines of a chunk of JSONL files, shuffled; warns as `create_shuffled_jsonl_chunk` does."""
+    sources = [line_spans(path, lambda n: chunk_range(n, chunk_id, num_chunks)) for path in paths]
+    lines, order = _shuffled(sources, chunk_id, num_chunks, global_seed)
+    if compat is None:
+        lines = Collection(complete_lines(sources, paths, int(order[-1])))
+    return Edit(lines, order, None)
 
 
 def _shuffled(

@@ -78,7 +78,7 @@ def complete_lines(sources: Sequence[Spans], paths: Sequence[PathLike], last: in
             f"{os.fspath(path)}: the last line has no newline; it got one, because another line follows it now "
             '(compat="modalities-0.5" joins the two)',
             DataWarning,
-            stacklevel=3,
+            stacklevel=4,  # who called what wants the lines shuffled
         )
         line = np.append(source.data[start : start + length], np.uint8(_NEWLINE))
         complete[-1:] = [Spans(source.data, source.rows[:-1]), Spans(line, np.array([[0, length + 1]]))]

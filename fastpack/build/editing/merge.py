@@ -6,7 +6,8 @@ import os
 import pickle
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +40,8 @@ from fastpack.formats.pickled_index import IndexEncoder
 _BLOCK = 8 << 20  # bytes copied at once
 
 
-class _Part(NamedTuple):
-    """A source: what it will add. shift: to its index entries, in bytes."""
+class Source(NamedTuple):
+    """A packed file, and what it will add. shift: to its index entries, in bytes."""
 
     path: str
     generation: int
@@ -74,23 +75,48 @@ def merge_packed_data(
     check_compat(compat)
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
     target = as_path(target_path)
-    paths = _find_sources(given, target)
+    paths = find_sources(given, target)
     if is_kept(paths, target, file_existence_policy):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    parts, size = _plan(paths, token_size_in_bytes, compat)
-    n_tokens = sum(part.n_tokens for part in parts)
+    sources, size = read_sources(paths, token_size_in_bytes, compat)
     if dry_run:
-        n_bytes = HEADER_BYTES + n_tokens * size + _index_bytes(parts, size)
-    else:
-        with AtomicFile(target, policy=file_existence_policy) as output:
-            output.write(HEADER[5].pack(n_tokens * size, size))
-            output.reserve(n_tokens * size)
-            for part in parts:
-                _copy_tokens(part, size, output, n_tokens * size, progress)
-            _write_index(parts, size, output)
-            n_bytes = output.tell()
-    n_documents = sum(part.n_documents for part in parts)
-    return EditResult(target, n_documents, n_tokens, n_bytes, len(parts), written=not dry_run)
+        n_bytes = HEADER_BYTES + _n_tokens(sources) * size + _index_bytes(sources, size)
+        return replace(_result(sources, target, n_bytes), written=False)
+
+    def put_tokens(output: AtomicFile) -> None:
+        total = _n_tokens(sources) * size
+        for source in sources:
+            for _ in copy_tokens(source, 0, source.n_tokens, size, output):
+                if progress is not None:
+                    progress(output.tell() - HEADER_BYTES, total)
+
+    return write_merged(sources, size, target, file_existence_policy, put_tokens)
+
+
+def write_merged(
+    sources: Sequence[Source],
+    size: int,
+    target: AnyPath,
+    policy: ExistencePolicy,
+    put_tokens: Callable[[AtomicFile], object],
+) -> EditResult:
+    """Write the merged file; `put_tokens` appends the tokens of all sources, `size` bytes each."""
+    n_bytes = _n_tokens(sources) * size
+    with AtomicFile(target, policy=policy) as output:
+        output.write(HEADER[5].pack(n_bytes, size))
+        output.reserve(n_bytes)
+        put_tokens(output)
+        _write_index(sources, size, output)
+        return _result(sources, target, output.tell())
+
+
+def _result(sources: Sequence[Source], target: AnyPath, n_bytes: int) -> EditResult:
+    n_documents = sum(source.n_documents for source in sources)
+    return EditResult(target, n_documents, _n_tokens(sources), n_bytes, len(sources))
+
+
+def _n_tokens(sources: Sequence[Source]) -> int:
+    return sum(source.n_tokens for source in sources)
 
 
 def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike) -> EditResult:
@@ -98,7 +124,8 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
     return merge_packed_data(src_paths, target_path)
 
 
-def _find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
+def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
+    """The packed files that are merged, in order: those given, and those below given directories."""
     found: list[AnyPath] = []
     for path in map(as_path, given):
         if path.is_dir():
@@ -114,90 +141,95 @@ def _find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
     return found
 
 
-def _plan(paths: Sequence[AnyPath], asked_size: int | None, compat: Compat) -> tuple[list[_Part], int]:
-    """The parts, every one of them checked, and the token size they will have."""
+def read_sources(
+    paths: Sequence[PathLike], asked_size: int | None, compat: Compat, *, headers_only: bool = False
+) -> tuple[list[Source], int]:
+    """The sources, every one of them checked, and the token size of the result.
+
+    headers_only: read no index, so that n_documents and shift mean nothing, and generation 4 passes for 5.
+    """
     if asked_size not in (None, *TOKEN_SIZES):
         raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")
-    parts: list[_Part] = []
+    sources: list[Source] = []
     for path in paths:
         with PackedFile(path) as file:
-            generation, documents = file.generation, len(file)
+            generation, n_documents = (file.layout.generation, 0) if headers_only else (file.generation, len(file))
             size, n_tokens = file.token_size_in_bytes, len(file.data)
         if compat is not None and generation < 4:
             raise ValueError(f"{path} is of generation {generation}, which Modalities 0.5 cannot read: compat=None can")
-        parts.append(_Part(os.fspath(path), generation, size, n_tokens, documents, 0))
-    size = _common_size(parts) if asked_size is None else asked_size
-    for part in parts:
-        if part.token_size > size:
-            raise ValueError(f"{part.path} has tokens of {part.token_size} bytes, which {size} cannot hold")
+        sources.append(Source(os.fspath(path), generation, size, n_tokens, n_documents, 0))
+    size = _common_size(sources) if asked_size is None else asked_size
+    for source in sources:
+        if source.token_size > size:
+            raise ValueError(f"{source.path} has tokens of {source.token_size} bytes, which {size} cannot hold")
     end = 0
-    for number, part in enumerate(parts):
-        own_base = INDEX_BASES[part.generation][0] if compat is not None else 0  # it takes indices as they stand
-        parts[number] = part._replace(shift=end + own_base)
-        end += part.n_tokens * size - (HEADER_BYTES if compat is not None else 0)
-    return parts, size
+    for number, source in enumerate(sources):
+        own_base = INDEX_BASES[source.generation][0] if compat is not None else 0  # it takes indices as they stand
+        sources[number] = source._replace(shift=end + own_base)
+        end += source.n_tokens * size - (HEADER_BYTES if compat is not None else 0)
+    return sources, size
 
 
-def _common_size(parts: Sequence[_Part]) -> int:
-    first = {part.token_size: part.path for part in reversed(parts)}
+def _common_size(sources: Sequence[Source]) -> int:
+    first = {source.token_size: source.path for source in reversed(sources)}
     if len(first) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(first.items()))
         raise ValueError(
             f"tokens of different sizes, maybe of different tokenizers: bytes a token are {named}. Give the token size "
             "of the result if the tokens are of one vocabulary all the same"
         )
-    return parts[0].token_size
+    return sources[0].token_size
 
 
-def _open(part: _Part) -> PackedFile:
-    file = PackedFile(part.path, generation=part.generation)
-    if len(file.data) != part.n_tokens or file.token_size_in_bytes != part.token_size:
-        raise JobError(f"{part.path} changed while it was merged")
+def _open(source: Source) -> PackedFile:
+    file = PackedFile(source.path, generation=source.generation)
+    if len(file.data) != source.n_tokens or file.token_size_in_bytes != source.token_size:
+        raise JobError(f"{source.path} changed while it was merged")
     return file
 
 
-def _copy_tokens(part: _Part, size: int, output: AtomicFile, total: int, progress: Progress | None) -> None:
-    with _open(part) as file:
+def copy_tokens(source: Source, start: int, end: int, size: int, output: AtomicFile) -> Iterator[None]:
+    """Append the tokens [start, end) of a source, `size` bytes each, a block at each step."""
+    with _open(source) as file:
         dtype, step = np.dtype(f"<u{size}"), _BLOCK // size
-        for first in range(0, part.n_tokens, step):
-            tokens = file.data[first : first + step]
+        for first in range(start, end, step):
+            tokens = file.data[first : min(first + step, end)]
             output.write(tokens if tokens.dtype == dtype else tokens.astype(dtype))
-            start = file.data_offset + first * part.token_size
-            drop_pages(file.file, start, start + tokens.nbytes)
-            if progress is not None:
-                progress(output.tell() - HEADER_BYTES, total)
+            at = file.data_offset + first * source.token_size
+            drop_pages(file.file, at, at + tokens.nbytes)
+            yield
 
 
-def _index_blocks(parts: Sequence[_Part], size: int) -> Iterator[npt.NDArray[np.int64]]:
-    for part in parts:
-        with _open(part) as file:
-            if len(file) != part.n_documents:
-                raise JobError(f"{part.path} changed while it was merged")
-            for first in range(0, part.n_documents, BLOCK_ROWS):
-                rows = file.index[first : first + BLOCK_ROWS] * (size // part.token_size)
-                rows[:, 0] += part.shift
+def _index_blocks(sources: Sequence[Source], size: int) -> Iterator[npt.NDArray[np.int64]]:
+    for source in sources:
+        with _open(source) as file:
+            if len(file) != source.n_documents:
+                raise JobError(f"{source.path} changed while it was merged")
+            for first in range(0, source.n_documents, BLOCK_ROWS):
+                rows = file.index[first : first + BLOCK_ROWS] * (size // source.token_size)
+                rows[:, 0] += source.shift
                 yield rows
 
 
-def _write_index(parts: Sequence[_Part], size: int, output: AtomicFile) -> None:
-    if _negative(parts):
-        output.write(_pickle(parts, size))
+def _write_index(sources: Sequence[Source], size: int, output: AtomicFile) -> None:
+    if _negative(sources):
+        output.write(_pickle(sources, size))
         return
     encoder = IndexEncoder(output.write)
-    for rows in _index_blocks(parts, size):
+    for rows in _index_blocks(sources, size):
         encoder.append(rows)
     encoder.close()
 
 
-def _index_bytes(parts: Sequence[_Part], size: int) -> int:
-    return len(_pickle(parts, size)) if _negative(parts) else index_size(_index_blocks(parts, size))
+def _index_bytes(sources: Sequence[Source], size: int) -> int:
+    return len(_pickle(sources, size)) if _negative(sources) else index_size(_index_blocks(sources, size))
 
 
-def _negative(parts: Sequence[_Part]) -> bool:
+def _negative(sources: Sequence[Source]) -> bool:
     """Whether entries may be negative, as Modalities' are behind a file of fewer than 12 bytes of tokens."""
-    return any(part.shift < 0 for part in parts)
+    return any(source.shift < 0 for source in sources)
 
 
-def _pickle(parts: Sequence[_Part], size: int) -> bytes:
-    rows = np.concatenate([np.empty((0, 2), np.int64), *_index_blocks(parts, size)])
+def _pickle(sources: Sequence[Source], size: int) -> bytes:
+    rows = np.concatenate([np.empty((0, 2), np.int64), *_index_blocks(sources, size)])
     return pickle.dumps(list(map(tuple, rows.tolist())), protocol=4)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastpack.build.editing.lines import complete_lines, line_spans
 from fastpack.build.editing.orders import Seed, stdlib_order
 from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
 from fastpack.build.editing.spans import Collection, packed_spans
-from fastpack.build.editing.writing import write_documents, write_lines
+from fastpack.build.editing.writing import Edit, write_edit
 from fastpack.files import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.formats.pbin import PackedFile
 
@@ -35,10 +37,7 @@ def shuffle_tokenized_data(
     target = as_path(output_data_path)
     if is_kept([input_data_path], target, file_existence_policy):
         return EditResult(target, written=False, kept_existing=True)
-    with PackedFile(input_data_path) as file:
-        documents, size = Collection([packed_spans(file)]), file.token_size_in_bytes
-    order = stdlib_order(documents.n_documents, seed)
-    return write_documents(documents, order, target, size, file_existence_policy, progress, dry_run)
+    return write_edit(shuffled_documents([input_data_path], seed), target, file_existence_policy, progress, dry_run)
 
 
 def shuffle_jsonl_data(
@@ -62,8 +61,23 @@ def shuffle_jsonl_data(
     target = as_path(output_data_path)
     if is_kept([input_data_path], target, file_existence_policy):
         return EditResult(target, written=False, kept_existing=True)
-    sources = [line_spans(input_data_path)]
+    edit = shuffled_lines([input_data_path], seed, compat)
+    return write_edit(edit, target, file_existence_policy, progress, dry_run)
+
+
+def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:
+    """The documents of the one packed file that `paths` names, shuffled."""
+    (path,) = paths
+    with PackedFile(path) as file:
+        documents, size = Collection([packed_spans(file)]), file.token_size_in_bytes
+    return Edit(documents, stdlib_order(documents.n_documents, seed), size)
+
+
+def shuffled_lines(paths: Sequence[PathLike], seed: Seed, compat: Compat) -> Edit:
+    """The lines of the one JSONL file that `paths` names, shuffled; warns as `shuffle_jsonl_data` does."""
+    (path,) = paths
+    sources = [line_spans(path)]
     order = stdlib_order(len(sources[0].rows), seed)
     if compat is None and len(order):
-        sources = complete_lines(sources, [input_data_path], int(order[-1]))
-    return write_lines(Collection(sources), order, target, file_existence_policy, progress, dry_run)
+        sources = complete_lines(sources, paths, int(order[-1]))
+    return Edit(Collection(sources), order, None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from fastpack.build.editing.orders import Order
 from fastpack.build.editing.results import EditResult, packed_size
@@ -11,30 +13,35 @@ from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, Progress
 from fastpack.formats.pbin import PackedWriter
 
 
-def write_documents(
-    documents: Collection,
-    order: Order,
-    target: AnyPath,
-    token_size: int,
-    policy: ExistencePolicy,
-    progress: Progress | None,
-    dry_run: bool,
+class Edit(NamedTuple):
+    """What a file is to hold: documents (or lines), in an order; token_size: in bytes, None for lines."""
+
+    documents: Collection
+    order: Order
+    token_size: int | None
+
+
+def write_edit(
+    edit: Edit, target: AnyPath, policy: ExistencePolicy, progress: Progress | None, dry_run: bool
 ) -> EditResult:
-    """Write the documents in `order` as a packed file, unless `dry_run`."""
-    result = EditResult(target, len(order), documents.n_bytes // token_size, written=not dry_run)
+    """Write the documents as a packed file, or the lines, newlines included, unless `dry_run`."""
+    documents, order, size = edit
+    if size is None:
+        return _write_lines(documents, order, target, policy, progress, dry_run)
+    result = EditResult(target, len(order), documents.n_bytes // size, written=not dry_run)
     if dry_run:
         return replace(result, bytes=packed_size(documents.lengths[order]))
-    with PackedWriter(target, token_size, file_existence_policy=policy) as writer:
-        writer.reserve(documents.n_bytes // token_size)
-
-        def write(block: Data, lengths: Integers) -> None:
-            writer.append_bytes(block, lengths // token_size)
-
-        documents.write(order, write, progress)
+    with PackedWriter(target, size, file_existence_policy=policy) as writer:
+        writer.reserve(documents.n_bytes // size)
+        documents.write(order, _appender(writer), progress)
     return replace(result, bytes=target.stat().st_size)
 
 
-def write_lines(
+def _appender(writer: PackedWriter) -> Callable[[Data, Integers], None]:
+    return lambda block, lengths: writer.append_bytes(block, lengths // writer.token_size_in_bytes)
+
+
+def _write_lines(
     lines: Collection,
     order: Order,
     target: AnyPath,
@@ -42,7 +49,6 @@ def write_lines(
     progress: Progress | None,
     dry_run: bool,
 ) -> EditResult:
-    """Write the lines in `order`, newlines included, unless `dry_run`."""
     if not dry_run:
         with AtomicFile(target, policy=policy) as output:
             output.reserve(lines.n_bytes)

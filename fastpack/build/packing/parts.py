@@ -8,36 +8,23 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fastpack.build.joining import counted, join_packed, part_of
 from fastpack.build.packing.config import PackConfig, PackSettings, Source, TokenizerConfig, load_pack_config
 from fastpack.build.packing.encode import Encoder
 from fastpack.build.packing.lines import lines_before, read_part
 from fastpack.build.packing.pack import Config, Engine, OnFaulty, PackResult, is_to_write, prepare
 from fastpack.build.packing.run import MAX_BATCH_BYTES, Skipped
 from fastpack.build.packing.targets import Target, one_target, target_each, tokenizer_files
-from fastpack.files import (
-    AtomicFile,
-    ExistencePolicy,
-    Progress,
-    TargetExists,
-    drop_pages,
-    map_bytes,
-    may_write,
-)
+from fastpack.files import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES
-from fastpack.formats.pickled_index import IndexEncoder
-from fastpack.spread.tasks import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results, stamp
-
-_BLOCK = 8 << 20  # bytes copied at once
-_BLOCK_ROWS = 1 << 16
+from fastpack.spread.tasks import Done, Plan, Task, cut, part_bytes, parts_folder, results, stamp
 
 
 def plan_parts(
@@ -158,18 +145,18 @@ def collect_parts(
         return [PackResult(target.dst_path, 0, 0, kept_existing=True) for target in targets]
     done = results(plan)
     left = [(task, done[task.name]) for task in plan.needed]
-    total = sum(_n_bytes(found) for _, found in left)
+    advance = counted(progress, sum(_n_bytes(found) for _, found in left))
     packed: list[PackResult] = []
-    first, before = 0, 0
+    first = 0
     for target, keeps in zip(targets, kept, strict=True):
         last = first + len(target.sources)
         parts = [(task, found) for task, found in left if first <= task.arguments["pieces"][0][0] < last]
         if keeps:
             packed.append(PackResult(target.dst_path, 0, 0, kept_existing=True))
         else:
-            packed.append(_join(target, [found for _, found in parts], file_existence_policy, progress, before, total))
+            packed.append(_join(target, [found for _, found in parts], file_existence_policy, advance))
             packed[-1].skipped.extend(_skipped(parts, plan.settings, len(target.sources) > 1))
-        first, before = last, before + sum(_n_bytes(found) for _, found in parts)
+        first = last
     return packed
 
 
@@ -178,52 +165,15 @@ def _n_bytes(done: Done) -> int:
     return n_bytes
 
 
-def _join(
-    target: Target,
-    parts: Sequence[Done],
-    policy: ExistencePolicy,
-    progress: Progress | None,
-    before: int,
-    total: int,
-) -> PackResult:
-    """One packed file. progress: `before` bytes of `total` are done."""
-    sizes = {done.result["token_size"] for done in parts}
-    assert len(sizes) == 1  # it is the vocabulary's
-    n_bytes = sum(map(_n_bytes, parts))
-    for done in parts:
-        check_size(done, _n_bytes(done) + 8 * done.result["documents"])
-    if not may_write(target.dst_path, policy):
-        raise TargetExists(f"{target.dst_path} was written by another process meanwhile")
-    with AtomicFile(target.dst_path, policy=policy) as output:
-        output.write(HEADER[5].pack(n_bytes, *sizes))
-        output.reserve(n_bytes)
-        for done in parts:
-            data = map_bytes(done.path)
-            for first in range(0, _n_bytes(done), _BLOCK):
-                output.write(data[first : min(first + _BLOCK, _n_bytes(done))])
-                drop_pages(data, first, min(first + _BLOCK, len(data)))
-                if progress is not None:
-                    progress(before + output.tell() - HEADER_BYTES, total)
-        encoder = IndexEncoder(output.write)
-        for rows in _index_rows(parts, *sizes):
-            encoder.append(rows)
-        encoder.close()
-    n_documents = sum(done.result["documents"] for done in parts)
-    said = parts[0].result
+def _join(target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]) -> PackResult:
+    said = tasks[0].result
+    parts = [part_of(done, _n_bytes(done), done.result["documents"]) for done in tasks]
+    join_packed(parts, said["token_size"], target.dst_path, policy, advance)
+    n_documents = sum(part.n_documents for part in parts)
+    n_tokens = sum(part.n_bytes for part in parts) // said["token_size"]
     return PackResult(
-        target.dst_path, n_documents, n_bytes // sizes.pop(), [], engine=said["engine"], engine_note=said["engine_note"]
+        target.dst_path, n_documents, n_tokens, [], engine=said["engine"], engine_note=said["engine_note"]
     )
-
-
-def _index_rows(parts: Sequence[Done], token_size: int) -> Iterator[npt.NDArray[np.int64]]:
-    start = 0
-    for done in parts:
-        lengths = map_bytes(done.path)[_n_bytes(done) :]
-        for first in range(0, len(lengths), 8 * _BLOCK_ROWS):
-            sizes = np.frombuffer(lengths[first : first + 8 * _BLOCK_ROWS].tobytes(), np.int64) * token_size
-            ends = start + np.cumsum(sizes)
-            yield np.stack([ends - sizes, sizes], axis=1)
-            start = int(ends[-1])
 
 
 def _skipped(parts: Sequence[tuple[Task, Done]], settings: Mapping[str, Any], several: bool) -> Iterator[Skipped]:

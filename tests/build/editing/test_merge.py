@@ -159,14 +159,14 @@ def test_a_source_given_twice_is_merged_twice_with_a_warning(tmp_path: Path, wri
 def test_a_source_that_changes_meanwhile_is_named(
     tmp_path: Path, write_packed: WritePacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, plan = write_packed("a.pbin", [[1], [2]]), merge._plan
+    source, plan = write_packed("a.pbin", [[1], [2]]), merge.read_sources
 
     def then_change(*arguments: object) -> object:
         planned = plan(*arguments)  # type: ignore[arg-type]
         write_packed("a.pbin", [[1]])
         return planned
 
-    monkeypatch.setattr(merge, "_plan", then_change)
+    monkeypatch.setattr(merge, "read_sources", then_change)
     with pytest.raises(JobError, match=r"a\.pbin changed"):
         fastpack.merge_packed_data([source], tmp_path / "out")
     assert not (tmp_path / "out").exists()
