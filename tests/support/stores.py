@@ -31,7 +31,7 @@ class Door:
 
     "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
     sends half of it; "slow" sends a byte a second. delay: seconds that every answer is held back; sent: bytes of bodies
-    that went out.
+    that went out. google: those who ask speak Google's XML API, which is S3's but for keys and some headers.
     """
 
     behind: str
@@ -39,6 +39,7 @@ class Door:
     requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
     delay: float = 0.0
     sent: int = 0
+    google: bool = False
 
     def __post_init__(self) -> None:
         door = self
@@ -88,6 +89,11 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.door.behind)
         behind = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
         kept = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+        if self.door.google:
+            kept = {name.lower(): value for name, value in kept.items()}
+            kept["authorization"] = _KEY
+            if kept.pop("x-goog-if-generation-match", None) == "0":
+                kept["if-none-match"] = "*"
         behind.request(self.command, self.path, body, kept)
         answer = behind.getresponse()
         content = answer.read()
@@ -139,6 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+_KEY = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=any"
 _HOP = ("connection", "transfer-encoding", "host", "content-length-ignored", "date", "server")
 socketserver.BaseServer.allow_reuse_address = True
 
