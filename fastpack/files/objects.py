@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,8 @@ class ObjectReader:
 
     What is read comes in whole blocks and stays in the cache; blocks beside each other come with one request. Blocks of
     an object of more than half of the cache's limit are small. Who reads from front to back has the next ones on their
-    way. All are of one version, `status`, or that which is there at the start: JobError when it has changed since.
+    way, up to the byte `needed`. All are of one version, `status`, or the one that is there at the start: JobError when
+    it has changed since.
     """
 
     def __init__(self, path: PathLike, status: remote.Status | None = None) -> None:
@@ -44,6 +46,7 @@ class ObjectReader:
         self._coming: dict[int, Future[None]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self.needed = self.status.st_size
         self._block = BLOCK if self.status.st_size <= self._cache.limit // 2 else SMALL_BLOCK
         # Where the last read ended, in which block, and up to where the bytes behind it were asked for.
         self._read_to, self._last_block, self._asked = -1, -2, 0
@@ -83,8 +86,8 @@ class ObjectReader:
         if goes_on and self._ahead:
             first_new = max(behind, self._asked)
             self._asked = behind + self._ahead
-            for piece in range(first_new, self._asked, BLOCK):
-                self.will_need(piece, BLOCK)
+            for piece in range(first_new, min(self._asked, self.needed), BLOCK):
+                self.will_need(piece, min(BLOCK, self.needed - piece))
         else:
             self._asked = 0
 
@@ -191,6 +194,31 @@ def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
             raise
 
 
+class ObjectStream(io.RawIOBase):
+    """An object as an open file, to be read from front to back."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader, self._position = reader, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = (0, self._position, self._reader.status.st_size)[whence] + offset
+        return self._position
+
+    def readinto(self, out: Any) -> int:
+        n_bytes = self._reader.read_into(np.frombuffer(out, np.uint8), self._position)
+        self._position += n_bytes
+        return n_bytes
+
+
 class ObjectBytes:
     """The bytes of an object, as `map_bytes` gives those of a file: `len()`, and slices, read when they are asked for.
 
@@ -223,6 +251,18 @@ class ObjectBytes:
         out = np.empty(max(0, end - start), np.uint8)
         self._reader.read_into(out, self._start + start)
         return out
+
+    def peek(self, start: int, end: int) -> npt.NDArray[np.uint8]:
+        """`self[start:end]`, just these bytes being asked for; they are not kept in the cache."""
+        end = min(end, len(self))
+        if end <= len(self._head):
+            return self[start:end]
+        start, end = self._start + start, self._start + end
+        return np.frombuffer(remote.read_range(self.path, start, end, self.status.tag), np.uint8)
+
+    def stop_at(self, end: int) -> None:
+        """Fetch nothing ahead from `end` on."""
+        self._reader.needed = self._start + end
 
     def whole(self) -> Path:
         """All of them as a local file in the cache; see `fetch`."""

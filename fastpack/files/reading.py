@@ -20,6 +20,7 @@ from fastpack.files.mapping import Mapping
 from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
 
+STREAMED = 1 << 20  # bytes of an object read from the cache at once
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=PathLike)
 T = TypeVar("T")
@@ -128,6 +129,26 @@ def bytes_behind(data: ByteArray, start: int) -> ByteArray:
     return data.behind(start)
 
 
+def peek(data: ByteArray, start: int, end: int) -> npt.NDArray[np.uint8]:
+    """`data[start:end]`; of an object just these bytes are asked for, not the blocks they lie in."""
+    if isinstance(data, np.ndarray):
+        return data[start:end]
+    from fastpack.files.objects import ObjectBytes
+
+    assert isinstance(data, ObjectBytes)
+    return data.peek(start, end)
+
+
+def stop_at(data: ByteArray, end: int) -> ByteArray:
+    """`data`, of which nothing from `end` on is fetched ahead: whoever reads it from front to back stops there."""
+    if not isinstance(data, np.ndarray):
+        from fastpack.files.objects import ObjectBytes
+
+        assert isinstance(data, ObjectBytes)
+        data.stop_at(end)
+    return data
+
+
 def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """What a function returns for each of `items`, paths or URLs, in order: URLs are asked about several at a time."""
     if items and is_remote(items[0]):
@@ -168,8 +189,12 @@ class FileReader:
 
 
 def open_stream(path: PathLike) -> io.BufferedReader:
-    """A regular file opened for reading from front to back; JobError for anything else."""
-    file = open(local_file(path), "rb")  # noqa: SIM115 (the caller closes it)
+    """A regular file, or an object, opened for reading from front to back; JobError for anything else."""
+    if is_remote(path):
+        from fastpack.files.objects import ObjectReader, ObjectStream
+
+        return io.BufferedReader(ObjectStream(ObjectReader(plain_path(path))), STREAMED)
+    file = open(plain_path(path), "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise JobError(f"{os.fspath(path)} is not a regular file")

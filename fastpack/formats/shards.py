@@ -17,6 +17,7 @@ from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.files import (
     AnyPath,
+    ByteArray,
     PathLike,
     Reader,
     RemotePath,
@@ -123,13 +124,18 @@ class Shard:
             self.check_unchanged()
         data = open_bytes(self.path, self.version)
         end = min(self.offset + self.length * self.dtype.itemsize, _last_data(self.path, len(data)))
-        used = 0
-        while end > self.offset and used == 0:
-            start = max(self.offset, end - _LOOK)
-            used = kernels.used_bytes(data[start:end])
-            end = start
-        length = min(self.length, -(-max(0, end - self.offset + used) // self.dtype.itemsize) + keep)
+        length = min(self.length, -(-used_bytes(data, self.offset, end) // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
+
+
+def used_bytes(data: ByteArray, start: int, end: int) -> int:
+    """How many of the bytes [start, end) of a file are left without the zeros at their end; read back from there."""
+    while end > start:
+        first = max(start, end - _LOOK)
+        if used := kernels.used_bytes(data[first:end]):
+            return first + used - start
+        end = first
+    return 0
 
 
 def _check_said(shard: Shard, manifest: str) -> Shard:
