@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import os
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.files import remote
-from fastpack.files.cache import BLOCK, Cache, cache, identity
+from fastpack.files.cache import BLOCK, cache, identity
 from fastpack.files.policy import PathLike, Progress
 
 MAX_READ = 16 << 20  # bytes asked for at once
@@ -286,9 +287,13 @@ def _fetched(url: str, status: remote.Status, progress: Progress | None = None) 
             f"{url} has {status.st_size:,} bytes, the cache takes {store.limit:,}: set FASTPACK_CACHE_BYTES to more"
         )
     with store.exclusively(f"{name[:2]}.fetch"):
-        if not _is_whole(target, status.st_size):
-            _download(url, status, target, store, progress)
-    os.utime(target)
+        is_new = not _is_whole(target, status.st_size)
+        if is_new:
+            _download(url, status, target, progress)
+        with contextlib.suppress(FileNotFoundError):  # removed by another process just now
+            os.utime(target)
+    if is_new:
+        store.note_written(status.st_size)
     return target
 
 
@@ -324,7 +329,7 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
         return False
 
 
-def _download(url: str, status: remote.Status, target: Path, store: Cache, progress: Progress | None) -> None:
+def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
     from fastpack.files.atomic import AtomicFile
 
     starts = range(0, status.st_size, MAX_READ)
@@ -341,4 +346,3 @@ def _download(url: str, status: remote.Status, target: Path, store: Cache, progr
                 ahead.append(_pool().submit(part, starts[k + READERS]))
             if progress:
                 progress(file.tell(), status.st_size)
-    store.note_written(status.st_size)

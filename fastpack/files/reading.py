@@ -20,6 +20,7 @@ from fastpack.files.mapping import Mapping
 from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
 
+_FETCHES = 3  # of one object, until it can be opened
 STREAMED = 1 << 20  # bytes of an object read from the cache at once
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=PathLike)
@@ -32,7 +33,7 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
     The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
     with SIGBUS on access. An object in a store is fetched into the cache first (`fetch`).
     """
-    with open(local_file(path), "rb", buffering=0) as file:
+    with _open_local(path) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
@@ -43,6 +44,18 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
         except OSError as error:
             hint = "; more mappings than vm.max_map_count allows?" if error.errno == errno.ENOMEM else ""
             raise OSError(error.errno, f"{error.strerror}: the file cannot be mapped{hint}", os.fspath(path)) from None
+
+
+def _open_local(path: PathLike) -> io.FileIO:
+    """A file opened; a copy of an object that gave way to others before it could be opened is fetched again."""
+    for _ in range(_FETCHES):
+        copy = local_file(path)
+        try:
+            return open(copy, "rb", buffering=0)
+        except FileNotFoundError:
+            if not is_remote(path):
+                raise
+    raise JobError(f"{os.fspath(path)}: the cache cannot keep it: set FASTPACK_CACHE_BYTES to more")
 
 
 def local_file(path: PathLike) -> str:
