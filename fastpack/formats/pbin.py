@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 import os
 from array import array
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -26,7 +25,6 @@ from fastpack.files import (
     mapped,
     may_write,
     open_bytes,
-    stat_of,
 )
 from fastpack.formats import pickled_index
 from fastpack.formats.pbin_layout import (
@@ -187,13 +185,6 @@ class PackedFile:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def scan_packed(path: PathLike) -> tuple[Shard, PackedFile]:
-    """Where the tokens of a packed file lie, and what tells the file from another; and the file. As `PackedFile`."""
-    stamp = stamp_of(stat_of(path))
-    file = PackedFile(path)
-    return file.shard if file.shard.stamp else replace(file.shard, stamp=stamp), file
 
 
 def _reopen(path: PathLike, generation: int | None, check: bool) -> PackedFile:

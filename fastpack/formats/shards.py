@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ from fastpack.files import (
     read_head,
     stat_of,
 )
+
+if TYPE_CHECKING:
+    from fastpack.formats.pbin import PackedFile
 
 # The header numpy writes for a one-dimensional array; whatever differs is left to numpy's own reader (100 us a file).
 _NPY_PLAIN = re.compile(
@@ -162,10 +165,17 @@ def _check_said(shard: Shard, manifest: str) -> Shard:
     return found
 
 
+def scan_packed(path: PathLike) -> tuple[Shard, PackedFile]:
+    """Where the tokens of a packed file lie, and what tells the file from another; and the file. As `PackedFile`."""
+    from fastpack.formats.pbin import PackedFile  # which imports this module
+
+    stamp = stamp_of(stat_of(path))
+    file = PackedFile(path)
+    return file.shard if file.shard.stamp else replace(file.shard, stamp=stamp), file
+
+
 def _scan_again(shard: Shard) -> Shard:
     if shard.path.endswith(".pbin"):
-        from fastpack.formats.pbin import scan_packed  # which imports this module
-
         return scan_packed(shard.path)[0]
     raw = shard.offset == 0 and shard.plain
     return _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)
