@@ -21,8 +21,8 @@ from fastpack.files import (
     Progress,
     as_path,
     exists,
-    map_bytes,
     may_write,
+    open_bytes,
     same_file,
 )
 from fastpack.formats.compressed import is_compressed
@@ -89,7 +89,7 @@ def create_raw_index(
     check_paths(source, target)
     if not may_write(target, file_existence_policy):
         return IndexResult(target, 0, 0, 0, written=False)
-    data = map_bytes(source)
+    data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
     with RawIndexWriter(target, file_existence_policy) as writer:
         if validate and len(data) == 0:

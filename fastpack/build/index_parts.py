@@ -23,7 +23,9 @@ from fastpack.files import (
     as_path,
     map_bytes,
     may_write,
+    open_bytes,
     size_of,
+    stop_at,
 )
 from fastpack.formats.json_lines import Rows, faulty_lines, line_start_from, scan_lines
 from fastpack.formats.jsonl import RawIndexWriter, default_index_path
@@ -76,11 +78,10 @@ def index_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: 
     counts: list[list[int]] = []
     with AtomicFile(path, follow=False) as file:
         for number, part, n_parts in arguments["pieces"]:
-            data = map_bytes(settings["sources"][number])
+            data = open_bytes(settings["sources"][number])
             start, end = (line_start_from(data, len(data) * border // n_parts) for border in (part, part + 1))
             n_good, bad, before = 0, [np.empty((0, 3), np.int64)], 0
-            for rows in scan_lines(data[start:end]):
-                rows = rows + np.array([start, 0])
+            for rows in scan_lines(stop_at(data, end), start=start, end=end):
                 faults = [row for row, _ in faulty_lines(data, rows)] if settings["validate"] else []
                 bad.append(np.column_stack([np.array(faults, np.int64) + before, rows[faults]]))
                 before += len(rows)
@@ -154,7 +155,7 @@ def _join(
 ) -> IndexResult:
     n_bad = sum(piece.n_bad for piece in pieces)
     n_bytes = size_of(source)
-    faults = FaultLog(source, map_bytes(source) if n_bad else np.empty(0, np.uint8), drop)
+    faults = FaultLog(source, open_bytes(source) if n_bad else np.empty(0, np.uint8), drop)
     with RawIndexWriter(target, policy) as writer:
         if plan.settings["validate"] and n_bytes == 0:
             faults.empty_file()

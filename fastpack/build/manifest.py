@@ -26,8 +26,7 @@ from fastpack.files import (
 )
 from fastpack.formats import manifest
 from fastpack.formats.checksums import load_hash
-from fastpack.formats.pbin import scan_packed
-from fastpack.formats.shards import Shard, find_shards, scan_shards
+from fastpack.formats.shards import Shard, find_shards, scan_packed, scan_shards
 from fastpack.formats.traps import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 
 SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files where there are no flat ones

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastpack import kernels
 from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
-from fastpack.files import AnyPath, map_bytes
+from fastpack.files import AnyPath, open_bytes
 from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
 from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
 from fastpack.formats.pickled_index import decode_prefix
+from fastpack.formats.shards import used_bytes
 from fastpack.formats.webdataset import check_lines_bounds, lines_index_path, read_shard_index
 
 _JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
@@ -20,9 +20,9 @@ _AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
 
 def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
     """Fill the report; see `fastpack.checks.verify.verify`."""
-    data = map_bytes(path)
+    data = open_bytes(path)
     report.count(bytes=len(data))
-    n_nul = len(data) - kernels.used_bytes(data)
+    n_nul = len(data) - used_bytes(data, 0, len(data))
     if n_nul:
         report.add("error", path, len(data) - n_nul, f"{n_nul} bytes 0 at the end", "lines of JSON")
     index = _read_index(path, data, report)
@@ -70,7 +70,7 @@ def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
 
 
 def _decode(path: AnyPath, report: VerifyReport) -> Rows:
-    data = map_bytes(path)
+    data = open_bytes(path)[:]
     index, n_bytes = decode_prefix(data, path)
     if n_bytes < len(data):
         report.add("warning", path, n_bytes, f"{len(data) - n_bytes} bytes after the index", "the end of the file")

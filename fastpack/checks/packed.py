@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.checks.findings import Finding, Look, Severity, VerifyReport
 from fastpack.checks.tokens import TokenScan
 from fastpack.errors import FormatError
-from fastpack.files import AnyPath, map_bytes, partial_path
+from fastpack.files import AnyPath, open_bytes, partial_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.pbin_journal import journal_path, read_journal
 from fastpack.formats.pbin_layout import Layout, check_range
 from fastpack.formats.pbin_merge import is_tiled, merge_borders, read_rows, settle
-from fastpack.formats.shards import Shard
+from fastpack.formats.shards import Shard, used_bytes
 from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID, MIN_ZERO_TAIL
 
 _USUAL = 0.9  # of the documents end in the same token: then the others should
@@ -34,7 +33,7 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
             rows, layout = _read_index(file, report)
             _check_generation(path, layout, report)
             whole = _check_index(path, rows, layout, report)
-            report.count(documents=len(rows), tokens=len(file.data), bytes=len(file.file))
+            report.count(documents=len(rows), tokens=file.n_tokens, bytes=len(file.content))
             _check_tokens(file, rows if whole else rows[:0], report, look)
     except FormatError as error:
         report.take(Finding.of(error))
@@ -60,9 +59,9 @@ def _check_leftovers(path: AnyPath, report: VerifyReport) -> None:
 def _read_index(file: PackedFile, report: VerifyReport) -> tuple[npt.NDArray[np.int64], Layout]:
     """The rows, counted from the start of the data, and the layout, whose generation is settled."""
     layout = file.layout
-    rows, rest = read_rows(file.file, file.path, layout)
+    rows, rest = read_rows(file.content, file.path, layout)
     if len(rest):
-        place = len(file.file) - len(rest)
+        place = len(file.content) - len(rest)
         report.add("warning", file.path, place, f"{len(rest)} bytes after the index", "the end of the file")
     return rows, settle(rows, layout)
 
@@ -125,7 +124,7 @@ def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, rep
 
 def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyReport, look: Look) -> None:
     size = file.token_size_in_bytes
-    shard = Shard(file.path, file.data.dtype, len(file.data), file.data_offset)
+    shard = file.shard
     scan = TokenScan(look.vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
     ends = np.sort(rows[rows[:, 1] > 0].sum(axis=1) // size) - 1  # the number of each document's last token
     last = np.empty(len(ends), np.int64)
@@ -172,13 +171,14 @@ def _commonest(tokens: npt.NDArray[np.int64]) -> int:
 def _check_plausible(shard: Shard, report: VerifyReport) -> None:
     """A long tail of zeros, as a copy or a crash leaves them, and ids as no vocabulary has."""
     size = shard.dtype.itemsize
-    data = map_bytes(shard.path)[shard.offset : shard.offset + shard.length * size]
-    n_zeros = shard.length - -(-kernels.used_bytes(data) // size)
+    data = open_bytes(shard.path, shard.version)
+    n_zeros = shard.length - -(-used_bytes(data, shard.offset, shard.offset + shard.length * size) // size)
     if n_zeros > max(MIN_ZERO_TAIL, shard.length // 1000):
         place = shard.offset + (shard.length - n_zeros) * size
         report.add("warning", shard.path, place, f"{n_zeros} tokens 0 at the end", "tokens: was the file copied whole?")
     if size == 4:
-        sample: npt.NDArray[Any] = data[: 4096 // size * size].view(shard.dtype)
+        end = shard.offset + min(4096, shard.length * size)
+        sample: npt.NDArray[Any] = data[shard.offset : end].view(shard.dtype)
         if 2 * int(np.count_nonzero(sample > LARGEST_PLAUSIBLE_ID)) > max(1, int(np.count_nonzero(sample))):
             found = f"most ids above {LARGEST_PLAUSIBLE_ID}"
             report.add("warning", shard.path, shard.offset, found, "ids of a vocabulary: is the token size right?")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import drop_pages, map_bytes
+from fastpack.files import drop_pages, open_bytes
 from fastpack.formats.shards import Shard
 
 SCANNED_BYTES = 8 << 20  # between two advices to the kernel to drop the pages behind
@@ -49,7 +49,7 @@ def token_pieces(shard: Shard) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         return
     if shard.length == 0:
         return
-    data = map_bytes(shard.path)
+    data = open_bytes(shard.path, shard.version)
     step = SCANNED_BYTES // shard.dtype.itemsize
     for start in range(0, shard.length, step):
         first = shard.offset + start * shard.dtype.itemsize

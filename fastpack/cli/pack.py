@@ -72,7 +72,8 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "--dst_path",
         dest="dst_path",
         metavar="DST",
-        help="the packed file, or the folder for --per-source (default: beside SRC, its stem + .pbin)",
+        help="the packed file, or a flat shard where it ends in .npy, or the folder for --per-source (default: beside "
+        "SRC, its stem + .pbin)",
     )
     output_group(parser).add_argument(
         "--per-source", "--per_source", action="store_true", help="pack each source into a file of its own"

@@ -41,8 +41,10 @@ from fastpack.files.reading import (
     open_bytes,
     open_reader,
     open_stream,
+    peek,
     read_head,
     read_start,
+    stop_at,
 )
 from fastpack.files.remote import Status
 
@@ -82,6 +84,7 @@ __all__ = [
     "open_reader",
     "open_stream",
     "partial_path",
+    "peek",
     "plain_path",
     "read_at_random",
     "read_head",
@@ -91,6 +94,7 @@ __all__ = [
     "same_file",
     "size_of",
     "stat_of",
+    "stop_at",
     "will_need",
     "write_durably",
 ]

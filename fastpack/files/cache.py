@@ -3,7 +3,8 @@
 One folder for all processes of a machine (and user), bounded: what was used longest ago goes first. An entry is written
 aside and renamed, so it is there whole or not at all; its name holds the object's URL, size, time and tag, so another
 version is another entry. Blocks carry a CRC-32 for each page of 64 KiB, looked at by whoever reads the page; what does
-not fit is fetched anew. Whoever has written a good part of the limit removes what is too much.
+not fit is fetched anew. Once a good part of the limit was written, by whichever processes, one of them removes what is
+too much, and what processes that were killed have left unfinished.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from fastpack.files.remote import Status
 PAGE = 1 << 16
 BLOCK = 4 << 20
 DEFAULT_LIMIT = 20 << 30
-_SWEEP_SHARE = 32  # a process looks after the limit each time it has written this part of it
+_SWEEP_SHARE = 32  # the limit is looked after each time this part of it was written
 _TOUCH_SECONDS = 60.0
-_STRAY_SECONDS = 600.0  # what is still unfinished then belongs to a process that was killed
+_KEPT_SECONDS = 7 * 86_400.0  # what a killed process was writing for a store: `--resume` goes on with it
 
 
 def cache_folder() -> Path:
@@ -74,8 +75,6 @@ class Cache:
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._written = 0
-        self._lock = threading.Lock()
 
     def path(self, name: str) -> Path:
         """Where the entry of that name is, or would be."""
@@ -117,9 +116,11 @@ class Cache:
         aside = path.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
         try:
             with open(aside, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # says that somebody is at it
                 for part in parts:
                     file.write(part)
-            os.replace(aside, path)
+                file.flush()
+                os.replace(aside, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
@@ -127,33 +128,54 @@ class Cache:
         self.note_written(sum(map(len, parts)))
 
     def note_written(self, n_bytes: int) -> None:
-        """Count what was added; from time to time, remove what is too much."""
-        with self._lock:
-            self._written += n_bytes
-            if self._written < self.limit // _SWEEP_SHARE:
-                return
-            self._written = 0
-        self.sweep()
+        """Count what was added, for all processes together; from time to time, remove what is too much."""
+        with open(self._locks() / "written", "ab", buffering=0) as file:  # a byte a page: appending needs no lock
+            file.write(b"." * _n_pages(n_bytes))
+            n_pages = os.fstat(file.fileno()).st_size
+        if n_pages * PAGE >= self.limit // _SWEEP_SHARE:
+            self.sweep()
+
+    def _locks(self) -> Path:
+        locks = self.folder / "locks"
+        locks.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return locks
 
     def sweep(self) -> None:
         """Remove what was used longest ago until the limit is kept; nothing where another process is at it."""
         with self._exclusively("sweep", wait=False) as mine:
             if not mine:
                 return
-            entries, total, now = [], 0, time.time()
+            entries, total = [], 0
             for path, status in self._entries():
-                if path.name.startswith("."):
-                    if now - status.st_mtime > _STRAY_SECONDS:
-                        path.unlink(missing_ok=True)
+                if not path.name.startswith("."):
+                    entries.append((status.st_mtime_ns, status.st_size, path))
+                elif self._remove_unfinished(path):
                     continue
-                entries.append((status.st_mtime_ns, status.st_size, path))
                 total += status.st_size
             entries.sort(key=lambda entry: entry[:2])
             for _, size, path in entries:
                 if total <= self.limit:
-                    return
+                    break
                 path.unlink(missing_ok=True)
                 total -= size
+            self._remove_forgotten()
+            (self._locks() / "written").write_bytes(b"")
+
+    def _remove_unfinished(self, path: Path) -> bool:
+        """Remove what a killed process has left of an entry; False where somebody is writing it."""
+        if path.name.endswith(".partial"):  # an object that is fetched whole, under this lock
+            with self._exclusively(f"{path.parent.name}.fetch", wait=False) as mine:
+                if mine:
+                    path.unlink(missing_ok=True)
+                return mine
+        return _remove_unlocked(path)
+
+    def _remove_forgotten(self) -> None:
+        """Remove what was to go to a store a week ago."""
+        for path in (self.folder / "writing").glob(".*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > _KEPT_SECONDS:
+                    _remove_unlocked(path)
 
     def _entries(self) -> Iterator[tuple[Path, os.stat_result]]:
         for folder in self.folder.iterdir():
@@ -170,15 +192,26 @@ class Cache:
 
     @contextlib.contextmanager
     def _exclusively(self, name: str, wait: bool) -> Iterator[bool]:
-        locks = self.folder / "locks"
-        locks.mkdir(exist_ok=True, mode=0o700)
-        with open(locks / name, "ab") as file:
+        with open(self._locks() / name, "ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 yield False
                 return
             yield True
+
+
+def _remove_unlocked(path: Path) -> bool:
+    """Remove a file unless somebody has locked it. Who locks it a moment too late finds it gone when renaming."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        return True
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _n_pages(n_bytes: int) -> int:

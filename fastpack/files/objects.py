@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.files import remote
-from fastpack.files.cache import BLOCK, Cache, cache, identity
+from fastpack.files.cache import BLOCK, cache, identity
 from fastpack.files.policy import PathLike, Progress
 
 MAX_READ = 16 << 20  # bytes asked for at once
@@ -32,7 +34,8 @@ class ObjectReader:
 
     What is read comes in whole blocks and stays in the cache; blocks beside each other come with one request. Blocks of
     an object of more than half of the cache's limit are small. Who reads from front to back has the next ones on their
-    way. All are of one version, `status`, or that which is there at the start: JobError when it has changed since.
+    way, up to the byte `needed`. All are of one version, `status`, or the one that is there at the start: JobError when
+    it has changed since.
     """
 
     def __init__(self, path: PathLike, status: remote.Status | None = None) -> None:
@@ -44,6 +47,7 @@ class ObjectReader:
         self._coming: dict[int, Future[None]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self.needed = self.status.st_size
         self._block = BLOCK if self.status.st_size <= self._cache.limit // 2 else SMALL_BLOCK
         # Where the last read ended, in which block, and up to where the bytes behind it were asked for.
         self._read_to, self._last_block, self._asked = -1, -2, 0
@@ -83,8 +87,8 @@ class ObjectReader:
         if goes_on and self._ahead:
             first_new = max(behind, self._asked)
             self._asked = behind + self._ahead
-            for piece in range(first_new, self._asked, BLOCK):
-                self.will_need(piece, BLOCK)
+            for piece in range(first_new, min(self._asked, self.needed), BLOCK):
+                self.will_need(piece, min(BLOCK, self.needed - piece))
         else:
             self._asked = 0
 
@@ -191,6 +195,31 @@ def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
             raise
 
 
+class ObjectStream(io.RawIOBase):
+    """An object as an open file, to be read from front to back."""
+
+    def __init__(self, reader: ObjectReader) -> None:
+        self._reader, self._position = reader, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._position = (0, self._position, self._reader.status.st_size)[whence] + offset
+        return self._position
+
+    def readinto(self, out: Any) -> int:
+        n_bytes = self._reader.read_into(np.frombuffer(out, np.uint8), self._position)
+        self._position += n_bytes
+        return n_bytes
+
+
 class ObjectBytes:
     """The bytes of an object, as `map_bytes` gives those of a file: `len()`, and slices, read when they are asked for.
 
@@ -224,6 +253,18 @@ class ObjectBytes:
         self._reader.read_into(out, self._start + start)
         return out
 
+    def peek(self, start: int, end: int) -> npt.NDArray[np.uint8]:
+        """`self[start:end]`, just these bytes being asked for; they are not kept in the cache."""
+        end = min(end, len(self))
+        if end <= len(self._head):
+            return self[start:end]
+        start, end = self._start + start, self._start + end
+        return np.frombuffer(remote.read_range(self.path, start, end, self.status.tag), np.uint8)
+
+    def stop_at(self, end: int) -> None:
+        """Fetch nothing ahead from `end` on."""
+        self._reader.needed = self._start + end
+
     def whole(self) -> Path:
         """All of them as a local file in the cache; see `fetch`."""
         return _fetched(self.path, self.status)
@@ -246,9 +287,13 @@ def _fetched(url: str, status: remote.Status, progress: Progress | None = None) 
             f"{url} has {status.st_size:,} bytes, the cache takes {store.limit:,}: set FASTPACK_CACHE_BYTES to more"
         )
     with store.exclusively(f"{name[:2]}.fetch"):
-        if not _is_whole(target, status.st_size):
-            _download(url, status, target, store, progress)
-    os.utime(target)
+        is_new = not _is_whole(target, status.st_size)
+        if is_new:
+            _download(url, status, target, progress)
+        with contextlib.suppress(FileNotFoundError):  # removed by another process just now
+            os.utime(target)
+    if is_new:
+        store.note_written(status.st_size)
     return target
 
 
@@ -284,7 +329,7 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
         return False
 
 
-def _download(url: str, status: remote.Status, target: Path, store: Cache, progress: Progress | None) -> None:
+def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
     from fastpack.files.atomic import AtomicFile
 
     starts = range(0, status.st_size, MAX_READ)
@@ -301,4 +346,3 @@ def _download(url: str, status: remote.Status, target: Path, store: Cache, progr
                 ahead.append(_pool().submit(part, starts[k + READERS]))
             if progress:
                 progress(file.tell(), status.st_size)
-    store.note_written(status.st_size)

@@ -11,18 +11,30 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
+from fastpack.errors import JobError
 from fastpack.files.policy import PathLike
 
 if TYPE_CHECKING:
     from fastpack.files.remote import Status
 
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(?=.)", re.IGNORECASE)
-_LOCAL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
+_LOCAL = re.compile(r"(?:file|local)://(?:localhost)?(?=/)", re.IGNORECASE)
+_CHAINED = re.compile(r"([a-z0-9]+)(?:://[^:]*)?::(?:[a-z0-9]+(?:://[^:]*)?::)*([a-z0-9+.-]+://.*)", re.IGNORECASE)
+_CACHES = ("simplecache", "filecache", "blockcache", "cached")
 
 
 def is_remote(path: PathLike) -> bool:
-    """Whether a path is the URL of an object in a store; `file://` is none."""
-    return bool(_URL.match(text := os.fspath(path))) and not _LOCAL.match(text)
+    """Whether a path is the URL of an object in a store; `file://` is none. JobError for a chained URL of fsspec."""
+    text = os.fspath(path)
+    if "::" in text and (chained := _CHAINED.match(text)):
+        raise _no_chain(text, *chained.groups())
+    return bool(_URL.match(text)) and not _LOCAL.match(text)
+
+
+def _no_chain(text: str, first: str, last: str) -> JobError:
+    if first.lower() in _CACHES:
+        return JobError(f"{text}: write {last}: what is read of a store stays in a cache in any case")
+    return JobError(f"{text}: {last} is not opened as {first}: unpack it, and give the URL of the files")
 
 
 def as_path(path: PathLike) -> AnyPath:
@@ -34,7 +46,7 @@ def as_path(path: PathLike) -> AnyPath:
 
 def plain_path(path: PathLike) -> str:
     """The path as text, `file:///x` as `/x`; URLs of stores in the form that `RemotePath` has."""
-    return os.fspath(as_path(path)) if _URL.match(text := os.fspath(path)) else text
+    return os.fspath(as_path(path)) if "::" in (text := os.fspath(path)) or _URL.match(text) else text
 
 
 def stat_of(path: PathLike) -> os.stat_result | Status:

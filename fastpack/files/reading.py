@@ -20,6 +20,8 @@ from fastpack.files.mapping import Mapping
 from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
 
+_FETCHES = 3  # of one object, until it can be opened
+STREAMED = 1 << 20  # bytes of an object read from the cache at once
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=PathLike)
 T = TypeVar("T")
@@ -31,7 +33,7 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
     The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
     with SIGBUS on access. An object in a store is fetched into the cache first (`fetch`).
     """
-    with open(local_file(path), "rb", buffering=0) as file:
+    with _open_local(path) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise JobError(f"{os.fspath(path)} is not a regular file: it cannot be mapped")
@@ -42,6 +44,18 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
         except OSError as error:
             hint = "; more mappings than vm.max_map_count allows?" if error.errno == errno.ENOMEM else ""
             raise OSError(error.errno, f"{error.strerror}: the file cannot be mapped{hint}", os.fspath(path)) from None
+
+
+def _open_local(path: PathLike) -> io.FileIO:
+    """A file opened; a copy of an object that gave way to others before it could be opened is fetched again."""
+    for _ in range(_FETCHES):
+        copy = local_file(path)
+        try:
+            return open(copy, "rb", buffering=0)
+        except FileNotFoundError:
+            if not is_remote(path):
+                raise
+    raise JobError(f"{os.fspath(path)}: the cache cannot keep it: set FASTPACK_CACHE_BYTES to more")
 
 
 def local_file(path: PathLike) -> str:
@@ -128,6 +142,26 @@ def bytes_behind(data: ByteArray, start: int) -> ByteArray:
     return data.behind(start)
 
 
+def peek(data: ByteArray, start: int, end: int) -> npt.NDArray[np.uint8]:
+    """`data[start:end]`; of an object just these bytes are asked for, not the blocks they lie in."""
+    if isinstance(data, np.ndarray):
+        return data[start:end]
+    from fastpack.files.objects import ObjectBytes
+
+    assert isinstance(data, ObjectBytes)
+    return data.peek(start, end)
+
+
+def stop_at(data: ByteArray, end: int) -> ByteArray:
+    """`data`, of which nothing from `end` on is fetched ahead: whoever reads it from front to back stops there."""
+    if not isinstance(data, np.ndarray):
+        from fastpack.files.objects import ObjectBytes
+
+        assert isinstance(data, ObjectBytes)
+        data.stop_at(end)
+    return data
+
+
 def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """What a function returns for each of `items`, paths or URLs, in order: URLs are asked about several at a time."""
     if items and is_remote(items[0]):
@@ -168,8 +202,12 @@ class FileReader:
 
 
 def open_stream(path: PathLike) -> io.BufferedReader:
-    """A regular file opened for reading from front to back; JobError for anything else."""
-    file = open(local_file(path), "rb")  # noqa: SIM115 (the caller closes it)
+    """A regular file, or an object, opened for reading from front to back; JobError for anything else."""
+    if is_remote(path):
+        from fastpack.files.objects import ObjectReader, ObjectStream
+
+        return io.BufferedReader(ObjectStream(ObjectReader(plain_path(path))), STREAMED)
+    file = open(plain_path(path), "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise JobError(f"{os.fspath(path)} is not a regular file")

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds
 TIMEOUT = "60 seconds"  # of a request: a body that trickles for longer is asked for anew
 PART_BYTES = 16 << 20  # of an upload
 
-_SCHEMES = {"s3a": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
 _GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"  # the name that Google's own tools use
 _PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", _GOOGLE_EMULATOR)  # of the settings in the environment
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", *_SCHEMES)
@@ -313,8 +313,11 @@ def _open_folder(url: str) -> tuple[Any, str]:
 
 def _parts(url: str) -> tuple[str, str]:
     scheme, _, rest = url.partition("://")
+    if scheme.lower() in ("file", "local"):
+        raise JobError(f"{url}: the path of a local file is given whole, as in {scheme}:///folder/file")
     if scheme.lower() not in SCHEMES:
-        raise JobError(f"{url}: fastpack reads and writes {', '.join(f'{known}://' for known in SCHEMES)}")
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise JobError(f"{url}: there is no way to {scheme}:// from here; fastpack reads and writes {known}")
     host, _, key = rest.partition("/")
     return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}", key.strip("/")
 
@@ -332,12 +335,15 @@ def _store(root: str) -> Any:
             plain = root.startswith("http:") or any(
                 value.startswith("http:") for name, value in settings.items() if "ENDPOINT" in name
             )
-            _stores[key] = from_url(
-                root,
-                config=None if emulator is None else _google_at(emulator),
-                client_options={"timeout": TIMEOUT, "allow_http": plain or emulator is not None},
-                retry_config={"max_retries": 0},  # `_retried` does, and also for bodies that come short
-            )
+            try:
+                _stores[key] = from_url(
+                    root,
+                    config=None if emulator is None else _google_at(emulator),
+                    client_options={"timeout": TIMEOUT, "allow_http": plain or emulator is not None},
+                    retry_config={"max_retries": 0},  # `_retried` does, and also for bodies that come short
+                )
+            except Exception as error:
+                raise JobError(f"{root}: no store can be reached by that: {_first_line(error)}") from None
         return _stores[key]
 
 

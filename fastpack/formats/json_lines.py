@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import Progress, drop_pages
+from fastpack.files import ByteArray, Progress, drop_pages, peek
 
-Data: TypeAlias = npt.NDArray[np.uint8]
+Data: TypeAlias = ByteArray
 Rows: TypeAlias = npt.NDArray[np.int64]
 Faults: TypeAlias = list[tuple[int, Exception]]  # (row, what json.loads said)
 
@@ -22,17 +22,20 @@ _LOOK = 64 << 10  # bytes in which a newline is looked for at once
 _DROP = 32 << 20  # pages are given back in pieces of this size
 
 
-def scan_lines(data: Data, progress: Progress | None = None) -> Generator[Rows]:
-    """The rows int64[k, 2], (offset, length without the newline), of all lines of a mapped file, a chunk at a time.
+def scan_lines(
+    data: Data, progress: Progress | None = None, *, start: int = 0, end: int | None = None
+) -> Generator[Rows]:
+    """The rows int64[k, 2], (offset, length without the newline), of all lines of a file, a chunk at a time.
 
     They are in one buffer that is used again for the next chunk. A last line without a newline is a line as well. The
-    pages of lines that the caller has seen are given back. progress(bytes scanned, in all).
+    pages of lines that the caller has seen are given back. progress(bytes scanned, in all). start, end: of the part
+    that is looked at, where lines begin.
     """
     buffer = np.empty((_CHUNK, 2), np.int64)
-    n_bytes, line_start = len(data), 0
-    dropped = unused = 0  # pages given back up to here; no line from `unused` on was judged before that
-    for first in range(0, n_bytes, _WINDOW):
-        window = data[first : first + _WINDOW]
+    n_bytes, line_start = len(data) if end is None else end, start
+    dropped = unused = start  # pages given back up to here; no line from `unused` on was judged before that
+    for first in range(start, n_bytes, _WINDOW):
+        window = data[first : min(first + _WINDOW, n_bytes)]
         base = first
         while len(window):
             n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)
@@ -51,7 +54,7 @@ def scan_lines(data: Data, progress: Progress | None = None) -> Generator[Rows]:
 def line_start_from(data: Data, offset: int) -> int:
     """Where the first line begins that begins at `offset` or behind it; the end of the data where there is none."""
     for first in range(max(0, offset - 1), len(data), _LOOK) if offset else ():
-        found = data[first : first + _LOOK].tobytes().find(b"\n")
+        found = peek(data, first, first + _LOOK).tobytes().find(b"\n")
         if found >= 0:
             return first + found + 1
     return len(data) if offset else 0
@@ -62,15 +65,24 @@ def faulty_lines(data: Data, rows: Rows) -> Faults:
 
     The kernel accepts most lines at a glance, json.loads has the last word.
     """
+    text, rows = _together(data, rows)
     verdict = np.empty(len(rows), np.uint8)
-    kernels.validate_json_rows(data, rows, verdict)
+    kernels.validate_json_rows(text, rows, verdict)
     faults: Faults = []
     for i in np.flatnonzero(verdict == 0).tolist():
         offset, length = rows[i].tolist()
-        error = json_fault(data[offset : offset + length].tobytes())
+        error = json_fault(text[offset : offset + length].tobytes())
         if error is not None:
             faults.append((i, error))
     return faults
+
+
+def _together(data: Data, rows: Rows) -> tuple[npt.NDArray[np.uint8], Rows]:
+    """What has the lines `rows` as an array, and the rows in that: of what is far away, it is read as one piece."""
+    if isinstance(data, np.ndarray):
+        return data, rows
+    first = int(rows[:, 0].min(initial=len(data)))
+    return data[first : int(rows.sum(axis=1).max(initial=0))], rows - np.array([first, 0])
 
 
 def json_fault(line: bytes) -> Exception | None:

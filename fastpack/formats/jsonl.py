@@ -11,10 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, as_path, map_bytes
+from fastpack.files import (
+    AnyPath,
+    AtomicFile,
+    ByteArray,
+    ExistencePolicy,
+    PathLike,
+    as_path,
+    map_bytes,
+    open_bytes,
+    peek,
+)
 from fastpack.formats import pickled_index
 
 _NEWLINE, _RETURN = 10, 13
+_SAMPLED = 64 << 20  # bytes that the first lines of a file are looked for in
 _ROWS_AT_ONCE = 16_384  # 256 KiB of rows stay in the second-level cache between the kernels
 
 
@@ -30,7 +41,7 @@ def read_raw_index(path: PathLike) -> npt.NDArray[np.int64]:
     Any pickle protocol is read, none is unpickled. Raises FileNotFoundError, or FormatError where the file holds
     anything else than a list of integer pairs.
     """
-    return pickled_index.decode(map_bytes(path), path)
+    return pickled_index.decode(open_bytes(path)[:], path)
 
 
 def write_raw_index(path: PathLike, index: npt.ArrayLike) -> None:
@@ -97,7 +108,7 @@ class JsonlFile:
         self.index_path = default_index_path(path) if index_path is None else as_path(index_path)
         self._given = index
         self._warn_of_characters = warn_of_characters
-        self._data: npt.NDArray[np.uint8] | None = None
+        self._data: ByteArray | None = None
         self._index: npt.NDArray[np.int64] | None = None
 
     @property
@@ -109,8 +120,8 @@ class JsonlFile:
         return self._index
 
     @property
-    def data(self) -> npt.NDArray[np.uint8]:
-        """The whole raw file, uint8[n_bytes], read-only."""
+    def data(self) -> ByteArray:
+        """The raw file: its length, and slices uint8[n], read-only."""
         if self._data is None:
             self._open()
         assert self._data is not None
@@ -132,7 +143,7 @@ class JsonlFile:
         self._data = self._index = None
 
     def _open(self) -> None:
-        data = map_bytes(self.path)
+        data = open_bytes(self.path)
         index = read_raw_index(self.index_path) if self._given is None else self._given
         check_bounds(index, len(data), self.index_path if self._given is None else self.path)
         if self._given is None and self._warn_of_characters and counts_characters(data, index):
@@ -160,13 +171,15 @@ def check_bounds(index: npt.NDArray[np.int64], n_bytes: int, path: PathLike) -> 
             raise pickled_index.entry_error(path, 0, entry, index[entry], expected)
 
 
-def counts_characters(data: npt.NDArray[np.uint8], index: npt.NDArray[np.int64], sample: int = 64) -> bool:
+def counts_characters(data: ByteArray, index: npt.NDArray[np.int64], sample: int = 64) -> bool:
     """Whether one of the first `sample` lengths ends before its line does, as those that count characters do."""
     rows = index[:sample]
-    ends = rows.sum(axis=1)
-    inside = ends < len(data)  # a length in bytes ends at a newline, or at the end of the file
-    suspect = rows[inside][data[ends[inside]] != _NEWLINE]
-    for offset, length in suspect.tolist():
+    first = int(rows[:, 0].min(initial=len(data)))
+    text = peek(data, first, min(len(data), first + _SAMPLED, int(rows.sum(axis=1).max(initial=0)) + 1))
+    for offset, length in rows.tolist():
+        end = offset + length - first
+        if end >= len(text) or text[end] == _NEWLINE:  # as a length in bytes ends, at the end of the file or before one
+            continue
         line = _line_at(data, offset)
         if line is not None and length < len(line) and length in _known_lengths(line, False):
             return True
@@ -198,9 +211,9 @@ def repair_raw_index(
     return changed
 
 
-def _line_at(data: npt.NDArray[np.uint8], offset: int) -> npt.NDArray[np.uint8] | None:
+def _line_at(data: ByteArray, offset: int) -> npt.NDArray[np.uint8] | None:
     """The line that begins at `offset`, without its newline; None when no line begins there."""
-    if offset >= len(data) or (offset and data[offset - 1] != _NEWLINE):
+    if offset >= len(data) or (offset and data[offset - 1 : offset][0] != _NEWLINE):
         return None
     row, step, at = np.empty((1, 2), np.int64), 4096, offset
     while at < len(data):

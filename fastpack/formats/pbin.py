@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 import os
 from array import array
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -26,7 +25,6 @@ from fastpack.files import (
     mapped,
     may_write,
     open_bytes,
-    stat_of,
 )
 from fastpack.formats import pickled_index
 from fastpack.formats.pbin_layout import (
@@ -74,7 +72,9 @@ class PackedFile:
         self._data: npt.NDArray[Any] | None = None
         self._index: npt.NDArray[np.int64] | None = None
 
-    def _open_file(self) -> ByteArray:
+    @property
+    def content(self) -> ByteArray:
+        """The file's bytes, to be sliced; of an object in a store, only what is sliced is read."""
         if self._file is None:
             raise ValueError(f"{self.path} is closed")
         return self._file
@@ -82,14 +82,13 @@ class PackedFile:
     @property
     def file(self) -> npt.NDArray[np.uint8]:
         """The whole file as bytes [n_bytes], read-only; an object in a store is fetched whole for it."""
-        self._file = file = mapped(self._open_file())
+        self._file = file = mapped(self.content)
         return file
 
     @property
     def data(self) -> npt.NDArray[Any]:
         """The tokens [n_tokens] as on disk: unsigned, read-only, big-endian in generations 0 to 3; else as `file`."""
-        self._open_file()
-        if self._data is None:
+        if self._file is None or self._data is None:
             self._data = self.file[self.layout.data_offset : self.layout.index_offset].view(self._dtype)
         return self._data
 
@@ -100,14 +99,14 @@ class PackedFile:
     @property
     def shard(self) -> Shard:
         """Where the tokens lie, as those of a flat shard."""
-        version = getattr(self._open_file(), "status", None)
+        version = getattr(self.content, "status", None)
         stamp = None if version is None else stamp_of(version)
         return Shard(self.path, self._dtype, self.n_tokens, self.data_offset, stamp=stamp)
 
     def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
         """Tokens [start, end), 0 <= start <= end <= n_tokens, as `data` has them; of an object, no others are read."""
         size, offset = self.token_size_in_bytes, self.data_offset
-        return self._open_file()[offset + start * size : offset + end * size].view(self._dtype)
+        return self.content[offset + start * size : offset + end * size].view(self._dtype)
 
     @property
     def index(self) -> npt.NDArray[np.int64]:
@@ -127,7 +126,7 @@ class PackedFile:
         return self.layout.generation
 
     def _read_index(self) -> npt.NDArray[np.int64]:
-        file, layout = self._open_file(), self.layout
+        file, layout = self.content, self.layout
         if layout.generation == 0:
             raise ValueError(f"{self.path}: packed files of generation 0 have no index")
         rows = pickled_index.decode(file[layout.index_offset :], self.path, layout.index_offset)
@@ -147,7 +146,7 @@ class PackedFile:
         layout = self.layout
         if self._index is not None or n_rows > _FEW_ROWS or layout.generation != 5:
             return self.index[:n_rows]
-        pickled = bytes_behind(self._open_file(), layout.index_offset)
+        pickled = bytes_behind(self.content, layout.index_offset)
         rows = pickled_index.decode_first(pickled, self.path, layout.index_offset, n_rows)
         if self._asked is None and len(rows) and int(rows[0, 0]) in INDEX_BASES[4]:  # the last row tells
             return self.index[:n_rows]
@@ -188,13 +187,6 @@ class PackedFile:
         return f"{type(self).__name__}({self.path!r})"
 
 
-def scan_packed(path: PathLike) -> tuple[Shard, PackedFile]:
-    """Where the tokens of a packed file lie, and what tells the file from another; and the file. As `PackedFile`."""
-    stamp = stamp_of(stat_of(path))
-    file = PackedFile(path)
-    return file.shard if file.shard.stamp else replace(file.shard, stamp=stamp), file
-
-
 def _reopen(path: PathLike, generation: int | None, check: bool) -> PackedFile:
     return PackedFile(path, generation=generation, check=check)
 
@@ -219,6 +211,8 @@ class PackedWriter:
     a writer cannot skip), JobError when another process is writing the same file.
     """
 
+    header_bytes = HEADER_BYTES
+
     def __init__(
         self, path: PathLike, token_size_in_bytes: int, *, file_existence_policy: ExistencePolicy = "error"
     ) -> None:
@@ -238,7 +232,7 @@ class PackedWriter:
 
     def _open(self, path: PathLike) -> AtomicFile:
         output = AtomicFile(path, policy=self._policy)
-        output.write(bytes(HEADER_BYTES))
+        output.write(bytes(self.header_bytes))
         return output
 
     @property
@@ -328,14 +322,17 @@ class PackedWriter:
             return
         try:
             self._flush()
-            self._write_index(self._output)
-            data_length = self.n_tokens * self.token_size_in_bytes
-            self._output.patch(0, HEADER[5].pack(data_length, self.token_size_in_bytes))
+            self._finish(self._output)
             self._output.commit()
         except BaseException:
             self._fail()
             raise
         self._output = None
+
+    def _finish(self, output: AtomicFile) -> None:
+        """Write what follows the tokens, and the header before them."""
+        self._write_index(output)
+        output.patch(0, HEADER[5].pack(self.n_tokens * self.token_size_in_bytes, self.token_size_in_bytes))
 
     def _write_index(self, output: AtomicFile) -> None:
         encoder = pickled_index.IndexEncoder(output.write)

@@ -17,7 +17,6 @@ from typing import Any
 
 from fastpack.files import AtomicFile, ExistencePolicy, PathLike, exists, map_bytes, partial_path, remove, write_durably
 from fastpack.formats.pbin import PackedWriter
-from fastpack.formats.pbin_layout import HEADER_BYTES
 
 VERSION = 1
 _FRAME = struct.Struct("<II")
@@ -55,7 +54,7 @@ class CheckpointedWriter(PackedWriter):
             if not (self._resume and self._take_up(output)):
                 remove(self._journal_path)
                 output.truncate(0)
-                output.write(bytes(HEADER_BYTES))
+                output.write(bytes(self.header_bytes))
         except BaseException:
             output.abort()
             raise
@@ -75,7 +74,7 @@ class CheckpointedWriter(PackedWriter):
             n_tokens, self._journal_bytes = fields["tokens"], end
             self.notes.append(fields["note"])
             self._lengths.frombytes(lengths)
-        n_bytes = HEADER_BYTES + n_tokens * self.token_size_in_bytes
+        n_bytes = self.header_bytes + n_tokens * self.token_size_in_bytes
         if not self.notes or n_bytes > output.tell():
             self.notes.clear()
             del self._lengths[:]

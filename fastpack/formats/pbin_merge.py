@@ -11,14 +11,12 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError
-from fastpack.files import PathLike
+from fastpack.files import ByteArray, PathLike
 from fastpack.formats.pbin_layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
 from fastpack.kernels.header_errors import IndexSyntaxError
 
 
-def read_rows(
-    file: npt.NDArray[np.uint8], path: PathLike, layout: Layout
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
     """The index rows int64[n, 2] of a packed file as they stand, maybe negative, and the bytes that follow them.
 
     Raises FormatError for anything else than a pickled list of integer pairs.

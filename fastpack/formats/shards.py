@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.files import (
     AnyPath,
+    ByteArray,
     PathLike,
     Reader,
     RemotePath,
@@ -31,6 +32,9 @@ from fastpack.files import (
     read_head,
     stat_of,
 )
+
+if TYPE_CHECKING:
+    from fastpack.formats.pbin import PackedFile
 
 # The header numpy writes for a one-dimensional array; whatever differs is left to numpy's own reader (100 us a file).
 _NPY_PLAIN = re.compile(
@@ -123,13 +127,18 @@ class Shard:
             self.check_unchanged()
         data = open_bytes(self.path, self.version)
         end = min(self.offset + self.length * self.dtype.itemsize, _last_data(self.path, len(data)))
-        used = 0
-        while end > self.offset and used == 0:
-            start = max(self.offset, end - _LOOK)
-            used = kernels.used_bytes(data[start:end])
-            end = start
-        length = min(self.length, -(-max(0, end - self.offset + used) // self.dtype.itemsize) + keep)
+        length = min(self.length, -(-used_bytes(data, self.offset, end) // self.dtype.itemsize) + keep)
         return self if length == self.length else replace(self, length=length)
+
+
+def used_bytes(data: ByteArray, start: int, end: int) -> int:
+    """How many of the bytes [start, end) of a file are left without the zeros at their end; read back from there."""
+    while end > start:
+        first = max(start, end - _LOOK)
+        if used := kernels.used_bytes(data[first:end]):
+            return first + used - start
+        end = first
+    return 0
 
 
 def _check_said(shard: Shard, manifest: str) -> Shard:
@@ -156,10 +165,17 @@ def _check_said(shard: Shard, manifest: str) -> Shard:
     return found
 
 
+def scan_packed(path: PathLike) -> tuple[Shard, PackedFile]:
+    """Where the tokens of a packed file lie, and what tells the file from another; and the file. As `PackedFile`."""
+    from fastpack.formats.pbin import PackedFile  # which imports this module
+
+    stamp = stamp_of(stat_of(path))
+    file = PackedFile(path)
+    return file.shard if file.shard.stamp else replace(file.shard, stamp=stamp), file
+
+
 def _scan_again(shard: Shard) -> Shard:
     if shard.path.endswith(".pbin"):
-        from fastpack.formats.pbin import scan_packed  # which imports this module
-
         return scan_packed(shard.path)[0]
     raw = shard.offset == 0 and shard.plain
     return _scan_bin(shard.path, shard.dtype) if raw else _scan_npy(shard.path)

@@ -51,7 +51,7 @@ def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[F
         while True:
             while number < len(rows):
                 first, n_tokens = (rows[number] // size).tolist()
-                tokens = file.data[first : first + n_tokens]
+                tokens = file.tokens(first, first + n_tokens)
                 yield {"document": number, "start": first, **reader.describe(tokens, n_tokens, path, first)}
                 number += 1
             if len(rows) < known:

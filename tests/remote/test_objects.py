@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,8 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastpack.cli import main
 from fastpack.errors import JobError
-from fastpack.files import AtomicFile, RemotePath, TargetExists, as_path, map_bytes, may_write, open_reader, remote
+from fastpack.files import (
+    AtomicFile,
+    RemotePath,
+    TargetExists,
+    as_path,
+    is_remote,
+    map_bytes,
+    may_write,
+    open_reader,
+    plain_path,
+    remote,
+)
 from fastpack.files.cache import BLOCK, PAGE, cache
 from fastpack.files.objects import fetch
 
@@ -35,13 +48,77 @@ def test_paths_are_as_those_of_files(parts: list[str], name: str) -> None:
 
 
 def test_what_is_a_url() -> None:
-    assert as_path("file:///a/b") == Path("/a/b")
+    assert as_path("file:///a/b") == as_path("local:///a/b") == as_path("file://localhost/a/b") == Path("/a/b")
     assert as_path("a/b.jsonl") == Path("a/b.jsonl")
     assert str(as_path("S3://Bucket/a//b/")) == "s3://Bucket/a/b"
     with pytest.raises(ValueError, match="leads out of its store"):
         as_path("s3://bucket/../x")
-    with pytest.raises(JobError, match=r"ftp://x/y: fastpack reads and writes s3://, gs://"):
-        remote.status("ftp://x/y")
+
+
+SPELLINGS = {  # what users of fsspec and Hadoop write -> what is asked for
+    "s3": ("s3://b", "k/x"),
+    "s3a": ("s3://b", "k/x"),
+    "s3n": ("s3://b", "k/x"),
+    "gs": ("gs://b", "k/x"),
+    "gcs": ("gs://b", "k/x"),
+    "az": ("az://b", "k/x"),
+    "azure": ("az://b", "k/x"),
+    "abfs": ("abfs://b", "k/x"),
+    "abfss": ("abfss://b", "k/x"),
+    "adl": ("adl://b", "k/x"),
+}
+
+
+@pytest.mark.parametrize("scheme", SPELLINGS)
+def test_schemes_by_which_others_call_them(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = pytest.importorskip("obstore.store", reason="needs the extra remote")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert remote._parts(f"{scheme}://b/k/x") == SPELLINGS[scheme]
+    kind = {"s": stores.S3Store, "g": stores.GCSStore, "a": stores.AzureStore}[scheme[0]]
+    store, key = remote._open(f"{scheme.upper()}://b/k/x")
+    assert (type(store), key) == (kind, "k/x")
+    assert is_remote(f"{scheme}://b/k/x")
+
+
+def test_a_file_system_of_an_account() -> None:
+    pytest.importorskip("obstore", reason="needs the extra remote")
+    store, key = remote._open("abfss://files@account.dfs.core.windows.net/k/x")
+    assert (store.config["container_name"], store.config["account_name"], key) == ("files", "account", "k/x")
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("ftp://x/y", r"ftp://x/y: there is no way to ftp:// from here; fastpack reads and writes s3://, gs://"),
+        ("hf://datasets/x/y", r"no way to hf:// from here"),
+        ("file://x/y", r"the path of a local file is given whole, as in file:///folder/file"),
+        ("simplecache::s3://b/x.jsonl", r"x\.jsonl: write s3://b/x\.jsonl: what is read of a store stays in a cache"),
+        ("filecache::zip::gs://b/x", r"write gs://b/x: "),
+        (
+            "zip://a.jsonl::s3://b/x.zip",
+            r"s3://b/x\.zip is not opened as zip: unpack it, and give the URL of the files",
+        ),
+        ("https://account.blob.core.windows.net/c/k", r"no store can be reached by that: "),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_sentence(
+    url: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="needs the extra remote")
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(JobError, match=told):
+        as_path(url).stat()
+    assert main(["index", url]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert re.search(told, captured.err)
+
+
+@pytest.mark.parametrize("name", ["a::b.jsonl", "::x", "c:/a::b", "x::y/z"])
+def test_files_whose_names_look_a_little_like_that(name: str) -> None:
+    assert not is_remote(name)
+    assert plain_path(name) == name
 
 
 def test_an_object(store: Any) -> None:

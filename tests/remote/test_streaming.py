@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import pickle
+import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,10 @@ import pytest
 from stores import misbehave
 
 import fastpack
+from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
+from fastpack.files import open_reader
+from fastpack.formats.jsonl import read_raw_index, write_raw_index
 from fastpack.formats.pbin import PackedFile, PackedWriter
 
 BLOCK = 1 << 16
@@ -23,6 +30,7 @@ N_DOCUMENTS = 400
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.files.objects.BLOCK", BLOCK)
     monkeypatch.setattr("fastpack.files.objects.SMALL_BLOCK", BLOCK >> 3)
+    monkeypatch.setattr("fastpack.files.objects.HEAD", 4096)
 
 
 @pytest.fixture
@@ -170,3 +178,96 @@ def test_a_shard_that_was_replaced_is_noticed_when_it_is_read(store: Any, tmp_pa
     dataset[0]
     with pytest.raises(JobError, match=r"03\.npy changed while it was read"):
         dataset[17]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """2 MB, 32 blocks; a line that is no JSON in the last eighth."""
+    rng = random.Random(0)
+    path = tmp_path / "text.jsonl"
+    texts = [json.dumps({"text": "word " * rng.randrange(400)}) for _ in range(2000)]
+    path.write_text("\n".join([*texts[:1900], "{oops", *texts[1900:]]))
+    return path
+
+
+@pytest.mark.parametrize("command", ["index", "pack", "pack with an index"])
+def test_a_rank_reads_its_share_of_the_source(
+    command: str, store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, n_bytes = store.put("text.jsonl", lines.read_bytes()), lines.stat().st_size
+    n_index = 0
+    if command == "pack with an index":
+        assert main(["index", str(lines), "-q", "--drop-faulty"]) == 0
+        store.put("text.idx", lines.with_suffix(".idx").read_bytes())
+        n_index = lines.with_suffix(".idx").stat().st_size
+    words = ["index", "-q", "--drop-faulty"] if command == "index" else ["pack", "-q", "--tokenizer", "bytes"]
+    near, far = str(lines), url
+    if command == "pack":  # a folder's files need no index
+        near, far = str(lines.parent), store.url
+    targets = [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("near", "far")]
+    assert main([*words, near, *targets[0]]) == 0
+    words += [far, *targets[1], "--part-bytes", str(n_bytes // 8 + 1), "--parts-folder", str(tmp_path / "parts")]
+    cost = counted(store)
+    for rank in range(8):
+        monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / f"machine{rank}"))
+        next(cost)
+        assert main([*words, "--rank", str(rank), "--world-size", "8"]) == 0
+        assert next(cost)[1] <= n_bytes / 8 + 4 * BLOCK + 2 * n_index, rank
+    assert main([*words, "--collect"]) == 0
+    if command == "index":
+        assert store.get("text.idx") == lines.with_suffix(".idx").read_bytes()
+    else:
+        assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
+
+
+def test_a_source_that_is_larger_than_the_cache(
+    store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 10 * BLOCK
+    monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
+    url = store.put("text.jsonl", lines.read_bytes())
+    for words in (["index", "--drop-faulty"], ["pack", "--tokenizer", "bytes"], ["verify", "--deep"]):
+        for path in (str(lines), url):
+            assert main([words[0], path, *words[1:], "-q"]) == (3 if words[0] == "verify" else 0)
+    for suffix in (".idx", ".pbin"):
+        assert store.get(f"text{suffix}") == lines.with_suffix(suffix).read_bytes()
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= limit + limit // 16
+    assert store.door.count("GET") < 300
+
+
+def test_lines_of_a_compressed_source(store: Any, lines: Path, tmp_path: Path) -> None:
+    url = store.put("text.jsonl.gz", gzip.compress(lines.read_bytes(), 1))
+    words = ["--tokenizer", "bytes", "-q"]
+    assert main(["pack", str(lines), *words]) == 0
+    assert main(["pack", url, *words, "-o", str(tmp_path / "far.pbin")]) == 0
+    assert (tmp_path / "far.pbin").read_bytes() == lines.with_suffix(".pbin").read_bytes()
+
+
+def test_lines_by_an_index_in_any_order(store: Any, lines: Path, tmp_path: Path) -> None:
+    assert main(["index", str(lines), "-q", "--drop-faulty"]) == 0
+    rows = read_raw_index(lines.with_suffix(".idx"))[::-1]
+    write_raw_index(lines.with_suffix(".idx"), rows)
+    url = store.put("text.jsonl", lines.read_bytes())
+    store.put("text.idx", lines.with_suffix(".idx").read_bytes())
+    for path, target in ((str(lines), "near"), (url, "far")):
+        assert main(["pack", path, "--tokenizer", "bytes", "-q", "-o", str(tmp_path / f"{target}.pbin")]) == 0
+    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
+    far, near = fastpack.LargeFileLinesReader(url), fastpack.LargeFileLinesReader(lines)
+    assert [far[k] for k in (0, 700, -1)] == [near[k] for k in (0, 700, -1)]
+
+
+def test_what_follows_is_on_its_way(store: Any) -> None:
+    content = np.random.default_rng(0).bytes(40 * BLOCK)
+    url = store.put("a", content)
+    times = []
+    for step in (1, -1):  # from front to back, and from back to front, which nobody foresees
+        reader, out = open_reader(url), np.empty(BLOCK, np.uint8)
+        store.door.delay = 0.02
+        start = time.perf_counter()
+        for block in range(40)[::step]:
+            reader.read_into(out, block * BLOCK)
+            assert out.tobytes() == content[block * BLOCK : (block + 1) * BLOCK]
+        times.append(time.perf_counter() - start)
+        store.door.delay = 0.0
+        url = store.put("b", content)
+    assert times[0] < 0.7 * times[1]

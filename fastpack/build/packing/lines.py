@@ -20,6 +20,7 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
 _WINDOW = 64 << 20  # bytes whose newlines are counted at once
+_MOST_BETWEEN = 1 << 20  # bytes between two lines that are read along with them
 
 
 class Piece(NamedTuple):
@@ -45,15 +46,17 @@ def read_pieces(source: Source, first_line: int, n_bytes: int) -> Iterator[Piece
     """
     if is_compressed(source.path):
         return _unpacked(source.path, first_line, n_bytes)
+    data = files.open_bytes(source.path)
     if source.index_path is None:
-        return _scanned(source.path, first_line, n_bytes)
-    return _indexed(source.path, source.index_path, first_line, n_bytes)
+        return _carried(data, _scanned(source.path, data, first_line, n_bytes, 0, len(data)))
+    rows = read_index(source.path, source.index_path, data)
+    return _carried(data, _cut(source.path, rows, np.cumsum(rows[:, 1]), first_line, n_bytes))
 
 
-def read_index(path: str, index_path: str) -> Rows:
-    """The rows of a source's index, which fits it."""
+def read_index(path: str, index_path: str, data: files.ByteArray | None = None) -> Rows:
+    """The rows of a source's index, which fits it; data: the source's, where it is open."""
     rows = read_raw_index(index_path)
-    data = files.map_bytes(path)
+    data = files.open_bytes(path) if data is None else data
     check_bounds(rows, len(data), index_path)
     if counts_characters(data, rows):
         raise ValueError(
@@ -72,13 +75,14 @@ def read_part(source: Source, part: int, n_parts: int, n_bytes: int) -> Iterator
     if source.index_path is not None and not is_compressed(source.path):
         rows, ends = _read_index_once(source.path, source.index_path)
         first, end = (_row_at(ends, number, n_parts) for number in (part, part + 1))
-        pieces = _cut(source.path, rows[:end], ends[:end], first, n_bytes)
+        data = files.stop_at(files.open_bytes(source.path), int(rows[first:end].sum(axis=1).max(initial=0)))
+        pieces = _carried(data, _cut(source.path, rows[:end], ends[:end], first, n_bytes))
         return (piece._replace(first_line=piece.first_line - first) for piece in pieces)
     if n_parts == 1:
         return read_pieces(source, 0, n_bytes)
-    data = files.map_bytes(source.path)
+    data = files.open_bytes(source.path)
     start, end = (line_start_from(data, len(data) * number // n_parts) for number in (part, part + 1))
-    return _scanned(source.path, 0, n_bytes, start, end)
+    return _carried(files.stop_at(data, end), _scanned(source.path, data, 0, n_bytes, start, end))
 
 
 def lines_before(source: Source, part: int, n_parts: int) -> int:
@@ -87,7 +91,7 @@ def lines_before(source: Source, part: int, n_parts: int) -> int:
         return 0
     if source.index_path is not None:
         return _row_at(_read_index_once(source.path, source.index_path)[1], part, n_parts)
-    data = files.map_bytes(source.path)
+    data = files.open_bytes(source.path)
     end = line_start_from(data, len(data) * part // n_parts)
     return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
 
@@ -109,11 +113,6 @@ def _row_at(ends: Rows, part: int, n_parts: int) -> int:
     return int(np.searchsorted(ends, int(ends[-1]) * part // n_parts, side="right")) if len(ends) else 0
 
 
-def _indexed(path: str, index_path: str, first: int, n_bytes: int) -> Iterator[Piece]:
-    rows = read_index(path, index_path)
-    return _cut(path, rows, np.cumsum(rows[:, 1]), first, n_bytes)
-
-
 def _cut(path: str, rows: Rows, ends: Rows, first: int, n_bytes: int) -> Iterator[Piece]:
     while first < len(ends):
         before = int(ends[first - 1]) if first else 0
@@ -123,17 +122,34 @@ def _cut(path: str, rows: Rows, ends: Rows, first: int, n_bytes: int) -> Iterato
         first = end
 
 
-def _scanned(path: str, skip: int, n_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Piece]:
+def _scanned(path: str, data: files.ByteArray, skip: int, n_bytes: int, start: int, stop: int) -> Iterator[Piece]:
     """The lines in the bytes [start, stop), whose ends are those of lines."""
-    data = files.map_bytes(path)[:stop]
     line, line_start = 0, start
-    while start < len(data):
-        window = data[start : start + n_bytes]
-        rows, start, line_start = _rows(window, start, line_start, len(data))
+    while start < stop:
+        window = data[start : min(start + n_bytes, stop)]
+        rows, start, line_start = _rows(window, start, line_start, stop)
         line += len(rows)
         kept = min(len(rows), line - skip)
         if kept > 0:
             yield Piece(Batch(path, rows[-kept:]), line - kept, start)
+
+
+def _carried(data: files.ByteArray, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces, those of an object in a store with their lines: it is read here, from front to back, and only once.
+
+    Lines that do not lie together, as an index may have them, come in pieces of their own.
+    """
+    if isinstance(data, np.ndarray):
+        yield from pieces
+        return
+    for batch, line, done, _ in pieces:
+        starts, ends = batch.rows[:, 0], batch.rows.sum(axis=1)
+        apart = (starts[1:] < ends[:-1]) | (starts[1:] > ends[:-1] + _MOST_BETWEEN)
+        for rows in np.split(batch.rows, np.flatnonzero(apart) + 1):
+            base = int(rows[0, 0])
+            text = data[base : int(rows[-1].sum())].tobytes()
+            yield Piece(Batch(batch.path, rows - np.array([base, 0]), text), line, done, base)
+            line += len(rows)
 
 
 def _unpacked(path: str, skip: int, n_bytes: int) -> Iterator[Piece]:

@@ -1,4 +1,4 @@
-"""`pack_encoded_data`: JSONL files, tokenised and packed into one `.pbin`, byte for byte as Modalities.
+"""`pack_encoded_data`: JSONL files, tokenised and packed into one `.pbin`, byte for byte as Modalities, or `.npy`.
 
 Where Modalities loses data, this does not: a document that cannot be packed is left out, named, and costs no other.
 Such are: an empty text (Modalities calls it faulty too; only a tokenizer that adds tokens to an empty text makes it a
@@ -24,6 +24,7 @@ from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_
 from fastpack.errors import DataWarning
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
+from fastpack.formats.npy_writer import SMALLEST_TOKEN, is_npy
 from fastpack.formats.pbin_journal import remove_finished_journal
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
@@ -61,8 +62,9 @@ def pack_encoded_data(
     """Tokenise and pack what a Modalities configuration says (a YAML file, or a mapping of the same shape).
 
     `settings.src_path` may also be a list, a directory or a pattern, and .gz or .zst files: all go into one packed
-    file, in order. The bytes written depend on neither `num_cpus` nor batch sizes nor `engine`. The target appears
-    complete or not at all.
+    file, in order. A `settings.dst_path` that ends in .npy becomes a flat shard of the same tokens, uint16 or uint32,
+    as `MemoryMappedDataset` takes them. The bytes written depend on neither `num_cpus` nor batch sizes nor `engine`.
+    The target appears complete or not at all.
 
     on_faulty: "error" ends the run at the first document that cannot be packed. engine: what tokenises; "auto" takes
     the fastest that is installed and gives the very ids of the slowest on a sample of the documents and on hard texts.
@@ -152,6 +154,8 @@ def prepare(config: PackConfig, engine: Engine) -> tuple[EncoderSpec, Tokenizer,
     spec = TokenizerSpec(config.tokenizer.variant_key, config.tokenizer.config)
     tokenizer = spec.build()
     size = token_size(tokenizer.vocab_size)
+    if settings.dst_path is not None and is_npy(settings.dst_path):
+        size = max(size, SMALLEST_TOKEN)
     eod = tokenizer.eod_id(settings.eod_token)
     if eod >= 1 << (8 * size):
         raise ValueError(

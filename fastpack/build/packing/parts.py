@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.build.joining import counted, join_packed, part_of
+from fastpack.build.joining import append_parts, counted, join_packed, part_of
 from fastpack.build.packing.config import PackConfig, PackSettings, Source, TokenizerConfig, load_pack_config
 from fastpack.build.packing.encode import Encoder
 from fastpack.build.packing.lines import lines_before, read_part
@@ -24,6 +24,7 @@ from fastpack.build.packing.run import MAX_BATCH_BYTES, Skipped
 from fastpack.build.packing.targets import Target, one_target, target_each, tokenizer_files
 from fastpack.files import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.formats.compressed import is_compressed
+from fastpack.formats.npy_writer import is_npy, npy_header
 from fastpack.spread.tasks import Done, Plan, Task, cut, part_bytes, parts_folder, results, stamp
 
 
@@ -168,9 +169,15 @@ def _n_bytes(done: Done) -> int:
 def _join(target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]) -> PackResult:
     said = tasks[0].result
     parts = [part_of(done, _n_bytes(done), done.result["documents"]) for done in tasks]
-    join_packed(parts, said["token_size"], target.dst_path, policy, advance)
-    n_documents = sum(part.n_documents for part in parts)
-    n_tokens = sum(part.n_bytes for part in parts) // said["token_size"]
+    n_bytes = sum(part.n_bytes for part in parts)
+    if is_npy(target.dst_path):
+        with AtomicFile(target.dst_path, policy=policy) as output:
+            output.write(npy_header(n_bytes // said["token_size"], said["token_size"]))
+            output.reserve(n_bytes)
+            append_parts(output, parts, advance)
+    else:
+        join_packed(parts, said["token_size"], target.dst_path, policy, advance)
+    n_documents, n_tokens = sum(part.n_documents for part in parts), n_bytes // said["token_size"]
     return PackResult(
         target.dst_path, n_documents, n_tokens, [], engine=said["engine"], engine_note=said["engine_note"]
     )

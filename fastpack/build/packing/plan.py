@@ -80,12 +80,12 @@ def _count_lines(source: Source) -> int | None:
         return None
     if source.index_path is not None:
         return len(read_index(source.path, source.index_path))
-    data = files.map_bytes(source.path)
+    data = files.open_bytes(source.path)
     n_lines = 0
     for start in range(0, len(data), WINDOW):
         n_lines += kernels.count_newlines(data[start : start + WINDOW])
         files.drop_pages(data, start, min(start + WINDOW, len(data)))
-    return n_lines + bool(len(data) and data[-1] != ord("\n"))
+    return n_lines + bool(len(data) and data[len(data) - 1 :][0] != ord("\n"))
 
 
 def _tokens_per_byte(config: PackConfig, tokenizer: Tokenizer) -> float | None:

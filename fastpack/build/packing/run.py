@@ -17,6 +17,7 @@ from fastpack.build.packing.targets import Target, identity
 from fastpack.build.tokenizing.interface import Tokenizer
 from fastpack.files import ExistencePolicy, Progress, size_of
 from fastpack.formats.compressed import is_compressed
+from fastpack.formats.npy_writer import NpyWriter, is_npy
 from fastpack.formats.pbin_journal import CheckpointedWriter
 
 MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: hand-over costs below 1 %
@@ -130,7 +131,8 @@ class Run:
             self._finish_if_done(output)
 
     def _start(self, target: Target) -> Output:
-        writer = CheckpointedWriter(
+        kind = NpyWriter if is_npy(target.dst_path) else CheckpointedWriter
+        writer = kind(
             target.dst_path,
             self._spec.token_size,
             identity(self._config, target, self._spec.eod, self._spec.token_size),

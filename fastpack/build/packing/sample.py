@@ -53,11 +53,11 @@ def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:
         if piece is not None and piece.batch.data is not None:
             yield from piece.batch.data[:n_bytes].split(b"\n")[:-1]
         return
-    data = files.map_bytes(source.path)
+    data = files.open_bytes(source.path)
     n_places = max(1, min(PLACES, len(data) // n_bytes))
     share = n_bytes // n_places
     for start in range(0, len(data), max(1, -(-len(data) // n_places))):
-        block = data[start : start + share].tobytes()
+        block = files.peek(data, start, start + share).tobytes()
         lines = block.split(b"\n")
         # The first line of a place is cut, unless the place is the file's beginning; so is the last one.
         yield from lines[bool(start) : len(lines) - (start + len(block) < len(data))]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fastpack.build.packing.config import PackConfig, PackSettings, Source
 from fastpack.files import absolute, real_path
 from fastpack.formats.compressed import SUFFIXES
+from fastpack.formats.npy_writer import is_npy
 from fastpack.spread.tasks import stamp
 
 IDENTITY_VERSION = 1  # raised when the same configuration comes to mean other bytes
@@ -32,9 +33,13 @@ def one_target(settings: PackSettings) -> list[Target]:
 def target_each(settings: PackSettings) -> list[Target]:
     """A packed file for each source: beside it, or in the folder `dst_path`, where folders of the sources come again.
 
-    Raises ValueError where two sources would have the same packed file.
+    Raises ValueError where two sources would have the same packed file, and for a folder that is named as a shard.
     """
     folder = settings.dst_path
+    if folder is not None and is_npy(folder):
+        raise ValueError(
+            f"{folder}: each source is packed into a .pbin of its own in this folder, which cannot be a .npy"
+        )
     common = os.path.commonpath([os.path.dirname(absolute(s.path)) for s in settings.sources])
     taken: dict[str, str] = {}
     targets: list[Target] = []

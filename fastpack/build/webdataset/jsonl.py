@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, as_path, map_bytes
-from fastpack.formats.json_lines import Data, Rows, scan_lines
+from fastpack.formats.json_lines import Rows, scan_lines
 from fastpack.formats.webdataset import lines_index_path
 
 _QUOTED = 60  # bytes of a faulty line that the message quotes
@@ -49,7 +49,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     return JsonlIndexResult(target, n_samples, len(data))
 
 
-def _sample_starts(path: AnyPath, data: Data, rows: Rows) -> npt.NDArray[np.int64]:
+def _sample_starts(path: AnyPath, data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.int64]:
     """Where the lines start that are samples: most show at their first and last byte, the rest is stripped."""
     starts = rows[:, 0].copy()
     ends = starts + rows[:, 1]
