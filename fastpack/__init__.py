@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastpack.build.editing.merge import merge_packed_data
     from fastpack.build.editing.results import EditResult
     from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
-    from fastpack.build.index import IndexResult, create_raw_index
-    from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.indexing.index import IndexResult, create_raw_index
+    from fastpack.build.indexing.many import create_raw_indices
     from fastpack.build.manifest import ManifestResult, write_manifest
     from fastpack.build.packing.direct import pack
     from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra, UntrustedCode
     from fastpack.files import FileExistencePolicy
     from fastpack.formats.checksums import write_checksums
-    from fastpack.formats.jsonl import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.pbin import PackedFile, PackedWriter
+    from fastpack.formats.raw_index import read_raw_index, repair_raw_index, write_raw_index
     from fastpack.formats.tatm import TatmDataMetadata
     from fastpack.loading.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
     from fastpack.loading.config import load_config
@@ -90,10 +90,10 @@ _HOME = {
     "PreparedChat": "build.chat.prepare",
     "PreparedPartition": "build.chat.prepare",
     "prepare_instruction_tuning_data": "build.chat.prepare",
-    "IndexResult": "build.index",
-    "create_raw_index": "build.index",
-    "create_raw_data_index": "build.index",
-    "create_raw_indices": "build.index_many",
+    "IndexResult": "build.indexing.index",
+    "create_raw_index": "build.indexing.index",
+    "create_raw_data_index": "build.indexing.index",
+    "create_raw_indices": "build.indexing.many",
     "ManifestResult": "build.manifest",
     "write_manifest": "build.manifest",
     "pack": "build.packing.direct",
@@ -158,9 +158,9 @@ _HOME = {
     "MissingExtra": "errors",
     "UntrustedCode": "errors",
     "write_checksums": "formats.checksums",
-    "read_raw_index": "formats.jsonl",
-    "repair_raw_index": "formats.jsonl",
-    "write_raw_index": "formats.jsonl",
+    "read_raw_index": "formats.raw_index",
+    "repair_raw_index": "formats.raw_index",
+    "write_raw_index": "formats.raw_index",
     "PackedFile": "formats.pbin",
     "PackedWriter": "formats.pbin",
     "TatmDataMetadata": "formats.tatm",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fastpack import kernels
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.checks.verify import verify
 from fastpack.formats.checksums import compute_checksums
 from fastpack.formats.pbin import PackedWriter

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.build.index import all_lines
+from fastpack.build.indexing.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
 from fastpack.errors import FormatError, JobError
 from fastpack.files import (
@@ -23,9 +23,9 @@ from fastpack.files import (
     real_path,
 )
 from fastpack.formats import pickled_index
-from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, write_raw_index
 from fastpack.formats.pbin_journal import CheckpointedWriter, journal_path, read_journal
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES, Layout
+from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path, write_raw_index
 
 _BLOCK_ROWS = 1 << 16
 

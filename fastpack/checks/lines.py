@@ -8,8 +8,8 @@ from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, open_bytes
 from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
-from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path
 from fastpack.formats.pickled_index import decode_prefix
+from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path
 from fastpack.formats.shards import used_bytes
 from fastpack.formats.webdataset import check_lines_bounds, lines_index_path, read_shard_index
 

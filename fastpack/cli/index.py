@@ -21,7 +21,7 @@ from fastpack.cli.common import (
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
-    from fastpack.build.index import IndexResult
+    from fastpack.build.indexing.index import IndexResult
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -86,7 +86,7 @@ def run_index(args: argparse.Namespace) -> int:
 def _index(args: argparse.Namespace) -> int:
     import warnings
 
-    from fastpack.build.index import FaultyLine
+    from fastpack.build.indexing.index import FaultyLine
     from fastpack.build.sources import is_one_file
     from fastpack.errors import JobError
 
@@ -112,8 +112,8 @@ def _index(args: argparse.Namespace) -> int:
 
 
 def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
-    from fastpack.build.index import create_raw_index
-    from fastpack.build.index_many import create_raw_indices
+    from fastpack.build.indexing.index import create_raw_index
+    from fastpack.build.indexing.many import create_raw_indices
 
     options: dict[str, Any] = {
         "validate": not args.no_validate,
@@ -126,7 +126,7 @@ def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
 
 
 def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
-    from fastpack.build.index_parts import collect_index, plan_index
+    from fastpack.build.indexing.parts import collect_index, plan_index
 
     policy = args.file_existence_policy
     plan = plan_index(
@@ -153,7 +153,7 @@ def _dry_run(args: argparse.Namespace) -> int:
 
     from fastpack.build.sources import find_sources
     from fastpack.files import may_write, size_of
-    from fastpack.formats.jsonl import default_index_path
+    from fastpack.formats.raw_index import default_index_path
 
     files: list[dict[str, Any]] = []
     for source in find_sources(args.src, compressed=False):
@@ -188,7 +188,7 @@ def _describe(result: IndexResult) -> str:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    from fastpack.formats.jsonl import default_index_path, repair_raw_index
+    from fastpack.formats.raw_index import default_index_path, repair_raw_index
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)

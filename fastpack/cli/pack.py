@@ -312,7 +312,7 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
 def _make_index(args: argparse.Namespace, source: str) -> None:
     from fastpack.build.packing.direct import default_packed_path, make_index
     from fastpack.files import may_write
-    from fastpack.formats.jsonl import default_index_path
+    from fastpack.formats.raw_index import default_index_path
 
     if not args.per_source and not args.resume:
         # raises before the work of an index, not after it

@@ -120,7 +120,7 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
 
 def build_index(corpus: Path, index: Path) -> Stage:
     """Index the corpus, every line checked to be JSON."""
-    from fastpack.build.index import create_raw_index
+    from fastpack.build.indexing.index import create_raw_index
 
     started = time.perf_counter()
     result = create_raw_index(corpus, index, file_existence_policy="override")

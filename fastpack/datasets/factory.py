@@ -12,7 +12,7 @@ from fastpack.datasets.mem_map import MemMapDataset
 from fastpack.datasets.mixture import CombinedDataset
 from fastpack.datasets.packed import PackedMemMapDatasetContinuous
 from fastpack.files import PathLike, RemotePath
-from fastpack.formats.jsonl import read_raw_index
+from fastpack.formats.raw_index import read_raw_index
 
 
 class DatasetFactory:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import SupportsIndex
 
 from fastpack.files import AnyPath, PathLike, as_path
-from fastpack.formats.jsonl import JsonlFile, default_index_path
+from fastpack.formats.raw_index import JsonlFile, default_index_path
 
 
 class LargeFileLinesReader:

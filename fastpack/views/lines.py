@@ -10,7 +10,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.files import AnyPath, Progress, drop_pages, map_bytes
 from fastpack.formats.json_lines import scan_lines
-from fastpack.formats.jsonl import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path, read_raw_index
 from fastpack.formats.webdataset import lines_index_path, read_lines_index, read_shard_index
 from fastpack.views.lengths import LengthCounter, LengthTable
 from fastpack.views.measured import File, Measured, length_facts

@@ -14,7 +14,7 @@ from fastpack.files import AnyPath, PathLike, as_path, map_bytes
 from fastpack.formats import pickled_index
 from fastpack.formats.compressed import is_compressed, read_lines
 from fastpack.formats.json_fields import FaultyDocument, Line, compile_pattern
-from fastpack.formats.jsonl import check_bounds, default_index_path, read_raw_index
+from fastpack.formats.raw_index import check_bounds, default_index_path, read_raw_index
 from fastpack.views.preview_tokens import Reader
 from fastpack.views.shown import shorten, shown_text
 

@@ -21,8 +21,8 @@ from fastpack.build import rescue as module
 from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
 from fastpack.files import TargetExists
-from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin_journal import CheckpointedWriter
+from fastpack.formats.raw_index import write_raw_index
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 

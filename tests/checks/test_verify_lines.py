@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fastpack
 from fastpack.checks.verify import verify
 from fastpack.formats import json_lines
-from fastpack.formats.jsonl import write_raw_index
+from fastpack.formats.raw_index import write_raw_index
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LINES = [b'{"text": "a"}', b'{"text": "bcd"}', b"[1, 2]", b"3"]

@@ -14,8 +14,8 @@ from fuzz_harness import GOLDEN, Target, refused, written
 
 from fastpack.errors import FormatError
 from fastpack.formats import pickled_index
-from fastpack.formats.jsonl import JsonlFile, read_raw_index
 from fastpack.formats.pbin import PackedFile
+from fastpack.formats.raw_index import JsonlFile, read_raw_index
 from fastpack.kernels import header_np, json_cy, json_np, lines_cy, lines_np
 from fastpack.kernels.header_errors import STRICTER_THAN_PICKLE, Fault
 

@@ -23,8 +23,8 @@ from fastpack.build.webdataset.prepare import prepare_webdataset
 from fastpack.cli import main
 from fastpack.errors import FormatError
 from fastpack.formats import nvmeta, tatm, webdataset
-from fastpack.formats.jsonl import read_raw_index
 from fastpack.formats.pbin import PackedFile
+from fastpack.formats.raw_index import read_raw_index
 
 MIB = 1 << 20
 

@@ -19,8 +19,8 @@ import fastpack
 from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
 from fastpack.files import open_reader
-from fastpack.formats.jsonl import read_raw_index, write_raw_index
 from fastpack.formats.pbin import PackedFile, PackedWriter
+from fastpack.formats.raw_index import read_raw_index, write_raw_index
 
 BLOCK = 1 << 16
 N_DOCUMENTS = 400

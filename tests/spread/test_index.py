@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import run, run_and_kill
 
-from fastpack.build.index import create_raw_index
-from fastpack.build.index_many import create_raw_indices
-from fastpack.build.index_parts import collect_index, plan_index
+from fastpack.build.indexing.index import create_raw_index
+from fastpack.build.indexing.many import create_raw_indices
+from fastpack.build.indexing.parts import collect_index, plan_index
 from fastpack.cli import main
 from fastpack.errors import JobError
 from fastpack.spread.ranks import run_rank

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import run, run_and_kill
 
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.build.packing.config import Source
 from fastpack.build.packing.lines import lines_before, read_part, read_pieces
 from fastpack.build.packing.pack import pack_each, pack_encoded_data
 from fastpack.build.packing.parts import collect_parts, plan_parts
 from fastpack.cli import main
 from fastpack.errors import JobError
-from fastpack.formats.jsonl import write_raw_index
+from fastpack.formats.raw_index import write_raw_index
 from fastpack.spread.ranks import run_rank
 from fastpack.spread.tasks import clear
 

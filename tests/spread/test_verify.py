@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.checks.findings import VerifyReport
 from fastpack.checks.parts import collect_verify, plan_verify
 from fastpack.checks.verify import verify
 from fastpack.cli import main
-from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin import PackedWriter
+from fastpack.formats.raw_index import write_raw_index
 from fastpack.spread.ranks import run_rank
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpack.build.manifest import write_manifest
-from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin import PackedWriter
+from fastpack.formats.raw_index import write_raw_index
 from fastpack.views.webdataset.preview import MAX_CHARACTERS
 
 

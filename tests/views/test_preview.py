@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from fastpack.build.tokenizing.interface import BytesTokenizer
 from fastpack.build.tokenizing.read_back import ReadBack, named_tokenizer
 from fastpack.formats import pickled_index
-from fastpack.formats.jsonl import write_raw_index
 from fastpack.formats.pbin import PackedFile, PackedWriter
+from fastpack.formats.raw_index import write_raw_index
 from fastpack.views import preview_lines as lines_module
 from fastpack.views import preview_shards as shards_module
 from fastpack.views.preview import kind_of, preview_packed

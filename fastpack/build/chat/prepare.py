@@ -14,7 +14,7 @@ import yaml
 from fastpack.build.chat.config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.build.chat.names import OutputNames, PartitionNames
 from fastpack.build.chat.rows import chat_rows
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.build.packing.config import load_pack_config
 from fastpack.build.packing.pack import Engine, OnFaulty, pack_each
 from fastpack.build.packing.run import Skipped

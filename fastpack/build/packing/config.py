@@ -11,7 +11,7 @@ from fastpack.build.packing import yaml_config
 from fastpack.build.sources import InputNotFound, find_sources, is_one_file
 from fastpack.files import PathLike, is_file
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.jsonl import default_index_path
+from fastpack.formats.raw_index import default_index_path
 
 # They size the peer's queues. fastpack splits its work by bytes, so it checks them and has no other use for them.
 QUEUE_SETTINGS = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")

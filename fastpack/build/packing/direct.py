@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.build.tokenizing.interface import END_OF_TEXT
@@ -13,7 +13,7 @@ from fastpack.build.tokenizing.read_back import named_tokenizer
 from fastpack.errors import JobError
 from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove
 from fastpack.formats.compressed import SUFFIXES
-from fastpack.formats.jsonl import default_index_path
+from fastpack.formats.raw_index import default_index_path
 
 
 def pack(

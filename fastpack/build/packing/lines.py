@@ -14,7 +14,7 @@ from fastpack.build.packing.config import Source
 from fastpack.build.packing.encode import Batch
 from fastpack.formats.compressed import is_compressed, read_lines
 from fastpack.formats.json_lines import line_start_from
-from fastpack.formats.jsonl import check_bounds, counts_characters, read_raw_index
+from fastpack.formats.raw_index import check_bounds, counts_characters, read_raw_index
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 

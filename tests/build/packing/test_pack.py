@@ -19,7 +19,7 @@ from fastpack.build.packing import lines as lines_module
 from fastpack.build.packing import run as run_module
 from fastpack.build.packing.pack import PackResult, pack_encoded_data
 from fastpack.errors import FormatError
-from fastpack.formats.jsonl import read_raw_index, repair_raw_index
+from fastpack.formats.raw_index import read_raw_index, repair_raw_index
 
 CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
 

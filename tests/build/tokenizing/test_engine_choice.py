@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizer_specs import EOD, FASTER, HF, choose, spec_of
 
-from fastpack.build.index import create_raw_index
+from fastpack.build.indexing.index import create_raw_index
 from fastpack.build.packing.pack import pack_encoded_data
 from fastpack.build.tokenizing import engines
 from fastpack.build.tokenizing.engines import ENGINES, choose_engine

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.build.index import FaultLog, IndexResult, check_paths
-from fastpack.build.index_many import check_targets
+from fastpack.build.indexing.index import FaultLog, IndexResult, check_paths
+from fastpack.build.indexing.many import check_targets
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.files import (
     AnyPath,
@@ -28,7 +28,7 @@ from fastpack.files import (
     stop_at,
 )
 from fastpack.formats.json_lines import Rows, faulty_lines, line_start_from, scan_lines
-from fastpack.formats.jsonl import RawIndexWriter, default_index_path
+from fastpack.formats.raw_index import RawIndexWriter, default_index_path
 from fastpack.spread.tasks import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results, stamp
 
 _ROWS = 1 << 16  # joined at once
@@ -62,7 +62,7 @@ def plan_index(
     unneeded = frozenset(t.name for t in tasks if kept.issuperset(source for source, _, _ in t.arguments["pieces"]))
     settings = {"sources": paths, "targets": list(map(str, targets)), "validate": validate}
     home = parts_folder(str(targets[0]), folder)
-    return Plan("fastpack.build.index_parts:index_part", home, settings, stamps, tasks, unneeded)
+    return Plan("fastpack.build.indexing.parts:index_part", home, settings, stamps, tasks, unneeded)
 
 
 def _paths(sources: Sources) -> list[str]:

@@ -27,7 +27,7 @@ from fastpack.files import (
 )
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
-from fastpack.formats.jsonl import RawIndexWriter, default_index_path
+from fastpack.formats.raw_index import RawIndexWriter, default_index_path
 
 _WARNINGS = 100  # faulty lines warned of one by one
 _QUOTED = 65_536  # bytes of a faulty line that the message quotes

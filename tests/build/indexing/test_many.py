@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.build import index_many
-from fastpack.build.index import FaultyLine, create_raw_index
-from fastpack.build.index_many import create_raw_indices
+from fastpack.build.indexing import many
+from fastpack.build.indexing.index import FaultyLine, create_raw_index
+from fastpack.build.indexing.many import create_raw_indices
 from fastpack.files import TargetExists
 
 
@@ -30,7 +30,7 @@ def corpus(tmp_path: Path) -> Path:
 def test_each_index_is_what_it_is_alone(
     num_threads: int, large: int, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_many, "LARGE", large)
+    monkeypatch.setattr(many, "LARGE", large)
     seen: list[tuple[int, int]] = []
     results = create_raw_indices(corpus, num_threads=num_threads, progress=lambda *args: seen.append(args))
     assert [result.path.name for result in results] == [

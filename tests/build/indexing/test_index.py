@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import create_raw_index, kernels, read_raw_index
-from fastpack.build.index import FaultyLine, create_raw_data_index
+from fastpack.build.indexing.index import FaultyLine, create_raw_data_index
 from fastpack.files import AtomicFile, TargetExists, map_bytes
 from fastpack.formats import json_lines
 from fastpack.formats.json_lines import json_fault
 
-EXPECTED = json.loads((Path(__file__).parents[1] / "golden/modalities/idx_expected.json").read_text())
+EXPECTED = json.loads((Path(__file__).parents[2] / "golden/modalities/idx_expected.json").read_text())
 
 
 def index_of(lines: bytes, tmp_path: Path, **options: object) -> list[list[int]]:
@@ -265,7 +265,7 @@ def test_killed_half_way(tmp_path: Path) -> None:
 
 
 MEASURED = """
-import resource, sys, fastpack, fastpack.build.index
+import resource, sys, fastpack, fastpack.build.indexing.index
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 fastpack.create_raw_index(sys.argv[1], file_existence_policy="override", validate=sys.argv[2] == "1")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
