@@ -101,13 +101,13 @@ def parts_folder(target: str, folder: str | None) -> str:
     return name if folder is None else os.fspath(as_path(folder) / os.path.basename(name))
 
 
-def part_bytes(total: int, asked: int | None) -> int:
-    """Bytes of source that a task takes: what was asked for, else so many that no job has many thousand tasks."""
+def part_bytes(total: int, asked: int | None, least: int = MIN_PART_BYTES) -> int:
+    """Bytes that a task takes: what was asked for, else `least`, or so many that no job has many thousand tasks."""
     if asked is not None:
         if asked < 1:
             raise ValueError(f"parts of {asked} bytes: at least 1 is needed")
         return asked
-    return max(MIN_PART_BYTES, -(-total // MAX_PARTS))
+    return max(least, -(-total // MAX_PARTS))
 
 
 def cut(sizes: Sequence[int], whole: Sequence[bool], n_bytes: int) -> Iterator[list[tuple[int, int, int]]]:
