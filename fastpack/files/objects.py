@@ -69,9 +69,14 @@ class ObjectReader:
             return _read_all(self._copy, out[:n_bytes], offset)
         self._look_ahead(offset, offset + n_bytes)
         first, last = offset // self._block, -(-(offset + n_bytes) // self._block)
+        if last - first == 1 and not self._coming:  # most reads: the way to what is there is short
+            at = offset - first * self._block
+            if self._cache.read_block(self._name_of(first), out[:n_bytes], at, self._size(first)):
+                return n_bytes
         missing: list[int] = []
         for block in range(first, last):
-            self._wait_for(block)
+            if self._coming:
+                self._wait_for(block)
             into, at = self._within(block, out[:n_bytes], offset)
             if not self._cache.read_block(self._name_of(block), into, at, self._size(block)):
                 missing.append(block)
@@ -134,7 +139,7 @@ class ObjectReader:
             blocks = [
                 block
                 for block in range(offset // self._block, -(-end // self._block))
-                if block not in self._coming and not self._cache.path(self._name_of(block)).exists()
+                if block not in self._coming and not self._cache.has(self._name_of(block))
             ]
             asked = [(run, _pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
             for run, future in asked:
