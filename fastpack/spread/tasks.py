@@ -158,14 +158,19 @@ def _mark(plan: Plan, task: Task, note: Mapping[str, Any]) -> None:
             raise
 
 
-def finished(plan: Plan) -> dict[str, Done]:
-    """The tasks that are done, by name."""
+def finished(plan: Plan, tasks: Sequence[Task] | None = None) -> dict[str, Done]:
+    """The tasks that are done, by name; tasks: only of these, since every mark is a file to open."""
     names = set(_names(plan.home))
     return {
         task.name: done
-        for task in plan.tasks
+        for task in (plan.tasks if tasks is None else tasks)
         if f"{task.name}{_SUFFIX}" in names and isinstance(done := _read(plan, task), Done)
     }
+
+
+def unmarked(plan: Plan) -> set[str]:
+    """The needed tasks that nobody has marked, by one look at the folder: those that failed are not among them."""
+    return {task.name for task in plan.needed} - {name.removesuffix(_SUFFIX) for name in _names(plan.home)}
 
 
 def results(plan: Plan) -> dict[str, Done]:
