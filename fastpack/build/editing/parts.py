@@ -137,6 +137,7 @@ def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator
 def merge_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, int]:
     """Do a task of `plan_merge`: tokens into `path`; returns their bytes."""
     with AtomicFile(path, follow=False) as file:
+        file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
             check_stamps([settings["stamps"][number]])
             for _ in copy_tokens(Source(*settings["sources"][number]), start, end, settings["size"], file):
@@ -155,11 +156,13 @@ def shuffle_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     (documents, order, size), borders, warned = whole
     first, end = borders[arguments["part"] : arguments["part"] + 2]
     ids = order[first:end]
+    lengths = documents.lengths[ids]
+    n_bytes = int(lengths.sum())
     with AtomicFile(path, follow=False) as file:
+        file.reserve(n_bytes)
         documents.write(ids, lambda block, _lengths: len(block) and file.write(block))
-        n_bytes = file.tell()
         if size is not None and len(ids):
-            file.write(documents.lengths[ids] // size)
+            file.write(lengths // size)
     return {"documents": len(ids), "bytes": n_bytes, "token_size": size, "warned": warned}
 
 
@@ -199,7 +202,7 @@ def collect_edit(
     by the policy.
     """
     target, n_sources = as_path(plan.settings["target"]), len(plan.settings["paths"])
-    if not may_write(target, file_existence_policy):
+    if plan.unneeded or not may_write(target, file_existence_policy):
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
     check_stamps(plan.stamps)
