@@ -64,7 +64,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
     add_edit_options(parser)
-    add_spread_options(parser, of="output")
+    add_spread_options(parser, of="output", least="256 MiB")
     return [parser]
 
 

@@ -16,10 +16,12 @@ _SAID = 10  # failures of tasks that are told of one by one, and not only counte
 _T = TypeVar("_T")
 
 
-def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source") -> None:
+def add_spread_options(
+    parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
+) -> None:
     """`--executor`, `--rank`, `--collect` and what belongs to them.
 
-    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in.
+    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in; least: the default.
     """
     group = parser.add_argument_group(
         "on many machines",
@@ -49,7 +51,7 @@ def add_spread_options(parser: argparse.ArgumentParser, *, part_bytes: bool = Tr
             "--part_bytes",
             type=int,
             metavar="N",
-            help=f"bytes of {of} that a task takes, the same for all ranks (default: 64 MiB, or a 4096th of all)",
+            help=f"bytes of {of} that a task takes, the same for all ranks (default: {least}, or a 4096th of all)",
         )
     else:
         parser.set_defaults(part_bytes=None)

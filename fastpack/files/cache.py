@@ -2,9 +2,9 @@
 
 One folder for all processes of a machine (and user), bounded: what was used longest ago goes first. An entry is written
 aside and renamed, so it is there whole or not at all; its name holds the object's URL, size, time and tag, so another
-version is another entry. Blocks carry a CRC-32 for each page of 64 KiB, looked at by whoever reads the page; what does
-not fit is fetched anew. Once a good part of the limit was written, by whichever processes, one of them removes what is
-too much, and what processes that were killed have left unfinished.
+version is another entry. Blocks carry a CRC-32 for each page of 64 KiB, looked at by every process that reads the page,
+and again when the block's file was written to; what does not fit is fetched anew. Once a good part of the limit was
+written, by whichever processes, one of them removes what is too much, and what killed processes have left unfinished.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import JobError
+from fastpack.files.mapping import Mapping
 from fastpack.files.remote import Status
 
 PAGE = 1 << 16
@@ -32,6 +33,8 @@ BLOCK = 4 << 20
 DEFAULT_LIMIT = 20 << 30
 _SWEEP_SHARE = 32  # the limit is looked after each time this part of it was written
 _TOUCH_SECONDS = 60.0
+_HELD_SHARE = 4  # a process maps blocks of up to this part of the limit, and not more than so many
+_MOST_HELD = 16_384
 _KEPT_SECONDS = 7 * 86_400.0  # what a killed process was writing for a store: `--resume` goes on with it
 
 
@@ -75,31 +78,55 @@ class Cache:
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
+        self._held: dict[str, _Block] = {}  # in the order in which they were mapped
 
     def path(self, name: str) -> Path:
         """Where the entry of that name is, or would be."""
-        return self.folder / name[:2] / name
+        return Path(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name[:2]}/{name}"
 
     def read_block(self, name: str, out: npt.NDArray[np.uint8], offset: int, n_bytes: int) -> bool:
         """Fill `out` with a block's bytes from `offset` on; False where it is not there, or not as it was written.
 
         n_bytes: of the whole block.
         """
-        path = self.path(name)
+        held = self._held.get(name)
+        path = self._path(name) if held is None else held.path
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            status = os.fstat(fd)
-            if status.st_size != n_bytes + 4 * _n_pages(n_bytes):
-                return False
+            status = os.stat(path)
             if time.time() - status.st_mtime > _TOUCH_SECONDS:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(PermissionError):
                     os.utime(path)
-            return _read_checked(fd, out, offset, n_bytes)
-        finally:
-            os.close(fd)
+                status = os.stat(path)
+            if held is None or held.version != _version(status):
+                held = self._hold(name, path, n_bytes)
+        except FileNotFoundError:
+            self._held.pop(name, None)
+            return False
+        return held is not None and held.read_into(out, offset)
+
+    def _hold(self, name: str, path: str, n_bytes: int) -> _Block | None:
+        """Map a block, and let go of those that were mapped long ago; None for one that is not as it was written."""
+        with open(path, "rb", buffering=0) as file:
+            status = os.fstat(file.fileno())
+            if status.st_size != n_bytes + 4 * _n_pages(n_bytes):
+                return None
+            try:
+                data = np.asarray(Mapping(file.fileno(), status.st_size))
+            except OSError:  # the rest of the process took what the system allows
+                self._held.clear()
+                data = np.asarray(Mapping(file.fileno(), status.st_size))
+        held = self._held[name] = _Block(path, data, n_bytes, _version(status))
+        most = max(1, self.limit // (_HELD_SHARE * n_bytes))
+        for _ in range(len(self._held) - min(most, _MOST_HELD)):
+            with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # another thread is at it
+                del self._held[next(iter(self._held))]
+        return held
+
+    def has(self, name: str) -> bool:
+        return os.path.exists(self._path(name))
 
     def write_block(self, name: str, data: bytes | memoryview) -> None:
         """Keep a block; harmless where another process keeps it at the same time, or where the disk is full."""
@@ -218,19 +245,29 @@ def _n_pages(n_bytes: int) -> int:
     return -(-n_bytes // PAGE)
 
 
-def _read_checked(fd: int, out: npt.NDArray[np.uint8], offset: int, n_bytes: int) -> bool:
-    first, last = offset // PAGE, _n_pages(offset + len(out))
-    start, end = first * PAGE, min(last * PAGE, n_bytes)
-    pages = os.pread(fd, end - start, start)
-    sums = os.pread(fd, 4 * (last - first), n_bytes + 4 * first)
-    if len(pages) != end - start or len(sums) != 4 * (last - first):
-        return False
-    view = memoryview(pages)
-    for page in range(last - first):
-        if zlib.crc32(view[page * PAGE : (page + 1) * PAGE]) != int.from_bytes(sums[4 * page : 4 * page + 4], "little"):
-            return False
-    out[:] = np.frombuffer(pages, np.uint8)[offset - start : offset - start + len(out)]
-    return True
+def _version(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _Block:
+    """A block in memory, whose pages are compared with their sums when they are first read."""
+
+    __slots__ = ("_data", "_seen", "_sums", "path", "version")
+
+    def __init__(self, path: str, data: npt.NDArray[np.uint8], n_bytes: int, version: tuple[int, int, int]) -> None:
+        self.path, self.version = path, version
+        self._data, self._sums = data[:n_bytes], data[n_bytes:].view("<u4")
+        self._seen = bytearray(len(self._sums))
+
+    def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> bool:
+        """Fill `out` with the bytes from `offset` on; False where they are not those that were written."""
+        for page in range(offset // PAGE, _n_pages(offset + len(out))):
+            if not self._seen[page]:
+                if zlib.crc32(self._data[page * PAGE : (page + 1) * PAGE].data) != int(self._sums[page]):
+                    return False
+                self._seen[page] = 1
+        out[:] = self._data[offset : offset + len(out)]
+        return True
 
 
 @functools.lru_cache(maxsize=4)

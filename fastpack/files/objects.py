@@ -22,7 +22,7 @@ from fastpack.files.policy import PathLike, Progress
 
 MAX_READ = 16 << 20  # bytes asked for at once
 READERS = 16  # requests at a time
-AHEAD = 8  # pieces of BLOCK bytes that are on their way while what is before them is used, from front to back
+AHEAD = 4  # requests of MAX_READ bytes that are on their way while what is before them is used, from front to back
 SMALL_BLOCK = 256 << 10  # of objects that the cache does not keep: read here and there, a block serves one sample
 HEAD = 64 << 10  # bytes that come along when a store is asked how long an object is
 _T = TypeVar("_T")
@@ -51,7 +51,7 @@ class ObjectReader:
         self._block = BLOCK if self.status.st_size <= self._cache.limit // 2 else SMALL_BLOCK
         # Where the last read ended, in which block, and up to where the bytes behind it were asked for.
         self._read_to, self._last_block, self._asked = -1, -2, 0
-        self._ahead = BLOCK * min(AHEAD, self._cache.limit // (4 * BLOCK))
+        self._piece = min(MAX_READ, self._cache.limit // (4 * AHEAD) // BLOCK * BLOCK)
 
     def _open_copy(self) -> int:
         """A descriptor of the copy that `fetch` made, else -1."""
@@ -69,9 +69,14 @@ class ObjectReader:
             return _read_all(self._copy, out[:n_bytes], offset)
         self._look_ahead(offset, offset + n_bytes)
         first, last = offset // self._block, -(-(offset + n_bytes) // self._block)
+        if last - first == 1 and not self._coming:  # most reads: the way to what is there is short
+            at = offset - first * self._block
+            if self._cache.read_block(self._name_of(first), out[:n_bytes], at, self._size(first)):
+                return n_bytes
         missing: list[int] = []
         for block in range(first, last):
-            self._wait_for(block)
+            if self._coming:
+                self._wait_for(block)
             into, at = self._within(block, out[:n_bytes], offset)
             if not self._cache.read_block(self._name_of(block), into, at, self._size(block)):
                 missing.append(block)
@@ -83,14 +88,13 @@ class ObjectReader:
         first, last = start // self._block, (end - 1) // self._block
         goes_on = start == self._read_to or first - 1 <= self._last_block < last
         self._read_to, self._last_block = end, last
-        behind = -(-end // BLOCK) * BLOCK
-        if goes_on and self._ahead:
-            first_new = max(behind, self._asked)
-            self._asked = behind + self._ahead
-            for piece in range(first_new, min(self._asked, self.needed), BLOCK):
-                self.will_need(piece, min(BLOCK, self.needed - piece))
-        else:
+        if not goes_on or not self._piece:
             self._asked = 0
+            return
+        self._asked = max(self._asked, -(-end // BLOCK) * BLOCK)
+        while self._asked < min(end + AHEAD * self._piece, self.needed):
+            self.will_need(self._asked, min(self._piece, self.needed - self._asked))
+            self._asked += self._piece
 
     def _name_of(self, block: int) -> str:
         return f"{self._name}-{self._block:x}-{block:x}"
@@ -134,7 +138,7 @@ class ObjectReader:
             blocks = [
                 block
                 for block in range(offset // self._block, -(-end // self._block))
-                if block not in self._coming and not self._cache.path(self._name_of(block)).exists()
+                if block not in self._coming and not self._cache.has(self._name_of(block))
             ]
             asked = [(run, _pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
             for run, future in asked:

@@ -96,12 +96,12 @@ class Reader(Protocol):
         ...
 
 
-def open_reader(path: PathLike, status: remote.Status | None = None) -> Reader:
+def open_reader(path: PathLike, status: os.stat_result | remote.Status | None = None) -> Reader:
     """A file, or an object in a store, to be read by position; status: of the version of an object that is meant."""
     if is_remote(path):
         from fastpack.files.objects import ObjectReader
 
-        return ObjectReader(plain_path(path), status)
+        return ObjectReader(plain_path(path), status if isinstance(status, remote.Status) else None)
     return FileReader(plain_path(path))
 
 

@@ -62,7 +62,7 @@ class TarWalk:
         if self.n_bytes == 0:
             raise FormatError(self.path, 0, "an empty file", "a tar archive")
         self.n_bytes_read = 0
-        self._file = open_reader(self.path)
+        self._file = open_reader(self.path, status)
         self._buffer = np.empty(min(FIRST_WINDOW, self.n_bytes), np.uint8)
         self._window, self._base = self._read(0, len(self._buffer)), 0
         _refuse_compressed(self.path, self._window[:8].tobytes())

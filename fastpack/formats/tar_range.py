@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.errors import FormatError
-from fastpack.files import PathLike, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
+from fastpack.files import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
 from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
@@ -72,13 +72,19 @@ class ReadTar:
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
-        self._was = _identity(self.path)
-        self._file = open_reader(path)
+        status = stat_of(self.path)
+        self._was = status.st_size, status.st_mtime_ns, status.st_ino
+        self._file = open_reader(path, status)
+        self._is_held = isinstance(status, Status) and status.tag is not None
         self.n_bytes = self._was[0]
 
     def check_unchanged(self) -> None:
-        """FormatError when the file has another size, modification time or inode than when it was opened."""
-        _check_unchanged(self.path, self._was)
+        """FormatError when the file has another size, modification time or inode than when it was opened.
+
+        An object in a store is not asked for: each request names the version that was opened.
+        """
+        if not self._is_held:
+            _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
         """At most `most` of the bytes [start, end), fewer only at the file's end."""

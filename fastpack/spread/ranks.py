@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fastpack.errors import JobError
 from fastpack.files import Progress
-from fastpack.spread.tasks import Plan, finished, run_task
+from fastpack.spread.tasks import Plan, finished, run_task, unmarked
 
 FROM = ("slurm", "torchrun")  # whose environment says which rank this is
 
@@ -34,8 +34,8 @@ def run_rank(
     progress(bytes done, in all), of the tasks that were still to do; say: is told of each task that fails.
     """
     check_rank(rank, world_size)
-    done = finished(plan)
     own = [task for task in plan.tasks[rank::world_size] if task.name not in plan.unneeded]
+    done = finished(plan, own)
     todo = [task for task in own if task.name not in done]
     total, n_bytes = sum(task.n_bytes for task in todo), 0
     failed: list[tuple[str, str]] = []
@@ -48,7 +48,8 @@ def run_rank(
             progress(n_bytes, total)
     if failed:
         raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
-    left = {task.name for task in plan.needed} - finished(plan).keys()
+    # Thousands of ranks that opened thousands of marks each would keep a file system busy for minutes.
+    left = unmarked(plan) or {task.name for task in plan.needed} - finished(plan).keys()
     return RankResult(len(own), len(own) - len(todo), len(left))
 
 

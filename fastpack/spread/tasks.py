@@ -101,13 +101,13 @@ def parts_folder(target: str, folder: str | None) -> str:
     return name if folder is None else os.fspath(as_path(folder) / os.path.basename(name))
 
 
-def part_bytes(total: int, asked: int | None) -> int:
-    """Bytes of source that a task takes: what was asked for, else so many that no job has many thousand tasks."""
+def part_bytes(total: int, asked: int | None, least: int = MIN_PART_BYTES) -> int:
+    """Bytes that a task takes: what was asked for, else `least`, or so many that no job has many thousand tasks."""
     if asked is not None:
         if asked < 1:
             raise ValueError(f"parts of {asked} bytes: at least 1 is needed")
         return asked
-    return max(MIN_PART_BYTES, -(-total // MAX_PARTS))
+    return max(least, -(-total // MAX_PARTS))
 
 
 def cut(sizes: Sequence[int], whole: Sequence[bool], n_bytes: int) -> Iterator[list[tuple[int, int, int]]]:
@@ -158,14 +158,19 @@ def _mark(plan: Plan, task: Task, note: Mapping[str, Any]) -> None:
             raise
 
 
-def finished(plan: Plan) -> dict[str, Done]:
-    """The tasks that are done, by name."""
+def finished(plan: Plan, tasks: Sequence[Task] | None = None) -> dict[str, Done]:
+    """The tasks that are done, by name; tasks: only of these, since every mark is a file to open."""
     names = set(_names(plan.home))
     return {
         task.name: done
-        for task in plan.tasks
+        for task in (plan.tasks if tasks is None else tasks)
         if f"{task.name}{_SUFFIX}" in names and isinstance(done := _read(plan, task), Done)
     }
+
+
+def unmarked(plan: Plan) -> set[str]:
+    """The needed tasks that nobody has marked, by one look at the folder: those that failed are not among them."""
+    return {task.name for task in plan.needed} - {name.removesuffix(_SUFFIX) for name in _names(plan.home)}
 
 
 def results(plan: Plan) -> dict[str, Done]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packed_files import write_packed
 from preparing import write_tar
 
 from fastpack.cli import main
@@ -48,6 +50,25 @@ def test_index_and_pack(store: Any, documents: Path, tmp_path: Path) -> None:
     assert found["0.idx"] == (documents / "0.idx").read_bytes()
     assert set(found) == {"0.jsonl", "1.jsonl", "0.idx", "1.idx", "far.pbin"}
     ranks(["verify", f"{url}/far.pbin", f"{url}/0.jsonl"])
+
+
+@pytest.mark.slow
+def test_merge_and_shuffle(store: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.pbin", "b.pbin"):
+        write_packed(tmp_path / "in" / name, [[number] * (number % 9) for number in range(200)])
+    shutil.copy(tmp_path / "in" / "a.pbin", tmp_path / "in" / "a.jsonl")  # lines are not looked into
+    url = store.put_folder(tmp_path / "in", "in")
+    store.door.choose = misbehave
+    for words in (["merge", "IN", "OUT"], ["shuffle", "IN/a.jsonl", "OUT"]):
+        seed = ["--seed", "1"] if words[0] == "shuffle" else []
+        local = [word.replace("IN", f"{tmp_path}/in").replace("OUT", f"{tmp_path}/local") for word in words]
+        assert main([*local, *seed, "--force", "-q"]) == 0
+        far = [word.replace("IN", url).replace("OUT", f"{url}/far") for word in words]
+        ranks([*far, *seed, "--force", "--part-bytes", "700"])
+        found = store.get_folder("in")
+        assert found["far"] == (tmp_path / "local").read_bytes()
+        assert set(found) == {"a.pbin", "b.pbin", "a.jsonl", "far"}
 
 
 def test_prepare_in_place(store: Any, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ N_DOCUMENTS = 400
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.files.objects.BLOCK", BLOCK)
     monkeypatch.setattr("fastpack.files.objects.SMALL_BLOCK", BLOCK >> 3)
+    monkeypatch.setattr("fastpack.files.objects.MAX_READ", 2 * BLOCK)
     monkeypatch.setattr("fastpack.files.objects.HEAD", 4096)
 
 

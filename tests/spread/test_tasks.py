@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from fastpack.errors import JobError
 from fastpack.files import AtomicFile
+from fastpack.spread import tasks
 from fastpack.spread.ranks import find_rank, run_rank
 from fastpack.spread.tasks import (
     Plan,
@@ -102,6 +103,27 @@ def test_what_is_missing_is_named_with_what_went_wrong(tmp_path: Path) -> None:
         results(plan)
     assert run_rank(replace(plan, unneeded=frozenset("2")), 1, 2).left == 0
     assert set(results(replace(plan, unneeded=frozenset("2")))) == set("013456")
+
+
+def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,096 ranks that each open 4,096 marks keep a file system busy for minutes."""
+    plan, read, opened = plan_of(tmp_path), tasks._read, list[str]()
+
+    def noted(plan: Plan, task: Task) -> Any:
+        opened.append(task.name)
+        return read(plan, task)
+
+    monkeypatch.setattr(tasks, "_read", noted)
+    for rank in range(6):
+        assert run_rank(plan, rank, 7).left == 6 - rank
+    assert opened == []
+    broken = replace(plan, function=f"{__name__}:absent")
+    broken.__dict__["identity"] = plan.identity
+    assert run_task(broken, plan.tasks[6], "a")
+    assert run_rank(plan, 0, 7).left == 1  # whose mark says that it failed
+    assert run_rank(plan, 6, 7).left == 0
 
 
 def test_torn_and_foreign_markers_do_not_count(tmp_path: Path) -> None:

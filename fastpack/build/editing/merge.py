@@ -30,6 +30,7 @@ from fastpack.files import (
     Progress,
     as_path,
     drop_pages,
+    exists,
     real_path,
     same_file,
 )
@@ -127,10 +128,11 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
 def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
     """The packed files that are merged, in order: those given, and those below given directories."""
     found: list[AnyPath] = []
+    is_there = exists(target)
     for path in map(as_path, given):
         if path.is_dir():
             below = (file for file in path.glob("**/*.pbin") if file.is_file())
-            found += sorted(file for file in below if not same_file(file, target))
+            found += sorted(file for file in below if not (is_there and same_file(file, target)))
         else:
             found.append(path)
     if not found:

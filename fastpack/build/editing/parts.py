@@ -23,6 +23,7 @@ from fastpack.build.editing.merge import Source, copy_tokens, find_sources, read
 from fastpack.build.editing.orders import check_chunk
 from fastpack.build.editing.results import Compat, EditResult, check_compat, is_kept
 from fastpack.build.editing.shuffle import shuffled_documents, shuffled_lines
+from fastpack.build.editing.spans import MOST_WINDOW
 from fastpack.build.editing.writing import Edit
 from fastpack.build.joining import append_parts, counted, join_bytes, join_packed, part_of
 from fastpack.errors import DataWarning
@@ -53,9 +54,9 @@ def plan_shuffling(
     """A shuffle (of one path) or a chunk in tasks; `collect_edit` does the last step.
 
     options: "seed"; of chunks "chunk_id", "num_chunks" and "global_seed" instead; of lines "compat" as well.
-    bytes_per_task: of output (default: 64 MiB, or more where that would make thousands). The result does not depend
-    on it. folder: of the tasks' files (default: that of the target). Raises what the functions of these names raise
-    before they read documents, and ValueError without a seed.
+    bytes_per_task: of output (default: 256 MiB, or more where that would make thousands; small tasks read each page of
+    a source many times). The result does not depend on it. folder: of the tasks' files (default: that of the target).
+    Raises what the functions of these names raise before they read documents, and ValueError without a seed.
     """
     check_compat(options.get("compat"))
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
@@ -66,7 +67,7 @@ def plan_shuffling(
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
     total = sum(size for _, size, _ in map(stamp, settings["paths"])) // options.get("num_chunks", 1)
-    borders = _borders(total, bytes_per_task)
+    borders = _borders(total, part_bytes(total, bytes_per_task, MOST_WINDOW))
     n_parts = len(borders) - 1
     tasks = [
         Task(f"{part:06d}", {"part": part, "of": n_parts}, end - start)
@@ -85,7 +86,8 @@ def plan_merge(
     folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
 ) -> Plan:
-    """`merge_packed_data` in tasks; `collect_edit` does the last step. Other arguments are those of `plan_shuffling`.
+    """`merge_packed_data` in tasks; `collect_edit` does the last step. Other arguments are those of `plan_shuffling`,
+    but for tasks of 64 MiB.
 
     Raises what `merge_packed_data` raises, but for what is wrong with an index: that is found by the last step.
     """
@@ -111,16 +113,17 @@ def _plan(
     return Plan(function, parts_folder(str(target), folder), settings, stamps, tasks, unneeded)
 
 
-def _borders(total: int, asked: int | None) -> list[int]:
-    """Where `total` bytes or tokens are cut into about equal parts, one at least."""
-    n_parts = max(1, -(-total // part_bytes(total, asked)))
+def _borders(total: int, n_bytes: int) -> list[int]:
+    """Where `total` bytes are cut into equal parts of up to `n_bytes`, one at least."""
+    n_parts = max(1, -(-total // n_bytes))
     return [total * part // n_parts for part in range(n_parts + 1)]
 
 
 def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator[list[tuple[int, int, int]]]:
     """Of each task: (number of the source, first of its tokens, end)."""
     ends = list(accumulate(source.n_tokens for source in sources))
-    for start, end in pairwise(border // size for border in _borders(ends[-1] * size, asked)):
+    total = ends[-1] * size
+    for start, end in pairwise(border // size for border in _borders(total, part_bytes(total, asked))):
         pieces = []
         number = bisect_right(ends, start)
         while start < end:
@@ -134,6 +137,7 @@ def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator
 def merge_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, int]:
     """Do a task of `plan_merge`: tokens into `path`; returns their bytes."""
     with AtomicFile(path, follow=False) as file:
+        file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
             check_stamps([settings["stamps"][number]])
             for _ in copy_tokens(Source(*settings["sources"][number]), start, end, settings["size"], file):
@@ -152,11 +156,13 @@ def shuffle_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     (documents, order, size), borders, warned = whole
     first, end = borders[arguments["part"] : arguments["part"] + 2]
     ids = order[first:end]
+    lengths = documents.lengths[ids]
+    n_bytes = int(lengths.sum())
     with AtomicFile(path, follow=False) as file:
+        file.reserve(n_bytes)
         documents.write(ids, lambda block, _lengths: len(block) and file.write(block))
-        n_bytes = file.tell()
         if size is not None and len(ids):
-            file.write(documents.lengths[ids] // size)
+            file.write(lengths // size)
     return {"documents": len(ids), "bytes": n_bytes, "token_size": size, "warned": warned}
 
 
@@ -180,7 +186,8 @@ def _whole(settings: str, n_parts: int) -> _Whole | Exception:
     except Exception as error:
         return error
     lengths = edit.documents.lengths[edit.order]
-    starts = np.cumsum(lengths) - lengths
+    starts = np.cumsum(lengths)
+    starts -= lengths
     shares = [edit.documents.n_bytes * part // n_parts for part in range(1, n_parts)]
     borders = [0, *np.searchsorted(starts, shares).tolist(), len(starts)]
     return _Whole(edit, borders, [str(warning.message) for warning in warned])
@@ -195,7 +202,7 @@ def collect_edit(
     by the policy.
     """
     target, n_sources = as_path(plan.settings["target"]), len(plan.settings["paths"])
-    if not may_write(target, file_existence_policy):
+    if plan.unneeded or not may_write(target, file_existence_policy):
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
     check_stamps(plan.stamps)

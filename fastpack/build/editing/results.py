@@ -49,10 +49,11 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
     Raises FileNotFoundError for a missing source, ValueError for a target that is one of the sources, TargetExists (a
     ValueError) by the policy "error".
     """
+    is_there = exists(target)  # else it is none of the sources, which are there: of 50,000 it takes a second to compare
     for source in sources:
         if not exists(source):
             raise FileNotFoundError(f"{os.fspath(source)} does not exist")
-        if same_file(source, target):
+        if is_there and same_file(source, target):
             raise ValueError(f"Input and output file paths must be different: both are {os.fspath(source)}")
     return not may_write(target, policy)
 

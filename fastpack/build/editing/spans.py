@@ -68,6 +68,7 @@ class Collection:
         self._in_file_order = [bool((rows[1:, 0] >= rows[:-1, 0]).all()) for rows in (s.rows for s in sources)]
         self.n_documents = len(self._rows)
         self.n_bytes = int(self._rows[:, 1].sum())
+        self._buffer = np.empty(0, np.uint8)
 
     @property
     def lengths(self) -> Integers:
@@ -80,7 +81,9 @@ class Collection:
         """
         limit = max(LEAST_WINDOW, min(MOST_WINDOW, self.n_bytes // 16))
         self._advise(-(-self.n_bytes // limit))
-        buffer = np.empty(min(limit, self.n_bytes), np.uint8)
+        if len(self._buffer) == 0:  # kept for the next call: its pages would be taken anew
+            self._buffer = np.empty(min(limit, self.n_bytes), np.uint8)
+        buffer = self._buffer
         done, total = 0, self.n_bytes
         for ids, rows, ends in self._windows(order, limit):
             n_bytes = int(ends[-1])
