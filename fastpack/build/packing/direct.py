@@ -34,8 +34,9 @@ def pack(
     """Tokenise the documents of JSONL files and pack them into one `.pbin`, as the command `fastpack pack` does.
 
     sources: a file (also .gz, .zst), a directory, a pattern, or a list of these. dst_path: of the packed file, or of a
-    flat shard where it ends in .npy; of one source it may be left out: beside it, its stem + .pbin. tokenizer: "bytes", a tokenizer.json, the directory of a
-    Hugging Face tokenizer, or a SentencePiece .model. eod_token: what ends each document; needed but for "bytes".
+    flat shard where it ends in .npy; of one source it may be left out: beside it, its stem + .pbin. tokenizer:
+    "bytes", a tokenizer.json, the directory of a Hugging Face tokenizer, or a SentencePiece .model. eod_token: what
+    ends each document; needed but for "bytes".
     index_path: of one source (default: its stem + .idx); an index that is not there is made. num_cpus: tokenising
     processes (default: all). The rest, and what is raised, is as in `pack_encoded_data`; JobError as well for a source
     without a line of JSON.
