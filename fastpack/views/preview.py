@@ -8,7 +8,6 @@ from typing import Any
 from fastpack.errors import JobError
 from fastpack.files import PathLike, as_path, check_exists
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.manifest import SUFFIX
 from fastpack.formats.nvmeta_paths import meta_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.views.preview_tokens import Reader
@@ -30,7 +29,7 @@ def kind_of(path: PathLike) -> str:
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
-    kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards", SUFFIX: "shards"}
+    kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards", ".fpm": "shards"}
     if where.suffix not in kinds:
         known = ".jsonl (.gz, .zst), .pbin, .npy, .bin, .fpm"
         raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")

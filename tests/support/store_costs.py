@@ -2,8 +2,8 @@
 
     python tests/support/store_costs.py [--shards 200] [--delay 0.02]
 
-The store is moto's S3, a Python program on the same machine, so the times are its own for the most part: compare them
-with each other. delay: seconds that every answer is held back, as a network would.
+The store is moto's S3 behind a door that remembers objects, Python programs on the same machine, so the times are
+theirs for the most part: compare them with each other. delay: seconds that every answer is held back, as by a network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Costs:
     def __init__(self, folder: Path, n_shards: int, delay: float) -> None:
         self.folder, self.delay = folder, delay
         self.moto = Store()
-        self.door = Door(self.moto.url)
+        self.door = Door(self.moto.url, remembers=True)
         names = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}
         os.environ |= {f"AWS_{name}": value for name, value in names.items()} | {"AWS_ENDPOINT_URL": self.door.url}
         os.environ["FASTPACK_CACHE_DIR"] = str(folder / "cache")

@@ -31,7 +31,8 @@ class Door:
 
     "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
     sends half of it; "slow" sends a byte a second. delay: seconds that every answer is held back; sent: bytes of bodies
-    that went out. google: those who ask speak Google's XML API, which is S3's but for keys and some headers.
+    that went out. remembers: whether it asks for an object once and answers ranges of it by itself, since moto reads
+    all of an object for each of them. google: those who ask speak Google's XML API, S3's but for keys and some headers.
     """
 
     behind: str
@@ -39,6 +40,8 @@ class Door:
     requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
     delay: float = 0.0
     sent: int = 0
+    remembers: bool = False
+    known: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
     google: bool = False
 
     def __post_init__(self) -> None:
@@ -86,12 +89,31 @@ class _Handler(BaseHTTPRequestHandler):
         if fault in ("503", "404"):
             self._answer(int(fault), {}, b"")
             return
+        asked = self.headers.get("Range") if self.door.remembers and self.command == "GET" else None
+        if asked is not None:
+            headers, content = self.door.known.get(self.path) or self._learn()
+            start, end = (int(number) for number in asked.removeprefix("bytes=").split("-"))
+            part = content[start : end + 1]
+            about = {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(content)}"}
+            self._answer(206, headers | about, part, fault)
+            return
+        if self.command != "HEAD":
+            self.door.known.pop(self.path, None)
+        status, headers, content = self._ask({}, body)
+        self._answer(status, headers, content, fault)
+
+    def _learn(self) -> tuple[dict[str, str], bytes]:
+        _, headers, content = self._ask({"range": "bytes=0-"})
+        kept = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
+        self.door.known[self.path] = kept, content
+        return kept, content
+
+    def _ask(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
         where = urlsplit(self.door.behind)
         behind = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
-        kept = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+        kept = {name: value for name, value in self.headers.items() if name.lower() not in {*_HOP, *instead}} | instead
         if self.door.google:
-            kept = {name.lower(): value for name, value in kept.items()}
-            kept["authorization"] = _KEY
+            kept = {name.lower(): value for name, value in kept.items()} | {"authorization": _KEY}
             if kept.pop("x-goog-if-generation-match", None) == "0":
                 kept["if-none-match"] = "*"
         behind.request(self.command, self.path, body, kept)
@@ -99,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         content = answer.read()
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
         behind.close()
-        self._answer(answer.status, headers, content, fault)
+        return answer.status, headers, content
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 (http.server's names)
 

@@ -1,0 +1,94 @@
+"""docs/scale.md holds what its script prints; the simulation keeps to its rules, and to what a run here takes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack.spread.tasks import MAX_PARTS
+
+FOLDER = Path(__file__).parents[1] / "asv_benchmarks"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
+    """scale.py and scale_simulation.py."""
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    import scale
+    import scale_simulation
+
+    return scale, scale_simulation
+
+
+@pytest.fixture
+def measured() -> Any:
+    return json.loads((FOLDER / "scale.json").read_text())
+
+
+@pytest.mark.slow
+def test_the_page_holds_what_the_script_prints(modules: tuple[ModuleType, ModuleType], measured: Any) -> None:
+    scale, _ = modules
+    held = scale.PAGE.read_text().split(scale.START)[1].split(scale.END)[0]
+    assert held.strip() == scale.page(measured).strip(), "run asv_benchmarks/scale.py --write"
+
+
+@pytest.mark.parametrize("ray", [False, True])
+def test_the_rules_of_the_simulation(modules: tuple[ModuleType, ModuleType], measured: Any, ray: bool) -> None:
+    _, simulation = modules
+    plan = simulation.plan_of("pack, tokenizers", 10 * simulation.TB, measured)
+    assert plan.n_tasks == MAX_PARTS
+
+    def run(cluster: Any, of: Any = plan, seed: int = 0) -> Any:
+        return simulation.simulate(of, cluster, measured, ray=ray, seed=seed)
+
+    calm = simulation.Cluster(100, slow_share=0.0, node_life=1e30, calls=1e30, storage=1e30, link=1e30, stream=1e30)
+    found = run(calm)
+    rounds = -(-plan.n_tasks // 3200)
+    least = rounds * plan.task_bytes / plan.rate
+    assert least <= found.ranks < 1.1 * least
+    assert (found.lost, found.busy) == (0, 1.0)
+    assert run(replace(calm, nodes=200)).busy == pytest.approx(MAX_PARTS / 6400)
+    assert run(replace(calm, slow_share=1.0)).ranks == pytest.approx(3 * found.ranks, rel=0.1)
+    ill = replace(calm, node_life=50 * least)
+    assert run(ill) == run(ill)
+    results = [run(ill, seed=seed) for seed in range(20)]
+    assert sum(one.lost for one in results) > 0
+    assert all(one.ranks >= found.ranks for one in results)
+    crowded = run(replace(calm, calls=50_000))
+    assert crowded.planning >= found.planning
+    assert (crowded.planning > 2 * found.planning) == (not ray)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("job", "n_bytes"), [("index", 96 * MIB), ("pack, bytes", 48 * MIB)])
+def test_a_run_here_takes_what_the_simulation_says(
+    job: str, n_bytes: int, modules: tuple[ModuleType, ModuleType], measured: Any, tmp_path: Path
+) -> None:
+    """In CPU time, as the machine has other things to do, within a factor of 3; of inputs of other sizes and lines."""
+    _, simulation = modules
+    import scale_measure
+
+    rng = np.random.default_rng(9)
+    lengths = rng.integers(500, 4000, n_bytes // 2250)
+    words = "".join(rng.choice(list("abcdefgh  "), 4000).tolist())
+    (tmp_path / "text.jsonl").write_text("".join(f'{{"text": "{words[:n]}"}}\n' for n in lengths.tolist()))
+    n_bytes = (tmp_path / "text.jsonl").stat().st_size
+    given = ["index", "text.jsonl", "--index-path", "out"]
+    if job != "index":
+        fastpack.create_raw_index(tmp_path / "text.jsonl")
+        given = ["pack", "text.jsonl", "--tokenizer", "bytes", "-o", "out.pbin"]
+    run = scale_measure.run
+    took = run(tmp_path, *given, "--rank", 0, "--world-size", 1).cpu + run(tmp_path, *given, "--collect").cpu
+    plan = simulation.plan_of(job, n_bytes, measured)
+    one = simulation.Cluster(1, cores=1, slow_share=0.0, node_life=1e30, calls=1e30, link=1e30, stream=1e30)
+    said = simulation.simulate(plan, one, measured).total
+    assert said / 3 < took < said * 3, f"{took:.2f} s of CPU time, the simulation says {said:.2f} s"
