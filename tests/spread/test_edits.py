@@ -258,7 +258,7 @@ def test_killed_ranks_are_run_again(tmp_path: Path, command: str) -> None:
         (tmp_path / name).write_bytes(packed_bytes(documents, 5, 2))
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(b"x" * rng.randrange(600) for _ in range(4000)) + b"y")
     assert run(command.replace("OUT", "local").split(), tmp_path).returncode == 0
-    words = [*command.replace("OUT", "far").split(), "--part-bytes", "3000"]
+    words = [*command.replace("OUT", "far").split(), "--part-bytes", "8000"]
     assert run_and_kill(words, tmp_path, 3, kills=4, seed=1) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr
