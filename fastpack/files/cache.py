@@ -125,6 +125,10 @@ class Cache:
                 del self._held[next(iter(self._held))]
         return held
 
+    def is_held(self, name: str) -> bool:
+        """Whether this process has mapped a block; it may have been removed since."""
+        return name in self._held
+
     def has(self, name: str) -> bool:
         return os.path.exists(self._path(name))
 

@@ -130,15 +130,14 @@ class ObjectReader:
         if self._copy >= 0 or n_bytes <= 0:
             return
         end = min(offset + n_bytes, self.status.st_size)
-        if offset >= end:
+        numbers = range(offset // self._block, -(-end // self._block))
+        if offset >= end or all(self._cache.is_held(self._name_of(block)) for block in numbers):
             return
         with self._lock:
             if self._pid != os.getpid():
                 self._coming, self._pid = {}, os.getpid()
             blocks = [
-                block
-                for block in range(offset // self._block, -(-end // self._block))
-                if block not in self._coming and not self._cache.has(self._name_of(block))
+                block for block in numbers if block not in self._coming and not self._cache.has(self._name_of(block))
             ]
             asked = [(run, _pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
             for run, future in asked:
