@@ -52,7 +52,8 @@ def index(data: Path, folder: Path) -> Any:
 
 def packed(data: Path, folder: Path) -> Any:
     with fastpack.PackedFile(data / "a.pbin") as file:
-        scanned = kernels.scan_tokens(file.data, 3)
+        counts = np.zeros(500, np.uint32)
+        scanned = kernels.scan_tokens(file.data, 3), kernels.count_tokens(file.data, counts), counts.tolist()
         blocks = np.empty(len(file), np.int64)
         n_blocks = kernels.block_starts(file.index, 64, 0, blocks)
         taken = np.empty(400, np.uint8)
