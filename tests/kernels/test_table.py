@@ -75,7 +75,12 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
         _ = kernels.no_such_kernel
 
 
-CORE = ("kernels/test_batches.py", "datasets/test_memory_mapped.py", "datasets/test_packed.py", "formats/test_raw_index.py")
+CORE = (
+    "kernels/test_batches.py",
+    "datasets/test_memory_mapped.py",
+    "datasets/test_packed.py",
+    "formats/test_raw_index.py",
+)
 HIDE_NUMBA = """
 import sys
 class Hidden:
