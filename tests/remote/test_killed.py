@@ -25,7 +25,7 @@ def run(*words: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.long)])
 def test_a_cache_whose_users_are_killed(
     seconds: float, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,7 @@ def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp
     writing.abort()
 
 
-@pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_uploads_that_are_killed(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     n_bytes = (11 << 20) + 1  # three parts
     url, data = f"{store.url}/large.bin", content(5, n_bytes)

@@ -43,8 +43,8 @@ def test_index_and_pack(store: Any, documents: Path, tmp_path: Path) -> None:
     store.door.choose = misbehave
     assert main(["index", str(documents), "--drop-faulty", "-q"]) == 0
     assert main(["pack", str(documents), "--tokenizer", "bytes", "-o", str(tmp_path / "local.pbin"), "-q"]) == 0
-    ranks(["index", url, "--drop-faulty", "--part-bytes", "9000"])
-    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/far.pbin", "--part-bytes", "9000"])
+    ranks(["index", url, "--drop-faulty", "--part-bytes", "19000"])
+    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/far.pbin", "--part-bytes", "19000"])
     found = store.get_folder("docs")
     assert found["far.pbin"] == (tmp_path / "local.pbin").read_bytes()
     assert found["0.idx"] == (documents / "0.idx").read_bytes()

@@ -190,8 +190,7 @@ def test_slurm_says_which_rank_this_is(corpus: list[Path], tmp_path: Path) -> No
     assert (said["rank"], said["world_size"]) == (1, 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(3)])
 def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
     for number in range(3):
         write_lines(tmp_path / "in" / f"{number}.jsonl", 20_000, number)

@@ -156,8 +156,7 @@ def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
     assert "of folders of shards" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(2)])
 def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
         make(folder / "more", 60, 300, first=100)
