@@ -20,7 +20,7 @@ settings.register_profile(
     "suite",
     deadline=None,
     derandomize=EXAMPLES is None,
-    max_examples=int(EXAMPLES or 50),
+    max_examples=int(EXAMPLES or 40),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("suite")

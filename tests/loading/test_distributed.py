@@ -80,7 +80,7 @@ def files_below(folder: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (status.st_size, status.st_mtime_ns) for path, status in found}
 
 
-@pytest.mark.parametrize("n_ranks", [2, 3, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4))])
 def test_every_sample_once_and_nobody_waits_for_anybody(n_ranks: int, data: Path, tmp_path: Path) -> None:
     """The ranks have their epochs one after the other, without a process group, and nothing is written by any."""
     before = files_below(data)
