@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastpack.build.editing.lines import complete_lines, line_spans
@@ -99,10 +99,12 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
 def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
     """The documents of a chunk of packed files, shuffled."""
     sources: list[Spans] = []
-    size = common_token_size(paths)
+    sizes: dict[int, str] = {}
     for path in paths:
         with PackedFile(path) as file:
+            sizes.setdefault(file.token_size_in_bytes, os.fspath(path))
             sources.append(packed_spans(file, *chunk_range(len(file), chunk_id, num_chunks)))
+    size = _only_size(sizes)
     return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
 
 
@@ -112,6 +114,11 @@ def common_token_size(paths: Sequence[PathLike]) -> int:
     for path in paths:
         with PackedFile(path) as file:
             sizes.setdefault(file.token_size_in_bytes, os.fspath(path))
+    return _only_size(sizes)
+
+
+def _only_size(sizes: Mapping[int, str]) -> int:
+    """The one token size there is; of each, the first file that has it."""
     if len(sizes) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
         raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")
