@@ -293,7 +293,7 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
         (source,) = args.source
         missing = needs_index(source, args.index_path)
         if missing and not args.dry_run and not is_spread(args):
-            _make_index(args, source)
+            _make_index(args, source, dst_path or default_packed_path(source))
         if not (missing and args.dry_run and args.index_path is None):  # then its lines are found by reading it
             sources = source
         if dst_path is None and not args.per_source:
@@ -309,17 +309,15 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _make_index(args: argparse.Namespace, source: str) -> None:
-    from fastpack.build.packing.direct import default_packed_path, make_index
+def _make_index(args: argparse.Namespace, source: str, target: str) -> None:
+    from fastpack.build.packing.direct import make_index
     from fastpack.files import may_write
     from fastpack.formats.raw_index import default_index_path
 
     if not args.per_source and not args.resume:
-        # raises before the work of an index, not after it
-        may_write(args.dst_path or default_packed_path(source), args.file_existence_policy)
+        may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
     say(args, f"{args.index_path or default_index_path(source)} is not there: making it")
-    dropped = args.on_faulty == "skip"
-    make_index(source, args.index_path, drop_faulty_entries=dropped, progress=progress(args, "index"))
+    make_index(source, args.index_path, on_faulty=args.on_faulty, progress=progress(args, "index"))
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:

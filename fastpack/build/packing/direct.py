@@ -53,7 +53,7 @@ def pack(
         if needs_index(source, index_path):
             if not resume:
                 may_write(dst_path, file_existence_policy)  # raises before the work of an index, not after it
-            make_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
+            make_index(source, index_path, on_faulty=on_faulty, progress=progress)
     config = direct_config(
         sources,
         named_component(name),
@@ -107,11 +107,9 @@ def needs_index(source: str, index_path: PathLike | None) -> bool:
     return not exists(default_index_path(source) if index_path is None else index_path)
 
 
-def make_index(
-    source: str, index_path: PathLike | None, *, drop_faulty_entries: bool, progress: Progress | None
-) -> None:
+def make_index(source: str, index_path: PathLike | None, *, on_faulty: OnFaulty, progress: Progress | None) -> None:
     """Write the index of a source; JobError, and no index, where no line of it is JSON."""
-    result = create_raw_index(source, index_path, drop_faulty_entries=drop_faulty_entries, progress=progress)
+    result = create_raw_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
     if result.bytes and not result.entries:
         remove(result.path)
         raise JobError(
