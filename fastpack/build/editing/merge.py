@@ -156,7 +156,7 @@ def read_sources(
     for path in paths:
         with PackedFile(path) as file:
             generation, n_documents = (file.layout.generation, 0) if headers_only else (file.generation, len(file))
-            size, n_tokens = file.token_size_in_bytes, len(file.data)
+            size, n_tokens = file.token_size_in_bytes, file.n_tokens
         if compat is not None and generation < 4:
             raise ValueError(f"{path} is of generation {generation}, which Modalities 0.5 cannot read: compat=None can")
         sources.append(Source(os.fspath(path), generation, size, n_tokens, n_documents, 0))
@@ -185,7 +185,7 @@ def _common_size(sources: Sequence[Source]) -> int:
 
 def _open(source: Source) -> PackedFile:
     file = PackedFile(source.path, generation=source.generation)
-    if len(file.data) != source.n_tokens or file.token_size_in_bytes != source.token_size:
+    if file.n_tokens != source.n_tokens or file.token_size_in_bytes != source.token_size:
         raise JobError(f"{source.path} changed while it was merged")
     return file
 
@@ -195,10 +195,10 @@ def copy_tokens(source: Source, start: int, end: int, size: int, output: AtomicF
     with _open(source) as file:
         dtype, step = np.dtype(f"<u{size}"), _BLOCK // size
         for first in range(start, end, step):
-            tokens = file.data[first : min(first + step, end)]
+            tokens = file.tokens(first, min(first + step, end))
             output.write(tokens if tokens.dtype == dtype else tokens.astype(dtype))
             at = file.data_offset + first * source.token_size
-            drop_pages(file.file, at, at + tokens.nbytes)
+            drop_pages(file.content, at, at + tokens.nbytes)
             yield
 
 
