@@ -3,7 +3,7 @@
     python examples/prepare_images.py pictures/
     python examples/prepare_images.py pictures/ --samples 1000 --shards 10
 
-Needs Pillow (pip install 'fastpack[media]'). A sample is what has the same name up to the first dot: 000012.png and
+Needs Pillow (pip install 'fastpack-llm[media]'). A sample is what has the same name up to the first dot: 000012.png and
 000012.json. Afterwards pictures/ is a dataset for Megatron-Energon too, and these look at it:
 
     fastpack info pictures/

@@ -31,7 +31,7 @@ class MissingExtra(FastpackError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra, self.purpose = package, extra, purpose
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'fastpack[{extra}]'")
+        super().__init__(f"{purpose} needs the package {package!r}: pip install 'fastpack-llm[{extra}]'")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
         return type(self), (self.package, self.extra, self.purpose)

@@ -26,7 +26,7 @@ def test_there_is_a_table_of_checks() -> None:
 def test_one_command_sets_up_what_the_checks_need() -> None:
     (extras,) = re.findall(r"pip install -e '\.\[([a-z,]+)\]'", TEXT)
     needed = " ".join(requirement for extra in (*extras.split(","), "test") for requirement in EXTRAS[extra])
-    assert "fastpack[test]" in needed
+    assert "fastpack-llm[test]" in needed
     for tool in ("pytest", "ruff", "cython-lint", "mypy", "pyright", "asv"):
         assert re.search(rf"\b{tool}\b", needed), tool
 

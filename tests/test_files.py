@@ -238,7 +238,7 @@ def test_errors_carry_their_facts_through_pickle() -> None:
     assert (error.path, error.offset, error.found, error.expected) == ("a.bin", 12, "5 bytes", "8 bytes")
     assert str(error) == "a.bin: at byte 12: found 5 bytes, expected 8 bytes"
     missing = pickle.loads(pickle.dumps(MissingExtra("jq", "jq", "the pattern .a[]")))
-    assert str(missing) == "the pattern .a[] needs the package 'jq': pip install 'fastpack[jq]'"
+    assert str(missing) == "the pattern .a[] needs the package 'jq': pip install 'fastpack-llm[jq]'"
 
 
 @pytest.mark.parametrize("policy", list(FileExistencePolicy))

@@ -97,6 +97,22 @@ def test_cibuildwheel_lists_four_wheels_for_each_system(platform: str, architect
     assert done.stdout.split() == [f"cp3{minor}-{tag}" for minor in (11, 12, 13, 14)]
 
 
+def test_the_distribution_is_named_wherever_it_is_installed() -> None:
+    """`fastpack` on the package index belongs to another project: a command that names it installs that."""
+    assert PROJECT["project"]["name"] == "fastpack-llm"
+    assert {"authors", "urls", "classifiers"} <= PROJECT["project"].keys()
+    texts = [path for pattern in ("*.md", "docs/**/*.md", "examples/*.py") for path in ROOT.glob(pattern)]
+    texts += [path for folder in ("fastpack", "kernels", "asv_benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    assert len(texts) > 30
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in texts
+        for line in path.read_text().splitlines()
+        if re.search(r"(pip install|pypi\.org)[^\n]*\bfastpack\b(?!-llm| quickstart)|'fastpack\[", line)
+    ]
+    assert found == []
+
+
 def test_every_package_is_named_and_every_kernel_has_its_stub() -> None:
     folders = {path.parent for path in (ROOT / "fastpack").rglob("*.py")} if (ROOT / "fastpack").is_dir() else set()
     if not folders:

@@ -315,7 +315,7 @@ def test_without_torch_one_sentence_says_so() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "fastpack.errors.MissingExtra: fastpack.torch needs the package 'torch': pip install 'fastpack[torch]'"
+        "fastpack.errors.MissingExtra: fastpack.torch needs the package 'torch': pip install 'fastpack-llm[torch]'"
     )
 
 

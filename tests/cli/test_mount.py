@@ -54,7 +54,7 @@ def test_fuse_that_is_missing_or_refuses(
     dataset = str(golden / "energon" / "split")
     monkeypatch.setitem(sys.modules, "mfusepy", None)
     assert main(["mount", dataset, str(tmp_path)]) == 1
-    assert "fastpack[mount]" in capsys.readouterr().err
+    assert "fastpack-llm[mount]" in capsys.readouterr().err
 
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError(1)

@@ -133,7 +133,7 @@ def test_without_the_package(
     with pytest.raises(MissingExtra, match=r"fastpack\[checksum\]"):
         write_checksums(path)
     (finding,) = verify(path).findings
-    assert (finding.severity, "fastpack[checksum]" in finding.found) == ("warning", True)
+    assert (finding.severity, "fastpack-llm[checksum]" in finding.found) == ("warning", True)
     assert main(["merge", str(path), str(tmp_path / "b.pbin"), "--write-checksums"]) == 1
     assert not (tmp_path / "b.pbin").exists()
     assert capsys.readouterr().err.count("\n") == 1

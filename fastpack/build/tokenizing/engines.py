@@ -104,7 +104,7 @@ def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Seq
             return Choice(replace(spec, engine=engine), fast, sentence)
         reasons.append(f"{engine} gives other ids on the text {difference}")
     if not reasons:
-        missing = "tokenizers tokenises; a faster engine is not installed (pip install 'fastpack[gigatoken]')."
+        missing = "tokenizers tokenises; a faster engine is not installed (pip install 'fastpack-llm[gigatoken]')."
         return Choice(spec, own, missing)
     return Choice(spec, own, f"tokenizers tokenises: {'; '.join(reasons)}.")
 

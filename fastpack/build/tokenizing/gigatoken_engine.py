@@ -44,5 +44,5 @@ class GigatokenTokenizer(FasterTokenizer):
         if len(texts) <= FEW_TEXTS:
             return self._frame.join([self._engine.encode(text) for text in texts], eod)
         layout = self._engine.encode_batch(texts, parallel=False).layout
-        lengths = np.diff(np.asarray(layout.offsets.data))
-        return self._frame.put_round(np.asarray(layout.content.data), lengths, eod)
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        return self._frame.put_round(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)

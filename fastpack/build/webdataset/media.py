@@ -132,12 +132,13 @@ def _of_image(stream: BinaryIO) -> dict[str, Any] | None:
 def _of_sound_or_video(stream: BinaryIO) -> dict[str, Any] | None:
     try:
         import av
+        import av.error
     except ModuleNotFoundError:
         raise MissingExtra("av", "av", "metadata of audio and video") from None
     try:
         with av.open(stream) as container:
             found = _of_video(container) | _of_sound(container)
-    except (av.FFmpegError, OSError, ValueError):
+    except (av.error.FFmpegError, OSError, ValueError):
         return None
     return {name: value for name, value in found.items() if value is not None}
 

@@ -92,7 +92,7 @@ def test_engines_that_are_not_installed(tokenizer_files: dict[str, Path]) -> Non
     chosen, _, sentence = choose(spec, "auto", documents)
     assert chosen == spec
     assert sentence is not None
-    assert "not installed (pip install 'fastpack[gigatoken]')" in sentence
+    assert "not installed (pip install 'fastpack-llm[gigatoken]')" in sentence
     for engine in FASTER:
         with pytest.raises(MissingExtra, match=rf"fastpack\[{engine}\]"):
             choose(spec, engine, documents)

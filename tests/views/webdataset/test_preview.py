@@ -150,7 +150,7 @@ def test_on_a_terminal_it_asks(prepared: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_without_pillow(prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert main(["preview", str(prepared), "-n", "1"]) == 0
-    assert "fastpack[media]" in capsys.readouterr().out
+    assert "fastpack-llm[media]" in capsys.readouterr().out
 
 
 def test_a_broken_picture_is_said_to_be_one(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
