@@ -94,9 +94,9 @@ def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(folder), "--split-ratio", "1,1,1", "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}: would walk 10 of 10 shards",
-        "train: 4 shards",
+        "train: 3 shards",
         "val: 3 shards",
-        "test: 3 shards",
+        "test: 4 shards",
         "would write index.sqlite, index.uuid, .info.json, .fastpack.json, split.yaml",
     ]
     assert not (folder / ".nv-meta").exists()

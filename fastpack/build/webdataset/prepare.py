@@ -63,11 +63,19 @@ class SplitWish(NamedTuple):
 
     def problems(self, shards: Sequence[str], parts: Parts) -> list[str]:
         """What the user should know of these parts."""
-        wanted = list(parts)
-        if self.ratio is not None:
-            numbers = splits.check_ratio(self.ratio)
-            wanted = [part for part, number in zip(parts, numbers, strict=True) if number]
-        return splits.describe_problems(shards, parts, wanted)
+        if self.ratio is None:
+            return splits.describe_problems(shards, parts, list(parts))
+        numbers = splits.check_ratio(self.ratio)
+        wanted = [part for part, number in zip(parts, numbers, strict=True) if number]
+        problems = splits.describe_problems(shards, parts, wanted)
+        lost = splits.lost_by_energon(shards, self.ratio, shuffle=self.shuffle)
+        if lost and self.compat is None:
+            home = next(part for part, names in parts.items() if lost[0] in names)
+            problems.append(
+                f"at this ratio Energon's rounding leaves {splits.named(lost)} out of every split; here it is in {home}. "
+                "--compat energon leaves it out as well"
+            )
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
