@@ -72,8 +72,8 @@ class SplitWish(NamedTuple):
         if lost and self.compat is None:
             home = next(part for part, names in parts.items() if lost[0] in names)
             problems.append(
-                f"at this ratio Energon's rounding leaves {splits.named(lost)} out of every split; here it is in {home}. "
-                "--compat energon leaves it out as well"
+                f"at this ratio Energon's rounding leaves {splits.named(lost)} out of every split; "
+                f"here it is in {home}. --compat energon leaves it out as well"
             )
         return problems
 

@@ -59,7 +59,8 @@ def test_counts_are_energons_and_what_it_loses_goes_to_the_last_split() -> None:
                 last = max(split for split in range(3) if ratio[split])
                 expected[last] += n - sum(expected)
             assert counts(n, ratio) == expected, (n, ratio)
-    assert losing > {(7, 2, 1), (6, 3, 1)} and (8, 1, 1) not in losing
+    assert losing > {(7, 2, 1), (6, 3, 1)}
+    assert (8, 1, 1) not in losing
 
 
 @given(
