@@ -249,6 +249,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     if assistant and not assistant.may_start():
         return 0
     split = _split(args, assistant) if args.rank is None else {}
+    define = None if assistant is None or args.skip_dataset_yaml or _is_defined(args) else assistant.define
     walker, plan = None, None
     if is_spread(args):
         from fastpack.build.webdataset.parts import walker_of
@@ -263,7 +264,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
         **split,
         shuffle_tars=args.shuffle_tars,
         exclude=args.exclude,
-        sample_type=None if args.skip_dataset_yaml else args.sample_type,
+        sample_type=None if args.skip_dataset_yaml or define else args.sample_type,
         field_map=None if args.skip_dataset_yaml else args.field_map,
         dataset_yaml_name=args.dataset_yaml_name,
         force_overwrite=args.force_overwrite or assistant is not None,
@@ -273,13 +274,14 @@ def _prepare_folder(args: argparse.Namespace) -> int:
         dry_run=args.dry_run,
         progress=progress(args, "prepare"),
         walker=walker,
+        define=define,
         **common,
     )
     report(args, result)
     if plan is not None:
         clear(args, plan)
-    if assistant and not args.skip_dataset_yaml and not _is_defined(args):
-        result.files.extend(assistant.define(result))
+    if assistant and define:
+        assistant.finish(result)
     if result.written:
         write_checksums(args, *result.paths)
     return 0

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.build.webdataset.definition import Field
+    from fastpack.build.webdataset.definition import Definition, Field
     from fastpack.build.webdataset.prepare import PrepareResult
+    from fastpack.build.webdataset.walk import Walked
 
 _SHOWN = 2  # samples of the first shard
-_FEW_PARTS = 10  # with more, no field map is asked for
 _ITEMS, _CHARACTERS = 3, 25  # of lists and texts in JSON that is shown
 
 
@@ -46,41 +46,34 @@ class Assistant:
         """The split as three numbers."""
         return str(ask('Please enter a desired train/val/test split like "0.5, 0.2, 0.3" or "8,1,1"'))
 
-    def define(self, result: PrepareResult) -> list[str]:
-        """Show samples and write `dataset.yaml` as the answers say; returns the names of what was written."""
-        from fastpack.build.webdataset.definition import CRUDE, write_definition
-        from fastpack.build.webdataset.prepare import make_folder
+    def define(self, walked: Walked) -> Definition | None:
+        """Show samples and ask what `dataset.yaml` is to say; None if none is wanted. Writes nothing."""
+        from fastpack.build.webdataset.definition import CRUDE, Definition
+        from fastpack.build.webdataset.prepare import part_types
 
-        args = self._args
-        if not args.no_sample_tables:
-            show_samples(result)
+        args, parts = self._args, part_types(walked)
+        show_samples(args.path, walked.shards[0].name)
         if args.sample_type is None and not confirm(
             "Do you want to create a dataset.yaml interactively?", default=True
         ):
             print("You will have to add a dataset.yaml manually.")
-            return []
+            return None
         sample_type = args.sample_type or self._choose_type()
-        field_map, keep_loader = None, True
         if sample_type == CRUDE:
             print("Its samples are plain dicts: the training script needs a cooker for them.")
-        else:
-            field_map = self._ask_field_map(sample_type, result.part_types)
-            if field_map is None:
-                keep_loader = self._keeps_loader()
-        parts = result.part_types if len(result.part_types) <= _FEW_PARTS else ()
-        written = write_definition(
-            args.path,
-            sample_type,
-            field_map,
-            parts=parts,
-            name=args.dataset_yaml_name,
-            keep_loader=keep_loader,
-            mode=make_folder(args.path, list(result.shards)),
-        )
-        for path in written[1:]:
-            print(f"{path} is there for you to finish.")
-        print("Done")
-        return [path.name for path in written]
+            return Definition(sample_type)
+        field_map = self._ask_field_map(sample_type, parts)
+        return Definition(sample_type, field_map, keep_loader=field_map is not None or self._keeps_loader())
+
+    def finish(self, result: PrepareResult) -> None:
+        """Say what was written for the user to edit."""
+        from fastpack.build.webdataset.definition import LOADER
+        from fastpack.formats import nvmeta
+
+        if LOADER in result.files:
+            print(f"{nvmeta.meta_path(result.path, LOADER)} is a template for you to finish.")
+        if self._args.dataset_yaml_name in result.files:
+            print("Done")
 
     def _choose_type(self) -> str:
         from fastpack.build.webdataset.definition import NAMES
@@ -92,9 +85,9 @@ class Assistant:
         return NAMES[chosen]
 
     def _ask_field_map(self, sample_type: str, parts: list[str]) -> dict[str, str] | None:
-        from fastpack.build.webdataset.definition import SAMPLE_TYPES
+        from fastpack.build.webdataset.definition import FEW_PARTS, SAMPLE_TYPES
 
-        if len(parts) > _FEW_PARTS:
+        if len(parts) > FEW_PARTS:
             print("There are too many kinds of parts for a field map: a sample_loader is needed.")
             return None
         fields = SAMPLE_TYPES[sample_type]
@@ -164,23 +157,28 @@ def _ask_field(field: Field, parts: list[str]) -> str:
         print("There is no such part. Please try again.")
 
 
-def show_samples(result: PrepareResult) -> None:
-    """Print the parts of the first two samples, and what JSON they hold."""
+def show_samples(folder: str, name: str) -> None:
+    """Print the parts of the first two samples of the shard `name`, and their JSON, shortened."""
     import numpy as np
 
     from fastpack.files import open_reader
-    from fastpack.formats import nvmeta
+    from fastpack.formats.webdataset import scan_shard
 
-    name = next(iter(result.shards))
-    index, shard = nvmeta.SampleIndex(nvmeta.index_path(result.path)), open_reader(os.path.join(result.path, name))
-    for number in range(min(_SHOWN, result.shards[name])):
-        print(f"sample {number} of {name}:")
-        for part, offset, n_bytes in index.parts(0, number):
-            print(f" - {part}")
-            if part == "json":
-                content = np.empty(n_bytes, np.uint8)
-                shard.read_into(content, offset)
-                print(_shown_json(content.tobytes()))
+    path = os.path.join(folder, name)
+    scan, shard = scan_shard(path), open_reader(path)
+    columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+    shown = -1
+    for number, part, offset, n_bytes in zip(*columns, strict=True):
+        if number >= _SHOWN:
+            break
+        if number > shown:
+            shown = number
+            print(f"sample {number} of {name}:")
+        print(f" - {part.decode()}")
+        if part == b"json":
+            content = np.empty(n_bytes, np.uint8)
+            shard.read_into(content, offset)
+            print(_shown_json(content.tobytes()))
 
 
 def _shown_json(content: bytes) -> str:

@@ -21,6 +21,10 @@ from fastpack.formats.tar import TarWalk
 
 MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
 
+# Every sample has fields of these names. A part of the same name would replace the sample's own key, shard or origin.
+RESERVED_PARTS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
+_RESERVED = frozenset(map(str.encode, RESERVED_PARTS))
+
 _INT64 = np.dtype(np.int64)
 
 
@@ -57,8 +61,8 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
     """The samples of a tar, of which little more than the headers are read.
 
     Other threads run meanwhile. Raises FileNotFoundError; JobError where the path is no regular file; FormatError for
-    what is no sound tar, a compressed one, one without samples or with more than `max_members` members, and for names
-    that are not UTF-8.
+    what is no sound tar, a compressed one, one without samples or with more than `max_members` members, for names that
+    are not UTF-8, and for parts whose names are those of a sample's own fields (`RESERVED_PARTS`).
     """
     path = os.fspath(path)
     if path.endswith(".tgz"):
@@ -71,9 +75,11 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
     columns: tuple[list[npt.NDArray[np.int64]], ...] = ([], [], [], [])
     for chunk in walk.chunks():
         _check_names(path, chunk.keys, chunk.starts)
-        _check_names(path, chunk.part_names, chunk.parts[_first_rows(chunk.parts[:, 1], len(chunk.part_names)), 2])
+        first_rows = chunk.parts[_first_rows(chunk.parts[:, 1], len(chunk.part_names))]
+        _check_names(path, chunk.part_names, first_rows[:, 2])
         sparse = len(names) + np.flatnonzero(chunk.parts[:, 4])
         keys += chunk.keys
+        _check_reserved(path, keys, chunk.part_names, first_rows)
         names += map(chunk.part_names.__getitem__, chunk.parts[:, 1].tolist())
         starts.append(chunk.starts)
         for column, values in zip(columns, (chunk.parts[:, 0], *chunk.parts[:, 2:4].T, sparse), strict=True):
@@ -186,3 +192,16 @@ def _check_names(path: str, names: list[bytes], offsets: npt.NDArray[np.int64]) 
             name.decode()
         except UnicodeDecodeError:
             raise FormatError(path, offset, f"the name {name!r}", "a name in UTF-8") from None
+
+
+def _check_reserved(path: str, keys: list[bytes], names: list[bytes], rows: npt.NDArray[np.int64]) -> None:
+    """FormatError for a reserved name; `rows` are the first members with each of the names."""
+    for name, (sample, _, offset, *_) in zip(names, rows.tolist(), strict=True):
+        if name in _RESERVED:
+            raise reserved_part(path, offset, keys[sample].decode(), name.decode())
+
+
+def reserved_part(path: PathLike, offset: int, key: str, part: str) -> FormatError:
+    """The error for a part with the name of a field that every sample has."""
+    found = f"the part {part!r} of sample {key!r}, a name that every sample uses for a field of its own"
+    return FormatError(path, offset, found, f"a part with another name: rename {key}.{part} in the tar")

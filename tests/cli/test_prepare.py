@@ -94,9 +94,9 @@ def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(folder), "--split-ratio", "1,1,1", "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{folder}: would walk 10 of 10 shards",
-        "train: 4 shards",
+        "train: 3 shards",
         "val: 3 shards",
-        "test: 3 shards",
+        "test: 4 shards",
         "would write index.sqlite, index.uuid, .info.json, .fastpack.json, split.yaml",
     ]
     assert not (folder / ".nv-meta").exists()
@@ -241,6 +241,66 @@ def test_assistant_is_refused(folder: Path, answers: Answers, capsys: pytest.Cap
     answers("y")
     assert main(["prepare", str(folder)]) == 1
     assert "the input ended before all questions were answered" in capsys.readouterr().err
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("stop", [EOFError, KeyboardInterrupt])
+@pytest.mark.parametrize("is_prepared", [False, True])
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ([], ["8,1,1", "y", "0", "y", "jpg", "txt"]),
+        ([], ["8,1,1", "y", "8", "n", "y"]),
+        (["--sample-type", "CaptioningSample"], ["8,1,1", "", "jpg", "txt"]),
+        (["--sample-type", "TextSample", "--split-ratio", "8,1,1", "--walk-all"], ["n", "y"]),
+    ],
+)
+def test_nothing_is_written_before_the_last_answer(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: type[BaseException],
+    is_prepared: bool,
+    words: list[str],
+    given: list[str],
+) -> None:
+    command = ["prepare", str(folder), *words]
+    if is_prepared:
+        assert main(options(folder, "--sample-type", "CrudeWebdataset")) == 0
+        (folder / ".nv-meta/sample_loader.py").write_text("mine")
+        (folder / "val/v-2.tar").unlink()
+        shutil.copy(folder / "val/v-1.tar.idx", folder / "val/v-03.tar.idx")  # one to write again
+        command += ["--force-overwrite"]
+    else:
+        for index in folder.rglob("*.idx"):
+            index.unlink()
+        given = given[:-1] if "n" in given else given  # there is no loader to override
+    before = contents(folder)
+    for n in range(len(given)):
+        left = iter(given[:n])
+
+        def answer(_: str = "", left: Iterator[str] = left) -> str:
+            for text in left:
+                return text
+            raise stop
+
+        monkeypatch.setattr(builtins, "input", answer)
+        assert main(command) in (1, 130)
+        assert contents(folder) == before
+    left = iter(given)
+    monkeypatch.setattr(builtins, "input", lambda _="": next(left))
+    assert main(command) == 0
+    assert contents(folder) != before
+
+
+def test_a_field_map_leaves_no_loader(folder: Path, answers: Answers) -> None:
+    answers("8,1,1", "y", "jpg", "txt")
+    assert main(["prepare", str(folder), "--sample-type", "CaptioningSample"]) == 0
+    assert not (folder / ".nv-meta/sample_loader.py").exists()
+    assert nvmeta.read_dataset_yaml(folder)["field_map"] == {"image": "jpg", "caption": "txt"}
+    assert nvmeta.read_info(folder)
 
 
 def test_assistant_asks_only_what_options_leave_open(folder: Path, answers: Answers) -> None:

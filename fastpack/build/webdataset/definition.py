@@ -74,8 +74,17 @@ SAMPLE_TYPES: dict[str, tuple[Field, ...]] = {
         *_ANSWERS,
     ),
 }
+FEW_PARTS = 10  # a template of a sample loader, or a question for a field map, lists no more
 _COMMON = ("__key__", "__restore_key__", "__subflavors__", "__sources__")  # fields of every type, which set themselves
 NAMES = (*SAMPLE_TYPES, CRUDE)
+
+
+class Definition(NamedTuple):
+    """What `dataset.yaml` is to say; keep_loader: leave an existing `sample_loader.py` as it is."""
+
+    sample_type: str
+    field_map: Mapping[str, str] | None = None
+    keep_loader: bool = True
 
 
 def check_definition(sample_type: str | None, field_map: Mapping[str, str] | str | None) -> dict[str, str] | None:
@@ -127,7 +136,7 @@ def write_definition(
     """Write `dataset.yaml` for samples of this type; return the paths of what was written.
 
     Without a field map (and not for the crude type) the samples come from a function in `sample_loader.py`: a template
-    of it that names these `parts` is written too, unless there is one that is to be kept.
+    of it is written too, which names the `parts` if they are few, unless there is one that is to be kept.
     """
     definition: dict[str, Any] = {"__module__": MODULE, "__class__": sample_type}
     written = [nvmeta.meta_path(folder, name)]
@@ -140,7 +149,7 @@ def write_definition(
             definition["part_filter"] = f"{LOADER}:part_filter"
             loader = nvmeta.meta_path(folder, LOADER)
             if not (keep_loader and loader.is_file()):
-                _write_text(loader, loader_template(sample_type, parts), mode)
+                _write_text(loader, loader_template(sample_type, parts if len(parts) <= FEW_PARTS else ()), mode)
                 written.append(loader)
     nvmeta.write_dataset_yaml(folder, definition, name, mode)
     return written

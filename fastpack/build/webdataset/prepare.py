@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastpack.build.webdataset import definition, splits
+from fastpack.build.webdataset.definition import Definition
 from fastpack.build.webdataset.discover import find_shards
 from fastpack.build.webdataset.history import FILE_NAME as HISTORY
 from fastpack.build.webdataset.history import open_history, write_history
@@ -63,11 +64,19 @@ class SplitWish(NamedTuple):
 
     def problems(self, shards: Sequence[str], parts: Parts) -> list[str]:
         """What the user should know of these parts."""
-        wanted = list(parts)
-        if self.ratio is not None:
-            numbers = splits.check_ratio(self.ratio)
-            wanted = [part for part, number in zip(parts, numbers, strict=True) if number]
-        return splits.describe_problems(shards, parts, wanted)
+        if self.ratio is None:
+            return splits.describe_problems(shards, parts, list(parts))
+        numbers = splits.check_ratio(self.ratio)
+        wanted = [part for part, number in zip(parts, numbers, strict=True) if number]
+        problems = splits.describe_problems(shards, parts, wanted)
+        lost = splits.lost_by_energon(shards, self.ratio, shuffle=self.shuffle)
+        if lost and self.compat is None:
+            home = next(part for part, names in parts.items() if lost[0] in names)
+            problems.append(
+                f"at this ratio Energon's rounding leaves {splits.named(lost)} out of every split; "
+                f"here it is in {home}. --compat energon leaves it out as well"
+            )
+        return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,7 @@ def prepare_webdataset(
     compat: Compat = None,
     progress: Progress | None = None,
     walker: Callable[[str], WalkResult] | None = None,
+    define: Callable[[Walked], Definition | None] | None = None,
 ) -> PrepareResult:
     """Walk the shards of a folder and write `.nv-meta` and the `.tar.idx` files, as `energon prepare` does.
 
@@ -136,7 +146,8 @@ def prepare_webdataset(
     leaves `index.sqlite` without samples: training needs none there, but access by key does, and repeated keys are not
     found. compat="energon" counts and matches as Energon does, errors of rounding included. media: of which parts the
     index is to have the metadata (`media.media_filter`); all shards are then walked. progress(bytes of shards done, in
-    all). walker: has walked the shards (`parts`).
+    all). walker: has walked the shards (`parts`). define: asked for what `dataset.yaml` is to say, instead of
+    sample_type and field_map, when the shards are walked; nothing is written before it returns, or if it raises.
 
     Raises TargetExists (a FileExistsError and ValueError) for a prepared dataset without force_overwrite or resume,
     FormatError for a damaged shard, DuplicateKeys, ValueError for arguments that make no sense, FileNotFoundError. An
@@ -152,18 +163,24 @@ def prepare_webdataset(
     if dry_run:
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
-    options.mode = make_folder(path, names)
-    with open_history(root) as history:
+    chosen = [None if sample_type is None else Definition(sample_type, field_map)]
+    if define is not None:
+        options.confirm = lambda walked: chosen.append(define(walked))
+    with _new_folder(path, names, options), open_history(root) as history:
         walked = walk_shards(root, names, options)
         shards = _counts(walked)
         parts = wish.parts(list(shards))
         _write_counts(root, walked, options, history)
         nvmeta.write_split(root, parts, mode=options.mode)
-        files = [*_FILES, "split.yaml"]
-        types = part_types(walked)
-        if sample_type is not None:
+        files, types = [*_FILES, "split.yaml"], part_types(walked)
+        if (choice := chosen[-1]) is not None:
             written = definition.write_definition(
-                path, sample_type, field_map, parts=types, name=dataset_yaml_name, mode=options.mode
+                path,
+                *choice[:2],
+                parts=types,
+                name=dataset_yaml_name,
+                keep_loader=choice.keep_loader,
+                mode=options.mode,
             )
             files += [file.name for file in written]
     warnings = walked.warnings + wish.problems(list(shards), parts) + definition.unknown_parts(field_map, types)
@@ -292,6 +309,20 @@ def make_folder(path: PathLike, names: Sequence[str]) -> int:
         return (stat_of(os.path.join(path, names[0])).st_mode | 0o600) & 0o7777
     except FileNotFoundError:  # a link that leads nowhere: the walk will say so
         return 0o600
+
+
+@contextmanager
+def _new_folder(path: PathLike, names: Sequence[str], options: WalkOptions) -> Iterator[None]:
+    """Make `.nv-meta` for the with block; after an error one that is new and empty is removed again."""
+    was_there = nvmeta.meta_path(path).exists()
+    options.mode = make_folder(path, names)
+    try:
+        yield
+    except BaseException:
+        if not (was_there or is_remote(path)):
+            with suppress(OSError):
+                os.rmdir(nvmeta.meta_path(path))
+        raise
 
 
 def check_not_prepared(path: PathLike, may_be: bool) -> None:

@@ -21,18 +21,34 @@ _NAMED = 5  # shards that a warning names
 
 
 def split_by_ratio(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False, compat: Compat = None) -> Parts:
-    """The parts train, val and test, one behind the other, in numbers of shards as near to `ratio` as can be.
+    """Split the shards into consecutive runs for train, val and test, as Energon does.
 
-    ratio: three numbers that need not add up to 1 (`check_ratio`). shuffle: in the order that Python's generator gives
-    with seed 42. Every shard is in a part, and train has one if its ratio is not 0. compat="energon" counts in floating
-    point as Energon does, which leaves the last shard out for some ratios. Raises ValueError.
+    The boundaries are Energon's floating-point ones: shards * (sum of the shares so far), rounded down. For some ratios
+    (7,2,1) those shares add up to less than 1 and Energon leaves the last shard out. Here it goes to the last split
+    whose ratio is not 0; compat="energon" leaves it out too.
+
+    ratio: three numbers that need not add up to 1 (`check_ratio`). shuffle: shuffle the shards first, with Python's
+    generator and seed 42. Raises ValueError.
     """
-    wanted = check_ratio(ratio)
+    check_ratio(ratio)
+    names = _ordered(shards, shuffle)
+    ends = _energon_ends(len(names), ratio)
+    if compat != "energon" and ends[-1] < len(names):
+        last = max(part for part, number in enumerate(check_ratio(ratio)) if number)
+        ends[last:] = [len(names)] * (len(ends) - last)
+    return {part: names[start:end] for part, (start, end) in zip(PART_NAMES, pairwise((0, *ends)), strict=True)}
+
+
+def lost_by_energon(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False) -> list[str]:
+    """Shards that Energon's floating-point arithmetic leaves out of every split. Raises ValueError."""
+    return _ordered(shards, shuffle)[_energon_ends(len(shards), ratio)[-1] :]
+
+
+def _ordered(shards: Sequence[str], shuffle: bool) -> list[str]:
     names = list(shards)
     if shuffle:
         random.Random(SHUFFLE_SEED).shuffle(names)
-    ends = _energon_ends(len(names), ratio) if compat == "energon" else _ends(len(names), wanted)
-    return {part: names[start:end] for part, (start, end) in zip(PART_NAMES, pairwise((0, *ends)), strict=True)}
+    return names
 
 
 def check_ratio(ratio: Ratio) -> list[Fraction]:
@@ -46,22 +62,10 @@ def check_ratio(ratio: Ratio) -> list[Fraction]:
     return wanted
 
 
-def _ends(n_shards: int, ratio: Sequence[Fraction]) -> list[int]:
-    """Largest remainders: each part has its share rounded down, what is left over goes where most was cut off."""
-    shares = [n_shards * number / sum(ratio) for number in ratio]
-    counts = [int(share) for share in shares]
-    by_loss = sorted(range(len(shares)), key=lambda part: counts[part] - shares[part])
-    for part in by_loss[: n_shards - sum(counts)]:
-        counts[part] += 1
-    if n_shards and ratio[0] and not counts[0]:
-        counts[counts.index(max(counts))] -= 1
-        counts[0] = 1
-    return [sum(counts[: part + 1]) for part in range(len(counts))]
-
-
 def _energon_ends(n_shards: int, ratio: Ratio) -> list[int]:
+    """Where each split ends, in exactly Energon's order of floating-point operations."""
     numbers = [float(number) for number in check_ratio(ratio)]
-    total, share, ends = sum(numbers), 0.0, []
+    total, share, ends = sum(numbers), 0.0, list[int]()
     for number in numbers:
         share += number / total
         ends.append(int(n_shards * share))

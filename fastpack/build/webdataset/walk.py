@@ -13,6 +13,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.build.webdataset.history import History
 from fastpack.build.webdataset.media import MediaFilter, Row, media_of_shard
@@ -22,6 +23,7 @@ from fastpack.formats import nvmeta, webdataset
 from fastpack.formats.nvmeta import DuplicateKeys, IndexWriter, WalkedShard
 from fastpack.formats.webdataset import ShardScan
 
+_Offsets: TypeAlias = npt.NDArray[np.int64]
 Numbered: TypeAlias = Mapping[str, tuple[int, WalkedShard]]  # name -> (its number in the previous index, the shard)
 
 MAX_PARTS = 50  # names of parts that are remembered of a shard
@@ -34,6 +36,8 @@ class WalkOptions:
 
     again: walk shards too that did not change since the last run. mode: permissions of the index. media: of which parts
     the metadata is to be read, instead of what the index has, or with keep_media besides it. walker: who walks a shard.
+    confirm: called when all shards are walked, before any file takes its name; an exception leaves all as it was (but
+    with resume, the `.tar.idx` of walked shards stay: the next run needs them).
     """
 
     num_workers: int = 1
@@ -46,6 +50,8 @@ class WalkOptions:
     media: MediaFilter | None = None
     keep_media: bool = False
     walker: Callable[[str], WalkResult] | None = None
+    confirm: Callable[[Walked], None] | None = None
+    unwritten: list[tuple[str, _Offsets]] = field(default_factory=list)  # shards whose `.tar.idx` waits for `confirm`
 
 
 @dataclass(slots=True)
@@ -82,7 +88,10 @@ def walk_shards(root: str, names: Sequence[str], options: WalkOptions) -> Walked
     known = _known(root, options)
     unchanged = _unchanged(root, names, known)
     if list(known) == list(names) == list(unchanged):
-        return Walked([shard for _, shard in unchanged.values()], n_reused=len(names), changed=False)
+        walked = Walked([shard for _, shard in unchanged.values()], n_reused=len(names), changed=False)
+        if options.confirm is not None:
+            options.confirm(walked)
+        return walked
     return _write_index(root, names, unchanged, options)
 
 
@@ -145,6 +154,10 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
                 progress.advance()
             if not walked.shards:
                 raise JobError(f"{root}: all shards are bad; nothing is written")
+            if options.confirm is not None:
+                options.confirm(walked)
+            for path, offsets in options.unwritten:
+                _write_shard_index(path, offsets)
     except DuplicateKeys as error:
         named = [(key, [walked.shards[int(number)].name for number in numbers]) for key, numbers in error.keys]
         raise DuplicateKeys(error.path, named, error.total) from None
@@ -233,7 +246,10 @@ def _results(root: str, names: Sequence[str], unchanged: Numbered, options: Walk
 
 
 def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
-    """Walk a shard and write its `.tar.idx`; raises what is wrong with it, unless it is to be left out then."""
+    """Walk a shard and write its `.tar.idx`, or leave that until `confirm` returns.
+
+    Raises what is wrong with the shard, unless it is to be left out then.
+    """
     path, before = os.path.join(root, name), (0, 0)
     try:
         before = _state(path)
@@ -245,19 +261,22 @@ def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
         return WalkResult(WalkedShard(name, *before, _BAD, [str(error)]), reason=str(error))
     if _state(path) != before:
         raise JobError(f"{path} was changed while it was walked: prepare again when nobody writes it")
-    _write_shard_index(path, scan)
+    if options.confirm is None or options.resume:
+        _write_shard_index(path, scan.sample_offsets)
+    else:
+        options.unwritten.append((path, scan.sample_offsets))
     return WalkResult(WalkedShard(name, *before, len(scan.sample_keys), _part_names(scan)), scan, "", media)
 
 
-def _write_shard_index(path: str, scan: ShardScan) -> None:
+def _write_shard_index(path: str, offsets: _Offsets) -> None:
     """Write `.tar.idx`, unless it is right as it is."""
     index = webdataset.shard_index_path(path)
     try:
-        if np.array_equal(webdataset.read_shard_index(index), scan.sample_offsets):
+        if np.array_equal(webdataset.read_shard_index(index), offsets):
             return
     except (OSError, FormatError):
         pass
-    webdataset.write_shard_index(index, scan.sample_offsets)
+    webdataset.write_shard_index(index, offsets)
 
 
 def _part_names(scan: ShardScan) -> list[str]:

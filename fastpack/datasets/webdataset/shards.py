@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, RemotePath
 from fastpack.formats.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
-from fastpack.formats.webdataset import read_shard_index, shard_index_path
+from fastpack.formats.webdataset import RESERVED_PARTS, read_shard_index, reserved_part, shard_index_path
 
 # Common limits are 256 to 1024 descriptors a process, and 65,530 mappings, of which a shard takes two.
 MAX_OPEN = {"mmap": 16_384, "pread": 64}
@@ -120,6 +120,8 @@ class TarShards:
         for member in found.members:
             part = member.part
             if wanted is None or wanted(part):
+                if part in RESERVED_PARTS:
+                    raise reserved_part(self.path(position), member.offset, found.key, part)
                 sample.parts[part] = found.content(member)
                 sample.offsets[part] = member.offset
                 sample.file_names.append(f"{found.key}.{part}")

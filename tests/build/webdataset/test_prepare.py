@@ -84,7 +84,7 @@ def test_nothing_changed_leaves_the_uuid(shards: Path) -> None:
     prepare(shards, split_ratio=(1, 1, 1))
     assert (shards / ".nv-meta/index.uuid").read_text() == uuid
     assert nvmeta.index_path(shards).stat().st_ino == index
-    assert [len(part) for part in nvmeta.read_split(shards).parts.values()] == [2, 1, 1]
+    assert [len(part) for part in nvmeta.read_split(shards).parts.values()] == [1, 1, 2]
     assert prepare(shards, walk_all=True).reused == 0
     assert (shards / ".nv-meta/index.uuid").read_text() != uuid
 
@@ -121,9 +121,24 @@ def test_dry_run(shards: Path) -> None:
     assert not (shards / ".nv-meta").exists()
     assert not result.written
     assert list(result.shards) == ["s0.tar", "s1.tar", "s2.tar", "s3.tar"]
-    assert result.splits == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s3.tar"], "test": []}
-    assert result.warnings == ["no shard is in the part test: a loader of it will fail"]
+    assert result.splits == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": [], "test": ["s3.tar"]}
+    assert result.warnings == ["no shard is in the part val: a loader of it will fail"]
     assert "dataset.yaml" in result.files
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_shard_that_energon_leaves_out_is_kept_and_named(shards: Path, shuffle: bool) -> None:
+    result = prepare(shards, split_ratio=(7, 2, 1), shuffle_tars=shuffle)
+    last = result.splits["test"][-1]
+    assert sorted(name for names in result.splits.values() for name in names) == sorted(result.shards)
+    assert [text for text in result.warnings if "Energon's rounding" in text] == [
+        f"at this ratio Energon's rounding leaves {last} out of every split; here it is in test. "
+        "--compat energon leaves it out as well"
+    ]
+    theirs = prepare(shards, split_ratio=(7, 2, 1), shuffle_tars=shuffle, compat="energon")
+    assert theirs.splits == {**result.splits, "test": result.splits["test"][:-1]}
+    assert f"1 shard is in no part: {last}" in theirs.warnings
+    assert not any("Energon's rounding" in text for text in theirs.warnings)
 
 
 def test_progress_counts_bytes_of_shards(shards: Path) -> None:
