@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import time
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastpack import MemoryMappedDataset
+from fastpack.errors import DataWarning, FormatError
 from fastpack.files import AtomicFile, TargetExists, open_reader, remote
 from fastpack.files.objects import fetch
 
@@ -108,3 +111,34 @@ def test_deleting_when_the_answer_was_lost(store: Any) -> None:
     remote.delete(url)
     with pytest.raises(FileNotFoundError):
         fetch(url)
+
+
+def shard_with(damage: tuple[bytes, bytes], n_tokens: int = 1000) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.arange(n_tokens, dtype=np.uint16))
+    assert stream.getvalue().count(damage[0]) == 1
+    return stream.getvalue().replace(*damage)
+
+
+HEADERS = {  # one bit of a header changed -> what the error names
+    "byte order": ((b"'<u2'", b"'=u2'"), r"at byte 21: found b\"=u2', 'fortran_o\", expected b\"<u2', 'fortran_o\""),
+    "shape": ((b"(1000,)", b"(100 ,)"), r"at byte 64: found .*it is damaged, or another program's"),
+    "header length": ((b"v\0{", b"t\0{"), r"at byte 125: found b' ', expected the newline that ends a header of 116"),
+    "newline": ((b" \n", b" \x0b"), r"at byte 127: found b'\\x0b', expected the newline"),
+    "name": ((b"'shape'", b"'shapd'"), r"Header does not contain the correct keys"),
+    "magic": ((b"NUMPY", b"NUMPX"), r"the magic string is not correct"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_damaged_header_of_a_remote_shard_is_named(name: str, store: Any) -> None:
+    damage, told = HEADERS[name]
+    store.put("a.npy", shard_with(damage))
+    with pytest.raises(FormatError, match=rf"a\.npy: {told}" if told.startswith("at") else told):
+        MemoryMappedDataset(store.url, 10)
+
+
+def test_fewer_tokens_in_the_header_than_in_the_file_is_warned_of(store: Any) -> None:
+    store.put("a.npy", shard_with((b"(500,)", b"(400,)"), 500))
+    with pytest.warns(DataWarning, match=r"a\.npy: 928 of its 1128 bytes are used.*header damaged"):
+        MemoryMappedDataset(store.url, 10)
