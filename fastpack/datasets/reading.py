@@ -13,7 +13,7 @@ from fastpack.datasets.windows import Group, Openers, Tokens, Windows, copied_gr
 from fastpack.errors import FormatError
 from fastpack.files import Reader
 from fastpack.formats.manifest_shards import first_odd
-from fastpack.formats.shards import Shard
+from fastpack.formats.shards import Shard, why_not_flat
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors a process
 
@@ -32,7 +32,7 @@ class ReadWindows(Windows):
     def __init__(self, shards: Sequence[Shard], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
         super().__init__(shard_openers(shards), n_windows, n_tokens, step)
         if (odd := first_odd(shards)) is not None:
-            raise ValueError(f"{odd.path}: io='pread' reads flat arrays of numpy's format 1.0 only")
+            raise why_not_flat(odd)
         self._shards = shards
         self._files: dict[int, Reader] = {}
         self._files_lock = threading.Lock()

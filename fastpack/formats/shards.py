@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import io
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 # The header numpy writes for a one-dimensional array; whatever differs is left to numpy's own reader (100 us a file).
 _NPY_PLAIN = re.compile(
-    rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n?\Z", re.ASCII
+    rb"\{'descr': '([<>|][a-z]\d+)', 'fortran_order': False, 'shape': \((\d+),\), \} *\n\Z", re.ASCII
 )
 
 _NPY_MAGIC = b"\x93NUMPY\x01\x00"
@@ -261,6 +262,10 @@ def _scan_npy(path: str) -> Shard:
             offset = 12 + int.from_bytes(head[8:12], "little")
         if head[:6] == _NPY_MAGIC[:6] and offset > stamp[0]:
             raise FormatError(path, stamp[0], f"the end of the file after {stamp[0]} bytes", f"{offset} of header")
+        if head[:8] == _NPY_MAGIC and 10 < offset <= len(head) and head[offset - 1 : offset] != b"\n":
+            # numpy would take it, and bytes of the header as tokens.
+            expected = f"the newline that ends a header of {offset - 10} bytes: the header is damaged"
+            raise FormatError(path, offset - 1, f"{head[offset - 1 : offset]!r}", expected)
         return _unusual(path, stamp)
     try:
         dtype, length = np.dtype(header[1].decode()), int(header[2])
@@ -275,6 +280,25 @@ def _scan_npy(path: str) -> Shard:
 def _unusual(path: str, stamp: Stamp) -> Shard:
     array = _load_npy(path)
     return Shard(path, array.dtype, len(array), 0, plain=False, stamp=stamp)
+
+
+def why_not_flat(shard: Shard) -> ValueError:
+    """Why an array cannot be read by position: what it is instead of flat, or the damage to its header (FormatError)."""
+    array = _load_npy(shard.path)
+    what = f"{shard.path}: io='pread' and stores are for flat arrays of numpy's format 1.0"
+    if array.ndim != 1:
+        return ValueError(f"{what}, and this one has {array.ndim} dimensions")
+    found, _ = read_head(shard.path, 10 + 0xFFFF)
+    if found[:8] != _NPY_MAGIC:
+        return ValueError(f"{what}, and this one is of format {found[6]}.{found[7]}")
+    written = io.BytesIO()
+    np.lib.format.write_array_header_1_0(written, np.lib.format.header_data_from_array_1_0(array))
+    pairs = enumerate(zip(found, written.getvalue(), strict=False))
+    at = next((at for at, (one, other) in pairs if one != other and at >= 10), None)
+    if at is None:
+        return ValueError(f"{what}, and this one has elements of {array.dtype}")
+    expected = f"{written.getvalue()[at : at + 16]!r}, as numpy writes this header: it is damaged, or another program's"
+    return FormatError(shard.path, at, f"{found[at : at + 16]!r}", expected)
 
 
 def _load_npy(path: str) -> npt.NDArray[Any]:

@@ -36,6 +36,8 @@ def find_traps(
             traps.append(doubtful_dtype(shards))
         if not tail_is_trimmed:
             traps.append(zero_tail(shards))
+    elif not tail_is_trimmed:  # where it is, tokens are left out on purpose
+        traps.append(ignored_bytes(shards))
     return [trap for trap in traps if trap]
 
 
@@ -91,6 +93,23 @@ def stray_bytes(shards: Sequence[Shard]) -> str:
     if not odd:
         return ""
     return odd_lengths(odd[0], len(odd), len(shards))
+
+
+def ignored_bytes(shards: Sequence[Shard]) -> str:
+    """That `.npy` files hold more than the header's tokens; empty where they do not."""
+    longer = [shard for shard in shards if shard.plain and shard.stamp and shard.stamp[0] > _end(shard)]
+    if not longer:
+        return ""
+    first = longer[0]
+    return (
+        f"{len(longer)} of {len(shards)} files have bytes after the tokens that their headers name, which are ignored; "
+        f"the first is {first.path}: {_end(first)} of its {first.stamp[0] if first.stamp else 0} bytes are used. "
+        "Is the header damaged, or are there several arrays in the file?"
+    )
+
+
+def _end(shard: Shard) -> int:
+    return shard.offset + shard.length * shard.dtype.itemsize
 
 
 def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:

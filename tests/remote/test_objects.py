@@ -28,6 +28,7 @@ from fastpack.files import (
     plain_path,
     remote,
 )
+from fastpack.files import clients
 from fastpack.files.cache import BLOCK, PAGE, cache
 from fastpack.files.objects import fetch
 
@@ -74,16 +75,16 @@ def test_schemes_by_which_others_call_them(scheme: str, monkeypatch: pytest.Monk
     stores = pytest.importorskip("obstore.store", reason="needs the extra remote")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    assert remote._parts(f"{scheme}://b/k/x") == SPELLINGS[scheme]
+    assert clients.parts_of(f"{scheme}://b/k/x") == SPELLINGS[scheme]
     kind = {"s": stores.S3Store, "g": stores.GCSStore, "a": stores.AzureStore}[scheme[0]]
-    store, key = remote._open(f"{scheme.upper()}://b/k/x")
+    store, key = clients.open_object(f"{scheme.upper()}://b/k/x")
     assert (type(store), key) == (kind, "k/x")
     assert is_remote(f"{scheme}://b/k/x")
 
 
 def test_a_file_system_of_an_account() -> None:
     pytest.importorskip("obstore", reason="needs the extra remote")
-    store, key = remote._open("abfss://files@account.dfs.core.windows.net/k/x")
+    store, key = clients.open_object("abfss://files@account.dfs.core.windows.net/k/x")
     assert (store.config["container_name"], store.config["account_name"], key) == ("files", "account", "k/x")
 
 
@@ -180,7 +181,7 @@ def test_what_comes_wrongly_is_asked_for_again(fault: str, store: Any) -> None:
 
 def test_a_body_that_trickles_is_given_up(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url = store.put("a", b"0123456789")
-    monkeypatch.setattr(remote, "TIMEOUT", "1 second")
+    monkeypatch.setattr(clients, "TIMEOUT", "1 second")
     slow = iter(["slow", None])
     store.door.choose = lambda _, method, *__: next(slow, None) if method == "GET" else None
     assert remote.read_range(url, 0, 10) == b"0123456789"

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["503", "404", "cut", "short", "slow"]
+Fault = Literal["503", "404", "cut", "short", "slow", "stall", "flip", "lost"]
 Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
 
 
@@ -30,7 +30,8 @@ class Door:
     """A server in front of another: it counts requests, and answers some of them wrongly.
 
     "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
-    sends half of it; "slow" sends a byte a second. delay: seconds that every answer is held back; sent: bytes of bodies
+    sends half of it; "slow" sends a byte a second; "stall" sends half of the body and then nothing; "flip" changes a bit
+    in the middle of the body; "lost" has the store do what it was asked, and answers 503. delay: seconds that every answer is held back; sent: bytes of bodies
     that went out. remembers: whether it asks for an object once and answers ranges of it by itself, since moto reads
     all of an object for each of them. google: those who ask speak Google's XML API, S3's but for keys and some headers.
     """
@@ -43,6 +44,7 @@ class Door:
     remembers: bool = False
     known: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
     google: bool = False
+    closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         door = self
@@ -71,6 +73,7 @@ class Door:
             self.sent += n_bytes
 
     def close(self) -> None:
+        self.closing.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -100,6 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.door.known.pop(self.path, None)
         status, headers, content = self._ask({}, body)
+        if fault == "lost":
+            status, headers, content = 503, {}, b""
         self._answer(status, headers, content, fault)
 
     def _learn(self) -> tuple[dict[str, str], bytes]:
@@ -138,6 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
         if fault == "short":
             content = content[: len(content) // 2]
+        if fault == "flip" and content:
+            middle = len(content) // 2
+            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
         self.send_response(status)
         length = headers.pop("Content-Length", None) or headers.pop("content-length", None)
         for name, value in headers.items():
@@ -156,6 +164,11 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "cut":
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
+            self.close_connection = True
+        elif fault == "stall":
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            self.door.closing.wait(60)
             self.close_connection = True
         elif fault == "slow":
             for byte in content:
