@@ -130,7 +130,7 @@ def test_without_the_package(
     path = packed(tmp_path / "a.pbin")
     write_checksums(path)
     monkeypatch.setitem(sys.modules, "xxhash", None)
-    with pytest.raises(MissingExtra, match=r"fastpack\[checksum\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[checksum\]"):
         write_checksums(path)
     (finding,) = verify(path).findings
     assert (finding.severity, "fastpack-llm[checksum]" in finding.found) == ("warning", True)

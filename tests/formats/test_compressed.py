@@ -98,7 +98,7 @@ def test_zstd_missing_names_its_extra(tmp_path: Path, monkeypatch: pytest.Monkey
     path = write(tmp_path, ".zst", b"{}\n")
     monkeypatch.setitem(sys.modules, zstd.__name__, None)
     monkeypatch.setitem(sys.modules, zstd.__name__.partition(".")[0], None)
-    with pytest.raises(MissingExtra, match=r"fastpack\[zstd\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[zstd\]"):
         list(read_lines(path, 100))
 
 

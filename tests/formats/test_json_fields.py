@@ -148,7 +148,7 @@ def test_reasons_without_jq(without_jq: None) -> None:
         text_of(b"nonsense")
     with pytest.raises(FaultyDocument, match="nested too deeply"):
         text_of(b"[" * 100_000 + b"]" * 100_000)
-    with pytest.raises(MissingExtra, match=r"fastpack\[jq\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[jq\]"):
         compile_pattern(".text | ascii_downcase")
 
 

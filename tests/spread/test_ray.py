@@ -113,7 +113,7 @@ def plan_of(folder: Path) -> Plan:
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(MissingExtra, match=r"fastpack\[ray\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[ray\]"):
         run_on_ray(plan_of(tmp_path))
 
 

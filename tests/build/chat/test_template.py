@@ -117,5 +117,5 @@ def test_jinja_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refusing)
-    with pytest.raises(MissingExtra, match=r"pip install 'fastpack\[chat\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install 'fastpack-llm\[chat\]'"):
         compile_template("", {}, random.Random(0))

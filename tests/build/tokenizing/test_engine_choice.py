@@ -94,7 +94,7 @@ def test_engines_that_are_not_installed(tokenizer_files: dict[str, Path]) -> Non
     assert sentence is not None
     assert "not installed (pip install 'fastpack-llm[gigatoken]')" in sentence
     for engine in FASTER:
-        with pytest.raises(MissingExtra, match=rf"fastpack\[{engine}\]"):
+        with pytest.raises(MissingExtra, match=rf"fastpack-llm\[{engine}\]"):
             choose(spec, engine, documents)
 
 

@@ -226,7 +226,7 @@ def test_sentencepiece_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(MissingExtra, match=r"fastpack\[sentencepiece\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[sentencepiece\]"):
         TokenizerSpec(SP, {"tokenizer_model_file": "absent.model"}).build()
 
 

@@ -91,5 +91,5 @@ def test_sentencepiece_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(FileNotFoundError, match=r"absent\.model"):
         fastpack.PreTrainedSPTokenizer("absent.model")
     monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
-    with pytest.raises(MissingExtra, match=r"fastpack\[sentencepiece\]"):
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[sentencepiece\]"):
         fastpack.PreTrainedSPTokenizer("absent.model")

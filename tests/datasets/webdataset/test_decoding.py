@@ -90,7 +90,7 @@ def test_kinds_that_need_packages() -> None:
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, part, extra in (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png", "media")):
         monkeypatch.setitem(__import__("sys").modules, module, None)
-        with pytest.raises(MissingExtra, match=rf"fastpack\[{extra}\]"):
+        with pytest.raises(MissingExtra, match=rf"fastpack-llm\[{extra}\]"):
             Decoder()(part, b"")
 
 
