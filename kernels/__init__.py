@@ -180,11 +180,20 @@ def _load(module: str, name: str) -> Any:
     try:
         return importlib.import_module(f"{__name__}.{module}")
     except ImportError as error:
-        hint = {
-            "numba": "install numba, or choose FASTPACK_KERNELS=cython",
-            "cython": "the compiled extension is missing: reinstall fastpack, or choose FASTPACK_KERNELS=numpy (slow)",
-        }.get(name, "reinstall fastpack")
-        raise ImportError(f"kernel backend {name!r} is not available ({error}); {hint}") from error
+        raise ImportError(f"kernel backend {name!r} is not available ({error}); {_remedy(module)}") from error
+
+
+def _remedy(module: str) -> str:
+    """What to do where a module of kernels cannot be imported."""
+    if module.endswith("_nb"):
+        return "install numba, or choose FASTPACK_KERNELS=cython"
+    folder = os.path.dirname(os.path.realpath(__file__))
+    if os.path.exists(os.path.join(folder, "lines_cy.pyx")):  # only a checkout has the sources
+        return (
+            f"Python imported fastpack from the checkout {os.path.dirname(folder)}, where the kernels are not built for "
+            "this Python: run `pip install -e .` there, or start Python in another folder to use an installed fastpack"
+        )
+    return "the compiled extension is missing: reinstall fastpack, or choose FASTPACK_KERNELS=numpy (slow)"
 
 
 def __getattr__(name: str) -> Any:

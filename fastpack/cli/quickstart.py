@@ -27,15 +27,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "quickstart",
         run="fastpack.cli.quickstart:run_quickstart",
         help="pack real text found on this machine and feed it as training batches, timing each stage",
-        example="fastpack quickstart corpus --seq-len 2048 --batch-size 32",
+        example="fastpack quickstart --keep corpus --seq-len 2048 --batch-size 32",
     )
-    parser.add_argument(
+    kept = parser.add_mutually_exclusive_group()
+    kept.add_argument(
         "directory",
         nargs="?",
-        default="fastpack-quickstart",
         metavar="DIR",
-        help="where the files go (default: ./fastpack-quickstart)",
+        help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
+    kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
     parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
     parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to feed batches (3)")
@@ -57,10 +58,19 @@ class Stage(NamedTuple):
 
 
 def run_quickstart(args: argparse.Namespace) -> int:
-    """Run all stages; one line each on stdout, or one JSON object."""
+    """Run all stages in the given folder, or in a temporary one that is removed at the end."""
+    import tempfile
     from pathlib import Path
 
-    folder = Path(args.directory)
+    kept = args.directory or args.keep
+    if kept:
+        return run_stages(args, Path(kept), kept=True)
+    with tempfile.TemporaryDirectory(prefix="fastpack-quickstart-") as folder:
+        return run_stages(args, Path(folder), kept=False)
+
+
+def run_stages(args: argparse.Namespace, folder: Path, kept: bool) -> int:
+    """Run all stages in `folder`; one line each on stdout, or one JSON object."""
     corpus, index, packed = (folder / f"stdlib{suffix}" for suffix in (".jsonl", ".idx", ".pbin"))
     stages: list[Stage] = []
 
@@ -74,9 +84,13 @@ def run_quickstart(args: argparse.Namespace) -> int:
     report(pack(corpus, index, packed))
     feed, ratio = feed_batches(packed, args)
     report(feed)
-    files = {path.suffix[1:]: str(path.resolve()) for path in (corpus, index, packed)}
-    result = {"stages": [stage._asdict() for stage in stages], "memcpy_ratio": round(ratio, 3), "files": files}
-    emit(args, result, f"batches at {ratio:.2f} x memcpy of the same arrays; files in {folder.resolve()}")
+    paths = (corpus, index, packed)
+    n_bytes = sum(path.stat().st_size for path in paths)
+    files = {path.suffix[1:]: str(path.resolve()) for path in paths} if kept else None
+    result = {"stages": [stage._asdict() for stage in stages], "memcpy_ratio": round(ratio, 3), "bytes": n_bytes}
+    place = f"in {folder.resolve()}" if kept else "in a temporary folder, now removed (--keep DIR keeps them)"
+    speed = f"batches at {ratio:.2f} x memcpy of the same arrays"
+    emit(args, {**result, "files": files}, f"{speed}; files of {n_bytes / 1e6:.1f} MB {place}")
     return 0
 
 

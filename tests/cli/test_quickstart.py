@@ -41,9 +41,35 @@ def test_one_line_a_stage_and_a_second_run_replaces_the_first(
         assert main(["quickstart", str(tmp_path), "--seconds", "0"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines[:4]] == STAGES
-        assert "x memcpy of the same arrays" in lines[4]
-        assert str(tmp_path) in lines[4]
+        n_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())
+        assert lines[4].endswith(f" x memcpy of the same arrays; files of {n_bytes / 1e6:.1f} MB in {tmp_path.resolve()}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stdlib.idx", "stdlib.jsonl", "stdlib.pbin"]
+
+
+@pytest.mark.parametrize("words", [["DIR"], ["--keep", "DIR"]])
+def test_a_named_folder_is_kept(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [word.replace("DIR", str(tmp_path / "kept")) for word in words]
+    assert main(["quickstart", *words, "--seconds", "0", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    paths = [Path(path) for path in result["files"].values()]
+    assert {path.parent for path in paths} == {(tmp_path / "kept").resolve()}
+    assert result["bytes"] == sum(path.stat().st_size for path in paths)
+
+
+def test_without_a_folder_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "current").mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path / "current")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    assert main(["quickstart", "--seconds", "0"]) == 0
+    assert capsys.readouterr().out.endswith(" MB in a temporary folder, now removed (--keep DIR keeps them)\n")
+    assert main(["quickstart", "--seconds", "0", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["bytes"] > 1_000_000
+    assert result["files"] is None
+    assert [*(tmp_path / "current").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
 def test_a_batch_larger_than_the_corpus_is_made_smaller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,11 +79,13 @@ def test_a_batch_larger_than_the_corpus_is_made_smaller(tmp_path: Path, capsys: 
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--seq-len", "0"], ["--batch-size", "-1"]):
+    for words in (["--seq-len", "0"], ["--batch-size", "-1"], ["a", "--keep", "b"]):
         with pytest.raises(SystemExit) as stopped:
             main(["quickstart", *words])
         assert stopped.value.code == 2
-    assert "is not at least 1" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert errors.count("is not at least 1") == 2
+    assert "not allowed with argument" in errors
 
 
 def test_files_that_hold_no_utf8_text_are_passed_over(tmp_path: Path) -> None:
