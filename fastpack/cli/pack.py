@@ -24,6 +24,7 @@ from fastpack.cli.pack_report import report
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
+    from fastpack.build.packing.config import PackSettings
     from fastpack.build.packing.pack import PackResult
     from fastpack.build.packing.plan import PlannedPack
 
@@ -189,25 +190,36 @@ def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> li
 
 
 def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> None:
-    """JobError where every document was left out: most often their text has another key. The empty files are removed.
+    """JobError where there is no document: most often the text has another key. The empty files are removed.
 
     From Python such a file is written, as by Modalities; who types a command would take exit code 0 for success.
     """
-    if any(result.documents or result.kept_existing or not result.skipped for result in results):
+    if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.build.packing.config import load_pack_config
-    from fastpack.build.packing.sample import first_keys
     from fastpack.errors import JobError
     from fastpack.files import remove
 
     for result in results:
         remove(result.path)
     settings = load_pack_config(config, one_output=False).settings
+    n_skipped = sum(len(result.skipped) for result in results)
+    if not n_skipped:
+        paths = [source.path for source in settings.sources]
+        what = f"{paths[0]} is empty" if len(paths) == 1 else f"the {len(paths)} sources are empty"
+        raise JobError(f"{what}: there is no document to pack, so nothing was written")
+    raise JobError(_nothing_packed(settings, results, n_skipped))
+
+
+def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped: int) -> str:
+    from fastpack.build.packing.sample import first_keys
+
     keys = first_keys(settings.sources[0])
-    first, n_skipped = results[0].skipped[0], sum(len(result.skipped) for result in results)
-    raise JobError(
-        f"none of the {n_skipped} documents could be packed, so nothing was written. The first: line {first['line']}: "
-        f"{first['reason']}; the jq pattern is {settings.jq_pattern}"
+    first = next(result.skipped[0] for result in results if result.skipped)
+    what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
+    return (
+        f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
+        + settings.jq_pattern
         + (f", and the first document has the keys {', '.join(keys)}" if keys else "")
     )
 
@@ -310,14 +322,19 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _make_index(args: argparse.Namespace, source: str, target: str) -> None:
-    from fastpack.build.packing.direct import make_index
+    import warnings
+
+    from fastpack.build.packing.direct import check_not_empty, make_index
     from fastpack.files import may_write
     from fastpack.formats.raw_index import default_index_path
 
     if not args.per_source and not args.resume:
         may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
+    check_not_empty(source)
     say(args, f"{args.index_path or default_index_path(source)} is not there: making it")
-    make_index(source, args.index_path, on_faulty=args.on_faulty, progress=progress(args, "index"))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # the result lists these lines
+        make_index(source, args.index_path, on_faulty=args.on_faulty, progress=progress(args, "index"))
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:

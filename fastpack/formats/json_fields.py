@@ -95,7 +95,7 @@ def _by_json(steps: tuple[Step, ...]) -> Callable[[Line], str]:
         except RecursionError:
             raise FaultyDocument("not JSON that can be read: nested too deeply") from None
         except json.JSONDecodeError as error:
-            raise FaultyDocument(f"not JSON: {error.msg} at character {error.pos}") from None
+            raise FaultyDocument(_fault_of(source, f"not JSON: {error.msg} at character {error.pos}")) from None
         if isinstance(value, str):
             return _LONE_LOW.sub("\ufffd", value)
         raise _not_a_string(value)
@@ -118,7 +118,7 @@ def _by_jq(pattern: str) -> Callable[[Line], str]:
         try:
             value = program.input_text(source).first()
         except StopIteration:
-            raise FaultyDocument("jq gives no result") from None
+            raise FaultyDocument(_fault_of(source, "jq gives no result")) from None
         except ValueError as error:
             message = _one_line(error)
             raise FaultyDocument("lone surrogate escape" if "surrogate" in message else f"jq: {message}") from None
@@ -173,6 +173,10 @@ def check_surrogates(source: str) -> None:
 def _not_a_string(value: Any) -> FaultyDocument:
     found = "null (or no such key)" if value is None else _NAMES.get(type(value), type(value).__name__)
     return FaultyDocument(f"the result is {found}, expected a string")
+
+
+def _fault_of(source: str, fault: str) -> str:
+    return fault if source.strip() else "blank line"
 
 
 def _one_line(error: BaseException) -> str:

@@ -56,7 +56,7 @@ def test_faulty_line(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert f"{raw}: line 1 (counted from 0), at byte 13: Expecting property name" in err
+    assert f"{raw}: line 2 at byte 13: Expecting property name" in err
     assert "faulty line \"b'{oops'\", skipping..." in err
     assert not raw.with_suffix(".idx").exists()
 

@@ -120,26 +120,27 @@ def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out.startswith("s.pbin: 2 documents, 10 tokens, 8 left out, in ")
     assert err.count("left out line") == 5
-    assert "left out line 1: empty text\n" in err
+    assert "left out line 2: empty text\n" in err
     assert "left out 3 more" in err
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--force", "--json"]) == 0
     skipped = json.loads(capsys.readouterr().out)["skipped"]
-    assert skipped == [{"line": i, "reason": "empty text"} for i in range(1, 9)]
+    assert skipped == [{"line": i, "reason": "empty text"} for i in range(2, 10)]
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "-o", "t.pbin", "--on-faulty", "error"]) == 1
     out, err = capsys.readouterr()
-    assert err == "fastpack: error: s.jsonl: line 1 at byte 17: empty text\n"
+    assert err == "fastpack: error: s.jsonl: line 2 at byte 17: empty text\n"
     assert (out, Path("t.pbin").exists()) == ("", False)
 
 
 def test_lines_that_are_no_json_while_the_index_is_made(capsys: pytest.CaptureFixture[str]) -> None:
     Path("s.jsonl").write_text('{"text": "a"}\nnot json\n{"text": "b"}\n')
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--on-faulty", "error"]) == 1
-    assert "not json" in capsys.readouterr().err
+    assert "s.jsonl: line 2 at byte 14: not JSON: Expecting value at character 0\n" in capsys.readouterr().err
     assert not Path("s.idx").exists()
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("s.pbin: 2 documents, 4 tokens")
-    assert "faulty line" in err
+    assert out.startswith("s.pbin: 2 documents, 4 tokens, 1 left out")
+    assert "left out line 2: not JSON: Expecting value at character 0\n" in err
+    assert "faulty line" not in err
 
 
 def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,7 +89,7 @@ def test_on_the_command_line(corpus: Path, tmp_path: Path, capsys: pytest.Captur
     spread = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
     error = capsys.readouterr().err
-    assert "line 49 (counted from 0), at byte" in error
+    assert "line 50 at byte" in error
     for rank in "01":
         assert main([*spread, "--rank", rank, "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0

@@ -126,7 +126,8 @@ def test_every_line_is_in_one_part(
             n_before = len(parts)
             for piece in read_part(source, part, n_parts, 8):
                 assert lines_before(source, part, n_parts) == n_before
-                assert piece.first_line == len(parts) - n_before
+                assert piece.first_row == len(parts) - n_before
+                assert piece.lines.tolist() == list(range(piece.first_row + 1, piece.next_row + 1))
                 parts += piece.batch.rows.tolist()
         assert parts == whole
 

@@ -51,7 +51,7 @@ class IndexResult:
 class FaultyLine(FastpackError, ValueError):
     """A line that `json.loads` refuses; the reason is the `__cause__`.
 
-    path: the raw file; line: its number counted from 0; offset: where the line starts, in bytes.
+    path: the raw file; line: its number, from 1; offset: where the line starts, in bytes.
     """
 
     def __init__(self, text: str, path: str, line: int, offset: int) -> None:
@@ -211,8 +211,9 @@ class FaultLog:
             warnings.warn(_peers_text(line), stacklevel=5)
 
     def _faulty_line(self, line: bytes, number: int, offset: int, error: Exception) -> FaultyLine:
-        faulty = FaultyLine(_peers_text(line), self._path, number, offset)
-        faulty.add_note(f"{self._path}: line {number} (counted from 0), at byte {offset}: {error}")
+        faulty = FaultyLine(_peers_text(line), self._path, number + 1, offset)
+        reason = str(error) if line or number or offset else "the file is empty"
+        faulty.add_note(f"{self._path}: line {number + 1} at byte {offset}: {reason}")
         return faulty
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fastpack.build.indexing.index import create_raw_index
+from fastpack.build.indexing.index import FaultyLine, create_raw_index
+from fastpack.build.packing.line_numbers import omission_reason_of
 from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.build.tokenizing.interface import END_OF_TEXT
 from fastpack.build.tokenizing.read_back import named_tokenizer
 from fastpack.errors import JobError
-from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove
+from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove, size_of
 from fastpack.formats.compressed import SUFFIXES
 from fastpack.formats.raw_index import default_index_path
 
@@ -50,6 +51,7 @@ def pack(
     if is_one_file(sources):
         source = os.fspath(sources)  # type: ignore[arg-type]
         dst_path = default_packed_path(source) if dst_path is None else dst_path
+        check_not_empty(source)
         if needs_index(source, index_path):
             if not resume:
                 may_write(dst_path, file_existence_policy)  # raises before the work of an index, not after it
@@ -109,10 +111,22 @@ def needs_index(source: str, index_path: PathLike | None) -> bool:
 
 def make_index(source: str, index_path: PathLike | None, *, on_faulty: OnFaulty, progress: Progress | None) -> None:
     """Write the index of a source; JobError, and no index, where no line of it is JSON."""
-    result = create_raw_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
-    if result.bytes and not result.entries:
+    try:
+        result = create_raw_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
+    except FaultyLine as error:
+        reason = omission_reason_of(error.__cause__)
+        text = f"{error.path}: line {error.line} at byte {error.offset}: {reason}"
+        raise FaultyLine(text, error.path, error.line, error.offset) from error.__cause__
+    if not result.entries:
         remove(result.path)
+        what = "the only line" if result.dropped == 1 else f"none of the {result.dropped:,} lines"
         raise JobError(
-            f"none of the {result.dropped:,} lines of {source} is JSON. pack reads JSON lines: an object a line, text "
-            "under a key of it. examples/pack_folder.py makes them of text files"
+            f"{what} of {source} is {'not ' if result.dropped == 1 else ''}JSON. pack reads JSON lines: one object "
+            "per line, with the text under a key. examples/pack_folder.py makes them from text files"
         )
+
+
+def check_not_empty(source: str) -> None:
+    """JobError for a file without any byte."""
+    if is_file(source) and size_of(source) == 0:
+        raise JobError(f"{source} is empty: there is no document to pack")

@@ -58,8 +58,10 @@ class Encoder:
 
     def encode(self, batch: Batch) -> Encoded:
         """One batch; a faulty document costs no other."""
+        if not len(batch.rows):
+            return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), [])
         texts, positions, faulty = self._read(self._lines_of(batch), batch.rows)
-        if len(batch.rows) and batch.data is None:
+        if batch.data is None:
             files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
         tokens, lengths = self._tokenize(texts, positions, faulty)
         if not lengths.all():

@@ -99,16 +99,16 @@ def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             skipped: list[tuple[int, str]] = []
             for piece in read_part(source, part, n_parts, MAX_BATCH_BYTES):
                 encoded = encoder.encode(piece.batch)
-                for position, reason in encoded.faulty:
-                    line = piece.first_line + position
-                    if settings["on_faulty"] == "error":
-                        line += lines_before(source, part, n_parts)
-                        raise ValueError(f"{source.path}: line {line} at byte {piece.offset(position)}: {reason}")
-                    skipped.append((line, reason))
+                if encoded.faulty and settings["on_faulty"] == "error":
+                    position, reason = encoded.faulty[0]
+                    line = piece.lines[position] + lines_before(source, part, n_parts)
+                    raise ValueError(f"{source.path}: line {line} at byte {piece.offset(position)}: {reason}")
+                found = [(int(piece.lines[position]), reason) for position, reason in encoded.faulty]
+                skipped += sorted([*piece.omitted, *found])
                 if len(encoded.tokens):
                     file.write(encoded.tokens)
                 lengths.frombytes(encoded.lengths.astype(np.int64, copy=False).tobytes())
-                n_lines = piece.first_line + len(piece.batch.rows)
+                n_lines = piece.n_lines
             pieces.append((n_lines, skipped))
         n_tokens = file.tell() // size
         if lengths:

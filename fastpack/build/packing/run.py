@@ -29,7 +29,7 @@ CHECKPOINT_BYTES = 256 << 20
 
 
 class Skipped(TypedDict):
-    """A document that was left out: its line, counted from 0 as the index counts, why, and, of several, its source."""
+    """A line that was left out: its number in the file, from 1, why, and, of several sources, its source."""
 
     line: int
     reason: str
@@ -66,16 +66,16 @@ class Output:
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
     def start(self) -> tuple[int, int]:
-        """Source and line to go on with."""
-        note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "lines": 0}
-        return note["source"], note["lines"]
+        """Source and row to continue with."""
+        note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "rows": 0}
+        return note["source"], note["rows"]
 
-    def checkpoint_if_due(self, source: int, lines: int) -> None:
-        """Note that all up to `lines` lines of `source` is written, where that is long or much since the last time."""
+    def checkpoint_if_due(self, source: int, rows: int) -> None:
+        """Note that all up to `rows` rows of `source` is written, where that is long or much since the last time."""
         n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.writer.token_size_in_bytes
         if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
             return
-        self.writer.checkpoint({"source": source, "lines": lines, "skipped": self.skipped[self._noted_skipped :]})
+        self.writer.checkpoint({"source": source, "rows": rows, "skipped": self.skipped[self._noted_skipped :]})
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
         self._noted_at = time.monotonic()
 
@@ -119,10 +119,10 @@ class Run:
         before = 0
         for target in targets:
             output = self._start(target)
-            first_source, first_line = output.start()
+            first_source, first_row = output.start()
             for number, source in enumerate(target.sources):
                 if number >= first_source:
-                    for piece in read_pieces(source, first_line if number == first_source else 0, n_bytes):
+                    for piece in read_pieces(source, first_row if number == first_source else 0, n_bytes):
                         output.waiting += 1
                         self._pieces.append((output, number, piece._replace(done=before + piece.done)))
                         yield piece.batch
@@ -145,19 +145,22 @@ class Run:
         return output
 
     def _write(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
-        self._note_faulty(output, piece, encoded.faulty)
+        self._note_skipped(output, piece, encoded.faulty)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
-        output.checkpoint_if_due(source, piece.first_line + len(piece.batch.rows))
+        if len(piece.batch.rows):
+            output.checkpoint_if_due(source, piece.next_row)
         if self._options.progress is not None:
             self._options.progress(piece.done, self._total)
         self._finish_if_done(output)
 
-    def _note_faulty(self, output: Output, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
-        for position, reason in faulty:
-            line, path = piece.first_line + position, piece.batch.path
-            if self._options.fail:
-                raise ValueError(f"{path}: line {line} at byte {piece.offset(position)}: {reason}")
+    def _note_skipped(self, output: Output, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
+        path = piece.batch.path
+        if faulty and self._options.fail:
+            position, reason = faulty[0]
+            raise ValueError(f"{path}: line {piece.lines[position]} at byte {piece.offset(position)}: {reason}")
+        found = [*piece.omitted, *((int(piece.lines[position]), reason) for position, reason in faulty)]
+        for line, reason in sorted(found):
             skipped: Skipped = {"line": line, "reason": reason}
             if len(output.target.sources) > 1:
                 skipped["source"] = path

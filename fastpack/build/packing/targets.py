@@ -14,7 +14,7 @@ from fastpack.formats.compressed import SUFFIXES
 from fastpack.formats.npy_writer import is_npy
 from fastpack.spread.tasks import stamp
 
-IDENTITY_VERSION = 1  # raised when the same configuration comes to mean other bytes
+IDENTITY_VERSION = 2  # raised when the same configuration comes to mean other bytes, or other notes in the journal
 
 
 @dataclass(frozen=True)

@@ -109,12 +109,12 @@ def test_every_faulty_kind_of_line(backend: str, tmp_path: Path, line: bytes) ->
     with pytest.raises(FaultyLine) as caught:
         index_of(raw, tmp_path)
     error = caught.value
-    assert (error.path, error.line, error.offset) == (str(tmp_path / "x.jsonl"), 1, 3)
-    assert "line 1 (counted from 0), at byte 3" in error.__notes__[0]
+    assert (error.path, error.line, error.offset) == (str(tmp_path / "x.jsonl"), 2, 3)
+    assert "line 2 at byte 3" in error.__notes__[0]
     if len(line) < 10_000:
         assert str(error) == f'faulty line "{line!r}", skipping...'
     copy = pickle.loads(pickle.dumps(error))
-    assert (str(copy), copy.line) == (str(error), 1)
+    assert (str(copy), copy.line) == (str(error), 2)
     with pytest.warns(UserWarning, match="faulty line"):
         assert index_of(raw, tmp_path, drop_faulty_entries=True) == [[0, 2], [4 + len(line), 2]]
     assert index_of(raw, tmp_path, validate=False) == rows_of(raw)
@@ -161,7 +161,7 @@ def test_many_threads_same_bytes_and_first_fault(tmp_path: Path, monkeypatch: py
     for threads in (1, 7):
         with pytest.raises(FaultyLine) as caught:
             index_of(b"\n".join(lines), tmp_path, num_threads=threads)
-        assert caught.value.line == 7_000
+        assert caught.value.line == 7_001
 
 
 def test_warnings_are_capped_and_counted(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_a_faulty_line_names_its_file_and_leaves_no_index_of_it(num_threads: int
     bad.write_text('{"text": 1}\nnot json\n')
     with pytest.raises(FaultyLine) as caught:
         create_raw_indices([corpus], num_threads=num_threads)
-    assert (caught.value.path, caught.value.line, caught.value.offset) == (str(bad), 1, 12)
+    assert (caught.value.path, caught.value.line, caught.value.offset) == (str(bad), 2, 12)
     assert not bad.with_suffix(".idx").exists()
     assert not list(corpus.rglob(".*"))
 

@@ -46,7 +46,7 @@ def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
             jq_pattern=".body",
             progress=lambda done, total: seen.append((done, total)),
         )
-    assert ([found["line"] for found in result.skipped], result.documents) == ([1], 2)
+    assert ([found["line"] for found in result.skipped], result.documents) == ([2, 3], 2)
     assert (tmp_path / "other.idx").is_file()
     assert not corpus.with_suffix(".idx").exists()
     assert seen[-1][0] == seen[-1][1]

@@ -78,7 +78,7 @@ FAULTY = {
     "invalid UTF-8": (b'{"text": "\xff"}', "not UTF-8: byte 0xff at byte 10 of the line"),
     "surrogate bytes": (b'{"text": "\xed\xa0\x80"}', "not UTF-8: byte 0xed at byte 10 of the line"),
     "no object": (b"[1]", "no 'text' in an array"),
-    "blank": (b"", "jq gives no result"),
+    "blank": (b"", "blank line"),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path)
     lines = [line(f"document {i}") for i in range(100)]
     lines[place] = bad
     result, found = pack_lines(tmp_path, lines)
-    assert result.skipped == [{"line": place, "reason": reason}]
+    assert result.skipped == [{"line": place + 1, "reason": reason}]
     assert found == [as_tokens(f"document {i}") for i in range(100) if i != place]
     assert (result.documents, result.tokens) == (99, sum(map(len, found)))
 
@@ -98,7 +98,7 @@ def test_a_filter_of_jq_may_leave_documents_out(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"d{i}", "n": i}).encode() for i in range(10)]
     result, found = pack_lines(tmp_path, lines, jq_pattern="select(.n % 2 == 0) | .text")
     assert found == [as_tokens(f"d{i}") for i in range(0, 10, 2)]
-    assert result.skipped == [{"line": i, "reason": "jq gives no result"} for i in range(1, 10, 2)]
+    assert result.skipped == [{"line": i, "reason": "jq gives no result"} for i in range(2, 11, 2)]
 
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
@@ -110,7 +110,7 @@ def test_on_faulty_error_names_the_first_place_and_writes_nothing(
     lines[50] = line(None)
     source = write_source(tmp_path, lines)
     offset = sum(len(part) + 1 for part in lines[:40])
-    with pytest.raises(ValueError, match=re.escape(f"{source}: line 40 at byte {offset}: empty text")):
+    with pytest.raises(ValueError, match=re.escape(f"{source}: line 41 at byte {offset}: empty text")):
         pack_encoded_data(config_of(source, num_cpus=num_cpus), on_faulty="error")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
@@ -128,7 +128,7 @@ def test_empty_input_gives_the_17_byte_file(tmp_path: Path) -> None:
     assert len(expected) == 17
     result, _ = pack_lines(tmp_path, [line(""), b"{}"])
     assert Path(result.path).read_bytes() == expected
-    assert [s["line"] for s in result.skipped] == [0, 1]
+    assert [s["line"] for s in result.skipped] == [1, 2]
 
 
 texts = st.one_of(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40))
@@ -149,7 +149,7 @@ def test_skipping_faulty_documents_equals_packing_the_good_ones_alone(
         mixed_bytes = Path(mixed.path).read_bytes()
     good, found = pack_lines(tmp_path, [part for part in lines if part not in bad])
     assert mixed_bytes == Path(good.path).read_bytes()
-    assert [s["line"] for s in mixed.skipped] == [i for i, part in enumerate(lines) if part in bad]
+    assert [s["line"] for s in mixed.skipped] == [i for i, part in enumerate(lines, 1) if part in bad]
     assert found == [as_tokens(json.loads(part)["text"]) for part in lines if part not in bad]
 
 

@@ -136,9 +136,9 @@ def test_faulty_documents_are_named_with_their_source(corpus: Path, tmp_path: Pa
     (corpus / "c.jsonl.gz").write_bytes(gzip.compress(make_lines(30, 1)[0] + b"\n" + bad + b'{"text": "ok"}'))
     result = pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"))
     source = str(corpus / "c.jsonl.gz")
-    assert [(s.get("source"), s["line"]) for s in result.skipped] == [(source, 1), (source, 2), (source, 3)]
+    assert [(s.get("source"), s["line"]) for s in result.skipped] == [(source, 2), (source, 3), (source, 4)]
     assert result.documents == 502
-    with pytest.raises(ValueError, match=r"c\.jsonl\.gz: line 1 at byte \d+: the result is null"):
+    with pytest.raises(ValueError, match=r"c\.jsonl\.gz: line 2 at byte \d+: the result is null"):
         pack_encoded_data(config_of(corpus, tmp_path / "strict.pbin"), on_faulty="error")
     assert not (tmp_path / "strict.pbin").exists()
 
@@ -219,7 +219,7 @@ def test_what_was_skipped_before_the_stop_is_still_told(
         pack_encoded_data(config, resume=True, progress=stop)
     result = pack_encoded_data(config, resume=True)
     assert result.resumed_documents > 0
-    assert [s["line"] for s in result.skipped] == list(range(0, 80, 2))
+    assert [s["line"] for s in result.skipped] == list(range(1, 81, 2))
 
 
 def test_without_resume_a_failed_run_leaves_nothing(
@@ -311,14 +311,14 @@ def test_a_hundred_documents_of_which_four_cannot_be_packed(tmp_path: Path) -> N
     report = json.loads(done.stdout)
     assert report["documents"] == 96 == len(PackedFile(tmp_path / "x.pbin"))
     assert report["skipped"] == [
-        {"line": 12, "reason": "empty text"},
-        {"line": 35, "reason": "the result is null (or no such key), expected a string"},
-        {"line": 36, "reason": "the result is a number, expected a string"},
-        {"line": 99, "reason": "lone surrogate escape"},
+        {"line": 13, "reason": "empty text"},
+        {"line": 36, "reason": "the result is null (or no such key), expected a string"},
+        {"line": 37, "reason": "the result is a number, expected a string"},
+        {"line": 100, "reason": "lone surrogate escape"},
     ]
-    for line in (12, 35, 36, 99):
+    for line in (13, 36, 37, 100):
         assert f"left out line {line}: " in done.stderr
     strict = subprocess.run([*command, "--force", "--on-faulty", "error"], capture_output=True, text=True, check=False)
     assert strict.returncode == 1
-    assert "line 12 at byte" in strict.stderr
+    assert "line 13 at byte" in strict.stderr
     assert report["documents"] == len(PackedFile(tmp_path / "x.pbin"))  # the old file is whole

@@ -54,7 +54,7 @@ def test_a_token_that_does_not_fit_costs_only_its_document(tmp_path: Path) -> No
     lines = [line("w2"), line("w3 <large> w4 <large>"), line("w5")]
     result = pack_encoded_data(config_of(write_source(tmp_path, lines), tokenizer, eod_token="<eod>"))
     assert documents_of(result.path) == [[2, 1], [5, 1]]
-    assert result.skipped == [{"line": 1, "reason": "token 256 does not fit into 1 byte(s)"}]
+    assert result.skipped == [{"line": 2, "reason": "token 256 does not fit into 1 byte(s)"}]
 
 
 def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path: Path) -> None:
