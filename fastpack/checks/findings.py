@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -20,6 +20,9 @@ class Look:
     eos_token_id: int | None = None
     deep: bool = False
     trust_code: bool = False
+    split_config: str = "split.yaml"
+    dataset_config: str = "dataset.yaml"
+    split_parts: Sequence[str] | None = None
     threads: int = 2
     progress: Progress | None = None
 

@@ -22,6 +22,9 @@ def plan_verify(
     eos_token_id: int | None = None,
     deep: bool = False,
     trust_code: bool = False,
+    split_config: str = "split.yaml",
+    dataset_config: str = "dataset.yaml",
+    split_parts: Sequence[str] | None = None,
     threads: int = 2,
     folder: str | None = None,
 ) -> Plan:
@@ -31,7 +34,15 @@ def plan_verify(
     files where there is one path; of several, those that cannot be looked at are left to the last step.
     """
     home = parts_folder(f"{absolute(paths[0])}.verify", folder)
-    look = {"vocab_size": vocab_size, "eos_token_id": eos_token_id, "deep": deep, "trust_code": trust_code}
+    look = {
+        "vocab_size": vocab_size,
+        "eos_token_id": eos_token_id,
+        "deep": deep or split_parts is not None,
+        "trust_code": trust_code,
+        "split_config": split_config,
+        "dataset_config": dataset_config,
+        "split_parts": split_parts,
+    }
     tasks: list[Task] = []
     stamps: list[Any] = []
     for number, path in enumerate(paths):

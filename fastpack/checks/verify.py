@@ -68,6 +68,9 @@ def verify(
     deep: bool = False,
     decode: bool = False,
     trust_code: bool = False,
+    split_config: str = "split.yaml",
+    dataset_config: str = "dataset.yaml",
+    split_parts: Sequence[str] | None = None,
     write_checksums: bool = False,
     threads: int = 2,
     progress: Progress | None = None,
@@ -83,7 +86,9 @@ def verify(
 
     vocab_size: an id that large or larger is an error (shards: default the metadata's). eos_token_id: every document
     of a packed file has to end in it. deep: every line has to be JSON, every sample of a WebDataset to decode
-    (`decode`: the same); trust_code: as `WebDataset` has it. threads: that scan shards of a WebDataset, or decode it.
+    (`decode`: the same); trust_code: as `WebDataset` has it. split_config, dataset_config: other names in `.nv-meta`
+    for a WebDataset's split.yaml and dataset.yaml; split_parts: the splits whose samples are decoded, which implies
+    deep (default: all shards). threads: that scan shards of a WebDataset, or decode it.
     Files with checksums beside them (`<file>.fpsum`) are compared with those; write_checksums: write them instead, for
     every file, where no error was found.
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
@@ -92,8 +97,11 @@ def verify(
     look = Look(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
-        deep=deep or decode,
+        deep=deep or decode or split_parts is not None,
         trust_code=trust_code,
+        split_config=split_config,
+        dataset_config=dataset_config,
+        split_parts=split_parts,
         threads=threads,
         progress=progress,
     )

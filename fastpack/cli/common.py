@@ -86,6 +86,38 @@ def add_eos_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_webdataset_options(group: argparse._ActionsContainer, splits: str, *aliases: str) -> None:
+    """`--split-parts`, `--split-config` and `--dataset-config`, as Energon's commands have them.
+
+    splits: the help of the first one; aliases: further names of it.
+    """
+    group.add_argument(
+        *_both("--split-parts", *aliases), dest="split_parts", type=_names, metavar="NAME,...", help=splits
+    )
+    group.add_argument(
+        "--split-config", "--split_config", default="split.yaml", metavar="NAME", help="another split file of .nv-meta"
+    )
+    group.add_argument(
+        "--dataset-config",
+        "--dataset_config",
+        default="dataset.yaml",
+        metavar="NAME",
+        help="another definition of samples in .nv-meta (default: dataset.yaml)",
+    )
+
+
+def _both(*options: str) -> list[str]:
+    """Each option in both spellings."""
+    return [name for option in options for name in (option, f"--{option[2:].replace('-', '_')}")]
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: names of splits are needed, such as train,val")
+    return names
+
+
 def add_dtype_option(parser: argparse.ArgumentParser) -> None:
     """`--dtype`, of shards that do not say it themselves."""
     parser.add_argument(

@@ -9,7 +9,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import Commands, add_dtype_option, add_eos_option, emit, new_command, progress
+from fastpack.cli.common import (
+    Commands,
+    add_dtype_option,
+    add_eos_option,
+    add_webdataset_options,
+    emit,
+    new_command,
+    progress,
+)
 
 _NAMES = 22  # letters: the column of what a fact is called
 _APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that have lines of their own shape
@@ -36,6 +44,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_eos_option(parser)
     add_dtype_option(parser)
     parser.add_argument("--quick", action="store_true", help="read no tokens: only what headers and indexes say")
+    add_webdataset_options(parser.add_argument_group("WebDatasets"), "splits to report (default: all)")
     return [parser]
 
 
@@ -49,6 +58,9 @@ def run_info(args: argparse.Namespace) -> int:
         seq_lens=args.seq_len or SEQ_LENS,
         dtype=args.dtype,
         quick=args.quick,
+        split_config=args.split_config,
+        dataset_config=args.dataset_config,
+        split_parts=args.split_parts,
         progress=progress(args, "info"),
     )
     emit(args, found, "\n".join(_lines(found)))

@@ -22,6 +22,14 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "-s", "--sample-folders", "--sample_folders", action="store_true", help="a folder a sample, a file a part"
     )
+    parser.add_argument(
+        "-w",
+        "--allow-slow",
+        "--allow_slow",
+        action="store_true",
+        help="with -s: also a dataset whose index, written by Energon 6, lacks the places of parts; headers of each "
+        "sample are read for them",
+    )
     return [parser]
 
 
@@ -36,6 +44,7 @@ def run_mount(args: argparse.Namespace) -> int:
         args.path,
         args.target,
         sample_folders=args.sample_folders,
+        allow_slow=args.allow_slow,
         detach=args.detach,
         complain=lambda text: say(args, f"fastpack: {text}"),
     )

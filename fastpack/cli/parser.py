@@ -59,7 +59,7 @@ def normal(words: list[str]) -> list[str]:
 def build_parser(word: str = "") -> argparse.ArgumentParser:
     """The whole command line as one argparse parser; where `word` is a command's name, that command's alone (20 ms)."""
     parser = Parser(prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action=VersionAction, help="print versions and processor features, and exit")
+    parser.add_argument("-V", "--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, kernels=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     modules = [module for module, names in COMMANDS.items() if word in names] or list(COMMANDS)

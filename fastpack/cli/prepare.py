@@ -14,6 +14,7 @@ from fastpack.cli.common import (
     emit,
     new_command,
     progress,
+    say,
     write_checksums,
 )
 from fastpack.cli.prepare_report import report
@@ -225,7 +226,10 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
     ]
     gone = "would be removed" if args.dry_run else "removed"
     lines += [f"{path}: {gone}, of an earlier state" for path in result.removed]
-    fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "dry_run": args.dry_run}
+    for warning in result.warnings:
+        say(args, f"warning: {warning}")
+    fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "warnings": result.warnings}
+    fields["dry_run"] = args.dry_run
     emit(args, fields, "\n".join(lines) or f"{args.path}: no joins, nothing to prepare")
     return 0
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command, say
+from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, say
 
 if TYPE_CHECKING:
     from fastpack.build.tokenizing.read_back import ReadBack
@@ -53,7 +53,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "--max-characters", "--max_characters", type=_number, default=600, metavar="N", help="of a text (default: 600)"
     )
     samples = parser.add_argument_group("WebDatasets")
-    samples.add_argument("--split-part", "--split_part", metavar="NAME", help="a part of split.yaml (default: all)")
+    add_webdataset_options(samples, "splits to show, one after the other (default: all shards)", "--split-part")
     samples.add_argument("--rows", type=int, default=16, metavar="N", help="lines of a picture (default: 16)")
     return [parser]
 
@@ -145,7 +145,8 @@ def _print(args: argparse.Namespace, lines: Iterable[str]) -> None:
 def _samples(args: argparse.Namespace) -> View:
     from fastpack.views.webdataset.preview import preview
 
-    return View({}, "", "samples", preview(args.path, args.split_part, args.start))
+    names = {name: getattr(args, name) for name in ("split_parts", "split_config", "dataset_config")}
+    return View({}, "", "samples", preview(**names, path=args.path, start=args.start))
 
 
 def _documents(args: argparse.Namespace, kind: str) -> View:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, emit, new_command, progress, say
+from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, progress, say
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
@@ -51,7 +51,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
     )
     parser.add_argument(
-        "--threads", type=int, default=2, metavar="N", help="shards at a time, or samples being decoded (default: 2)"
+        "--threads",
+        "--parallel",
+        type=int,
+        default=2,
+        metavar="N",
+        help="shards at a time, or samples being decoded (default: 2)",
+    )
+    add_webdataset_options(
+        parser.add_argument_group("WebDatasets"),
+        "splits whose samples are decoded; implies --deep (default: all shards)",
     )
     add_spread_options(parser, part_bytes=False)
     return [parser]
@@ -108,7 +117,8 @@ def _verify_in_parts(args: argparse.Namespace) -> list[VerifyReport | Exception]
 
 
 def _how_closely(args: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(args, name) for name in ("vocab_size", "eos_token_id", "deep", "trust_code")}
+    names = ("vocab_size", "eos_token_id", "deep", "trust_code", "split_parts", "split_config", "dataset_config")
+    given = {name: getattr(args, name) for name in names}
     return {**given, "threads": max(1, args.threads)}
 
 

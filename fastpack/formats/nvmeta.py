@@ -25,8 +25,10 @@ from fastpack.formats.nvmeta_staging import WalkedShard
 from fastpack.formats.parsing import ParseError, TextLoader, ValueLoader, parse_json, parse_yaml
 
 __all__ = [
+    "DATASET_CONFIG",
     "ENERGON_VERSION",
     "FOLDER",
+    "SPLIT_CONFIG",
     "DuplicateKeys",
     "IndexWriter",
     "NotPrepared",
@@ -44,6 +46,7 @@ __all__ = [
     "read_split",
     "read_version",
     "read_yaml",
+    "select_splits",
     "write_dataset_yaml",
     "write_info",
     "write_sample_index",
@@ -54,7 +57,8 @@ __all__ = [
 ENERGON_VERSION = "7.4.1"  # whose files these are
 MAX_BYTES = 1 << 28  # .info.json of some million shards
 _INFO, _LEGACY_INFO = ".info.json", ".info.yaml"
-_SPLIT, _SPLIT_JSON = "split.yaml", "split.json"
+SPLIT_CONFIG, DATASET_CONFIG = "split.yaml", "dataset.yaml"  # default names in `.nv-meta`
+_SPLIT, _SPLIT_JSON = SPLIT_CONFIG, "split.json"
 
 
 class NotPrepared(FileNotFoundError, ValueError):
@@ -128,6 +132,15 @@ def read_split(folder: PathLike, name: str = _SPLIT) -> Split:
         raise FormatError(path, 0, _kind(parts), "a mapping split_parts of parts to lists of shards")
     exclude = _expanded(path, "exclude", tree.get("exclude"))
     return Split({part: _expanded(path, part, shards) for part, shards in parts.items()}, exclude)
+
+
+def select_splits(path: PathLike, splits: Mapping[str, list[str]], names: Sequence[str] | None) -> dict[str, list[str]]:
+    """The splits with these names (None: all) of the split file `path`; ValueError for a name that it lacks."""
+    unknown = next((name for name in names or () if name not in splits), None)
+    if unknown is not None:
+        known = ", ".join(map(repr, splits)) or "none"
+        raise ValueError(f"{os.fspath(path)} has no split {unknown!r}, only {known}")
+    return {name: splits[name] for name in (splits if names is None else names)}
 
 
 def read_dataset_yaml(folder: PathLike, name: str = "dataset.yaml") -> dict[str, Any]:

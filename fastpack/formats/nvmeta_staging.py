@@ -37,6 +37,15 @@ class WalkedShard(NamedTuple):
     parts: list[str]
 
 
+def walked_shard(fields: object) -> WalkedShard:
+    """The shard whose fields were written as JSON; ValueError for anything else."""
+    if isinstance(fields, list) and len(fields) == len(WalkedShard._fields):
+        name, *numbers, parts = fields
+        if isinstance(name, str) and all(type(number) is int for number in numbers) and isinstance(parts, list):
+            return WalkedShard(*fields)
+    raise ValueError(f"{fields!r} is not a walked shard")
+
+
 class Staging:
     """Columns being appended to, beside the file `path` that is to be made of them.
 
@@ -131,10 +140,13 @@ class Staging:
             header, *notes = [json.loads(line) for line in lines[:-1]]  # behind the last is half a note, or nothing
             if header != self._header or not notes:
                 return False
-            done = [WalkedShard(*note[:5]) for note in notes]
-            for file, end in zip(self._files.values(), notes[-1][5], strict=True):
+            done = [walked_shard(note[:-1] if isinstance(note, list) else None) for note in notes]
+            ends = notes[-1][-1]
+            if not (isinstance(ends, list) and all(type(end) is int and end >= 0 for end in ends)):
+                raise ValueError(f"the lengths {ends!r}")
+            for file, end in zip(self._files.values(), ends, strict=True):
                 file.truncate(end)
-        except (ValueError, TypeError, IndexError):  # torn: not ours, or cut off
+        except (ValueError, RecursionError):  # torn, cut off, or not written by this class
             return False
         self._notes.truncate(self._notes.tell() - len(lines[-1]))
         self._n_names = self._files["name_bounds"].tell() // 8 - 1

@@ -78,8 +78,8 @@ class DataConfig:
     hf_dataset_config: str | None = None
     hf_dataset_split: str = "train"
     hf_dataset_text_field: str = "text"
-    hf_dataset_image_field: str | None = None
-    hf_dataset_prompt_field: str | None = None
+    hf_dataset_image_field: str = "image"
+    hf_dataset_prompt_field: str = ""
     hf_image_size: int = 224
     hf_streaming: bool = False
     pack_sequences: bool = False
@@ -115,10 +115,10 @@ class DataConfig:
 
     @property
     def source(self) -> str:
-        """Which key says where the data are: the first that is set of "hf_dataset_image_field" (images with text),
-        "datasets", "dataset_path" and "hf_dataset_name"; "" when none is.
+        """Which key says where the data are: the first that is set of "datasets", "dataset_path" and "hf_dataset_name";
+        "" when none is. Whether images are read with the text is the model's setting, not the data's.
         """
-        keys = ("hf_dataset_image_field", "datasets", "dataset_path", "hf_dataset_name")
+        keys = ("datasets", "dataset_path", "hf_dataset_name")
         return next((key for key in keys if getattr(self, key)), "")
 
     def schedule(self) -> list[TrainingPhase]:

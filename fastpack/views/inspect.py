@@ -33,6 +33,9 @@ def inspect(
     seq_lens: Sequence[int] = SEQ_LENS,
     dtype: str | None = None,
     quick: bool = False,
+    split_config: str = "split.yaml",
+    dataset_config: str = "dataset.yaml",
+    split_parts: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """What `path` holds: {"path", "kind", "bytes", ...}, "warnings" being a list of sentences.
@@ -51,10 +54,22 @@ def inspect(
 
     eos_token_id: what ends a document; without it, it is guessed from what documents or files end in. dtype: of `.bin`
     shards; without it what tatm's metadata says, else what their sizes do. quick: tokens are not read, so the documents
-    of shards, the EOS share and the largest id are not known. progress(bytes done, in all).
+    of shards, the EOS share and the largest id are not known. split_config, dataset_config: other names in `.nv-meta`
+    for split.yaml and dataset.yaml of a WebDataset; split_parts: the splits to report (default: all).
+    progress(bytes done, in all).
     Raises FileNotFoundError, FormatError for a damaged file, JobError for what fastpack cannot read.
     """
-    return measure(path, Wanted(eos_token_id, _checked(seq_lens), quick, progress=progress, dtype=dtype)).facts
+    wanted = Wanted(
+        eos_token_id,
+        _checked(seq_lens),
+        quick,
+        progress=progress,
+        dtype=dtype,
+        split_config=split_config,
+        dataset_config=dataset_config,
+        split_parts=split_parts,
+    )
+    return measure(path, wanted).facts
 
 
 def measure(path: PathLike, wanted: Wanted) -> Measured:

@@ -103,7 +103,7 @@ class Wanted:
     """What to find out, and with what knowledge: the arguments of `inspect`.
 
     eos_token_id: None to guess it; dtype: of headerless shards, None for what metadata or sizes say; quick: read no
-    tokens; count_ids: count how often each occurs.
+    tokens; count_ids: count how often each occurs; split_config, dataset_config, split_parts: of WebDatasets.
     """
 
     eos_token_id: int | None = None
@@ -112,6 +112,9 @@ class Wanted:
     count_ids: bool = False
     progress: Progress | None = None
     dtype: str | None = None
+    split_config: str = "split.yaml"
+    dataset_config: str = "dataset.yaml"
+    split_parts: Sequence[str] | None = None
 
 
 @dataclass(slots=True)

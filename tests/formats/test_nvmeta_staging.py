@@ -110,7 +110,17 @@ def test_a_column_that_is_cut_short(tmp_path: Path, column: str) -> None:
     staging.remove()
 
 
-@pytest.mark.parametrize("line", [b"[]", b"{}", b"1", b'"text of six"', b"[1, 2, 3, 4, 5, [1]]", b"\xff", b"["])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"[]", b"{}", b"1", b'"text of six"', b"[1, 2, 3, 4, 5, [1]]", b"\xff", b"[", b"[" * 100_000),
+        b'["x.tar", 1, 2, 3, ["txt"], {}]',
+        b'["x.tar", 1, 2, 3, ["txt"], [0, 0, 0, 0, 0, 0, -1]]',
+        b'["x.tar", 1, 2, 3, ["txt"], [0, 0, 0, 0, 0, 0, "1"]]',
+        b'["x.tar", 1, 2, "3", ["txt"], [0, 0, 0, 0, 0, 0, 0]]',
+    ],
+    ids=range(12),
+)
 def test_notes_that_are_none(tmp_path: Path, line: bytes) -> None:
     suspended(tmp_path / "x")
     with open(tmp_path / ".x.notes.partial", "ab") as notes:

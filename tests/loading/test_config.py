@@ -55,8 +55,8 @@ def test_defaults(tmp_path: Path) -> None:
         "hf_dataset_config": None,
         "hf_dataset_split": "train",
         "hf_dataset_text_field": "text",
-        "hf_dataset_image_field": None,
-        "hf_dataset_prompt_field": None,
+        "hf_dataset_image_field": "image",
+        "hf_dataset_prompt_field": "",
         "hf_image_size": 224,
         "hf_streaming": False,
         "pack_sequences": False,
@@ -176,7 +176,6 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
         "hf_dataset_name": "'a'",
         "dataset_path": "'b'",
         "datasets": "[{path = 'c'}]",
-        "hf_dataset_image_field": "'image'",
     }
     text = "[data]"
     for name, value in keys.items():  # each goes before those already there

@@ -37,7 +37,12 @@ def prepare(path: PathLike, **options: Any) -> PrepareResult | JsonlIndexResult 
     unknown = options.keys() - {"progress"}
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))}: options of folders of shards, not of a {kind}")
-    return index_webdataset_jsonl(path, **options) if kind == "jsonl" else prepare_metadataset(path)
+    if kind == "jsonl":
+        return index_webdataset_jsonl(path, **options)
+    joined = prepare_metadataset(path)
+    for warning in joined.warnings:
+        warnings.warn(f"{os.fspath(path)}: {warning}", DataWarning, stacklevel=2)
+    return joined
 
 
 def pairs(patterns: Mapping[str, str | Iterable[str]]) -> list[tuple[str, str]]:

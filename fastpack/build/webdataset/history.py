@@ -10,6 +10,7 @@ from typing import Any
 from fastpack.files import AnyPath, AtomicFile, PathLike, stat_of
 from fastpack.formats import nvmeta
 from fastpack.formats.nvmeta import WalkedShard
+from fastpack.formats.nvmeta_staging import walked_shard
 
 FILE_NAME = ".fastpack.json"  # in .nv-meta; Energon does not look at it
 _VERSION = 1
@@ -26,9 +27,13 @@ class History:
         self.sample_tables = False
         tree = _load(nvmeta.meta_path(folder, FILE_NAME))
         if tree.get("version") == _VERSION and tree.get("index") == _identity(nvmeta.index_path(folder)):
-            self.sample_tables = bool(tree["sample_tables"])
-            for number, row in enumerate(tree["shards"]):
-                self.shards[row[0]] = (number, WalkedShard(*row))
+            self.sample_tables = bool(tree.get("sample_tables"))
+            rows = tree.get("shards")
+            try:
+                shards = list(map(walked_shard, rows if isinstance(rows, list) else ()))
+            except ValueError:
+                shards = []
+            self.shards = {shard.name: (number, shard) for number, shard in enumerate(shards)}
 
 
 def open_history(folder: PathLike) -> AtomicFile:
@@ -63,6 +68,6 @@ def _identity(index: AnyPath) -> list[int] | None:
 def _load(path: AnyPath) -> dict[str, Any]:
     try:
         tree = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # it only saves work: a torn or foreign file is as good as none
+    except (OSError, ValueError, RecursionError):  # it only saves work: a torn or foreign file is as good as none
         return {}
     return tree if isinstance(tree, dict) else {}

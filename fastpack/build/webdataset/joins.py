@@ -6,6 +6,7 @@ import hashlib
 import os
 import sqlite3
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatc
         raise ValueError(f"{folder}: no shards in the part {split_part!r}")
     if unknown := [shard for shard in part.values() if shard not in numbers]:
         raise FormatError(nvmeta.meta_path(folder, "split.yaml"), 0, f"the shard {unknown[0]}", "one of .info.json")
-    excludes = list(dict.fromkeys(text for text in split.exclude if "/" in text))
+    excludes = _in_energons_order(split.exclude)
     samples = []
     for text in excludes:
         shard, _, key = text.partition(".tar/")
@@ -66,6 +67,23 @@ def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatc
     return JoinedSet(
         folder, uuid.read_text(), {place: numbers[shard] for place, shard in part.items()}, excludes, samples, nonmatch
     )
+
+
+def _in_energons_order(exclude: Sequence[str]) -> list[str]:
+    """The excluded paths with a slash, in the order in which Energon hashes them: that of its set of strings.
+
+    The order depends on PYTHONHASHSEED. If that is set to a number, a set that is built in the same way here has the
+    same order; if not, Energon's order is another one in each process, and the order of the split file is taken.
+    """
+    if not hash_seed_is_fixed():
+        return list(dict.fromkeys(text for text in exclude if "/" in text))
+    texts = {text for text in exclude}  # noqa: C416  (set() may size the table differently)
+    return list({text for text in texts if "/" in text})
+
+
+def hash_seed_is_fixed() -> bool:
+    """Whether PYTHONHASHSEED makes the order of sets of strings the same in every process."""
+    return not sys.flags.ignore_environment and os.environ.get("PYTHONHASHSEED", "").isdecimal()
 
 
 def join_name(sets: Sequence[JoinedSet]) -> str:

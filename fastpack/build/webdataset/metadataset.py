@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastpack.build.webdataset.joins import JoinedSet, join_name, open_set, write_join
+from fastpack.build.webdataset.joins import JoinedSet, hash_seed_is_fixed, join_name, open_set, write_join
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, PathLike, as_path, remove
 from fastpack.formats import nvmeta
@@ -20,12 +20,13 @@ class MetadatasetResult:
     """What `prepare_metadataset` did.
 
     path: the metadataset; joins: its join indexes and the rows that were written, None where one was there already;
-    removed: join indexes of an earlier state.
+    removed: join indexes of an earlier state; warnings: what the user should know.
     """
 
     path: AnyPath
     joins: dict[str, int | None] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def prepare_metadataset(path: PathLike, *, dry_run: bool = False) -> MetadatasetResult:
@@ -54,12 +55,14 @@ def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dr
             if "join" in leaf:
                 sets = _joined_sets(path, leaf, str(name))
                 target = cache / join_name(sets)
+                result.warnings += _name_warnings(target, sets)
                 written = None if target.is_file() else write_join(target, sets, dry_run=dry_run)
                 result.joins[str(target)] = written
             else:
                 inner = path.parent / _text(path, leaf, "path")
                 if inner.suffix == ".yaml":
-                    _prepare(inner, leaf.get("split_part") or str(name), (*ancestors, path.resolve()), dry_run)
+                    part_of_inner = leaf.get("split_part") or str(name)
+                    result.warnings += _prepare(inner, part_of_inner, (*ancestors, path.resolve()), dry_run).warnings
     if part is None:
         for old in cache.glob("join_index_*.bin"):
             if str(old) not in result.joins:
@@ -68,6 +71,17 @@ def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dr
                     remove(sidecar_path(old))
                 result.removed.append(str(old))
     return result
+
+
+def _name_warnings(target: AnyPath, sets: Sequence[JoinedSet]) -> list[str]:
+    """A warning where Energon will look for the join index under a name that cannot be known."""
+    unordered = [str(joined.folder) for joined in sets if len(joined.excludes) > 1]
+    if not unordered or hash_seed_is_fixed():
+        return []
+    return [
+        f"Energon will not find {target.name}: with two or more excluded samples ({', '.join(unordered)}) the name it "
+        "looks for depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training"
+    ]
 
 
 def _leaves(path: AnyPath, tree: Any) -> Iterator[dict[str, Any]]:

@@ -5,44 +5,66 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 
-from fastpack.checks.findings import Finding, VerifyReport
+from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.datasets.webdataset.dataset import WebDataset
 from fastpack.errors import FormatError, MissingExtra, UntrustedCode
-from fastpack.files import AnyPath, Progress, size_of
+from fastpack.files import AnyPath, size_of
 from fastpack.formats import nvmeta
 
 _AT_ONCE = 32  # samples that a thread decodes at a time
 
 
-def decode_all(
-    folder: AnyPath, report: VerifyReport, trust_code: bool, threads: int = 1, progress: Progress | None = None
-) -> None:
+def decode_all(folder: AnyPath, report: VerifyReport, look: Look) -> None:
     """Add what cannot be decoded to the report, in order, and how many samples could be.
 
-    Kinds of parts that run code, or need what is not installed, are warnings, once for each kind of message.
+    Kinds of parts that run code, or need what is not installed, are warnings, once for each kind of message. Of
+    `look.split_parts` those that have shards are decoded; None: all shards.
     """
     try:
-        dataset = WebDataset(folder, trust_code=trust_code, io="pread")
+        datasets = _datasets(folder, look)
     except FormatError as error:
         report.take(Finding.of(error))
         return
     except (UntrustedCode, ValueError, OSError) as error:
-        report.add("error", nvmeta.meta_path(folder, "dataset.yaml"), None, str(error), "a dataset that can be loaded")
+        path = nvmeta.meta_path(folder, look.dataset_config)
+        report.add("error", path, None, str(error), "a dataset that can be loaded")
         return
     n_bytes = sum(size_of(folder / shard) for shard in nvmeta.read_info(folder))
+    n_samples = sum(map(len, datasets))
     skipped: set[str] = set()
     done = 0
-    for n_samples, errors in _decoded(dataset, threads):
-        report.count(decoded=n_samples - len(errors))
+    for n_more, errors in chain.from_iterable(_decoded(dataset, look.threads) for dataset in datasets):
+        report.count(decoded=n_more - len(errors))
         for failure in errors:
             if not (isinstance(failure, (UntrustedCode, MissingExtra)) and str(failure) in skipped):
                 skipped.add(str(failure))
                 _report(failure, folder, report)
-        done += n_samples
-        if progress is not None:
-            progress(n_bytes * done // len(dataset), n_bytes)
-    dataset.close()
+        done += n_more
+        if look.progress is not None:
+            look.progress(n_bytes * done // n_samples, n_bytes)
+    for dataset in datasets:
+        dataset.close()
+
+
+def _datasets(folder: AnyPath, look: Look) -> list[WebDataset]:
+    splits: list[str | None] = [None]
+    if look.split_parts is not None:
+        split = nvmeta.read_split(folder, look.split_config)
+        left = {name: set(shards).difference(split.exclude) for name, shards in split.parts.items()}
+        splits = [name for name in look.split_parts if left.get(name)]
+    return [
+        WebDataset(
+            folder,
+            name,
+            trust_code=look.trust_code,
+            split_config=look.split_config,
+            dataset_config=look.dataset_config,
+            io="pread",
+        )
+        for name in splits
+    ]
 
 
 def _decoded(dataset: WebDataset, threads: int) -> Iterator[tuple[int, list[Exception]]]:

@@ -6,12 +6,13 @@ import glob
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.checks.findings import Finding, Look, VerifyReport
+from fastpack.checks.findings import Finding, Look, Severity, VerifyReport
 from fastpack.checks.webdataset.rows import IndexRows
 from fastpack.errors import FastpackError, FormatError
 from fastpack.files import AnyPath, Progress, size_of
@@ -35,8 +36,8 @@ def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
     report.count(shards=len(counts), samples=sum(counts.values()))
     rows = _open_index(folder, report)
     try:
-        _check_split(folder, counts, rows, report)
-        _check_small_files(folder, report)
+        _check_split(folder, counts, rows, report, look)
+        _check_small_files(folder, report, look.dataset_config)
         _check_unknown(folder, counts, report)
         phases = 1 + look.deep
         keys = _check_shards(folder, counts, rows, report, look.threads, _phase(look.progress, 0, phases))
@@ -49,7 +50,7 @@ def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
     if look.deep:
         from fastpack.checks.webdataset.decode import decode_all
 
-        decode_all(folder, report, look.trust_code, look.threads, _phase(look.progress, 1, phases))
+        decode_all(folder, report, replace(look, progress=_phase(look.progress, 1, phases)))
 
 
 def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:
@@ -71,10 +72,13 @@ def _open_index(folder: AnyPath, report: VerifyReport) -> IndexRows | None:
     return rows
 
 
-def _check_split(folder: AnyPath, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport) -> None:
-    path = nvmeta.meta_path(folder, "split.yaml")
+def _check_split(
+    folder: AnyPath, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport, look: Look
+) -> None:
+    path = nvmeta.meta_path(folder, look.split_config)
     try:
-        split = nvmeta.read_split(folder)
+        split = nvmeta.read_split(folder, look.split_config)
+        nvmeta.select_splits(path, split.parts, look.split_parts)
     except FormatError as error:
         report.take(Finding.of(error))
         return
@@ -113,7 +117,7 @@ def _check_exclusions(
             report.add("warning", path, None, f"{name!r} under exclude", "a shard, or <shard>/<key>, that is there")
 
 
-def _check_small_files(folder: AnyPath, report: VerifyReport) -> None:
+def _check_small_files(folder: AnyPath, report: VerifyReport, dataset_config: str) -> None:
     path = nvmeta.meta_path(folder, "index.uuid")
     if path.is_file():
         text = path.read_bytes()[:100].decode("ascii", "replace").strip()
@@ -124,12 +128,13 @@ def _check_small_files(folder: AnyPath, report: VerifyReport) -> None:
     else:
         report.add("warning", path, None, "no file", f"one; {_PREPARE}")
     try:
-        nvmeta.read_dataset_yaml(folder)
+        nvmeta.read_dataset_yaml(folder, dataset_config)
     except FormatError as error:
         report.take(Finding.of(error))
     except FileNotFoundError:
-        path = nvmeta.meta_path(folder, "dataset.yaml")
-        report.add("warning", path, None, "no file", "one, that says what a sample is")
+        path = nvmeta.meta_path(folder, dataset_config)
+        severity: Severity = "warning" if dataset_config == nvmeta.DATASET_CONFIG else "error"
+        report.add(severity, path, None, "no file", "one, that says what a sample is")
 
 
 def _check_unknown(folder: AnyPath, counts: dict[str, int], report: VerifyReport) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, size_of
 from fastpack.formats import nvmeta
+from fastpack.formats.nvmeta import DATASET_CONFIG, SPLIT_CONFIG, select_splits
 from fastpack.formats.webdataset import read_shard_index, shard_index_path
 from fastpack.views.lengths import LengthCounter, LengthTable
 from fastpack.views.measured import File, Measured, length_facts
@@ -27,7 +28,6 @@ def measure_webdataset(folder: AnyPath, wanted: Wanted) -> Measured:
     {"count", "bytes"}}, None without a table of them, at most `MAX_PARTS`. split: {part: {"shards", "samples"}},
     samples that are excluded one by one among them; excluded: how many entries. Raises NotPrepared, FormatError.
     """
-    del wanted
     counts = nvmeta.read_info(folder)
     warnings: list[str] = []
     paths = [folder / shard for shard in counts]
@@ -37,10 +37,10 @@ def measure_webdataset(folder: AnyPath, wanted: Wanted) -> Measured:
     found: dict[str, Any] = {"path": str(folder), "kind": "webdataset"}
     found["bytes"] = sum(map(_size, paths))
     found |= {"shards": len(counts), "samples": sum(counts.values())}
-    found |= _sample_type(folder, warnings)
+    found |= _sample_type(folder, wanted.dataset_config, warnings)
     found["energon_version"] = nvmeta.read_version(folder)
     found["parts"] = _parts(folder, warnings)
-    found |= _split(folder, counts, warnings)
+    found |= _split(folder, counts, wanted, warnings)
     lengths = _sample_lengths(paths, warnings)
     facts = {**found, **length_facts("sample_bytes", lengths), "warnings": warnings}
     files = [File(shard, _size(path), None) for shard, path in zip(counts, paths, strict=True)]
@@ -63,16 +63,18 @@ def _sample_lengths(paths: Sequence[AnyPath], warnings: list[str]) -> LengthTabl
     return counter.table()
 
 
-def _sample_type(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
+def _sample_type(folder: AnyPath, name: str, warnings: list[str]) -> dict[str, Any]:
     try:
-        tree = nvmeta.read_dataset_yaml(folder)
+        tree = nvmeta.read_dataset_yaml(folder, name)
     except FileNotFoundError:
+        if name != DATASET_CONFIG:
+            raise
         warnings.append("there is no dataset.yaml: it says what a sample is")
         return {"type": None, "fields": None}
     sample_type = tree.get("sample_type")
-    name = sample_type.get("__class__") if isinstance(sample_type, dict) else tree.get("__class__")
+    kind = sample_type.get("__class__") if isinstance(sample_type, dict) else tree.get("__class__")
     fields = tree.get("field_map")
-    return {"type": name, "fields": fields if isinstance(fields, dict) else None}
+    return {"type": kind, "fields": fields if isinstance(fields, dict) else None}
 
 
 def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | None:
@@ -91,18 +93,21 @@ def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | 
     return {name: {"count": count, "bytes": n_bytes} for name, count, n_bytes in totals[:MAX_PARTS]}
 
 
-def _split(folder: AnyPath, counts: dict[str, int], warnings: list[str]) -> dict[str, Any]:
+def _split(folder: AnyPath, counts: dict[str, int], wanted: Wanted, warnings: list[str]) -> dict[str, Any]:
+    path = nvmeta.meta_path(folder, wanted.split_config)
     try:
-        split = nvmeta.read_split(folder)
+        split = nvmeta.read_split(folder, wanted.split_config)
     except FileNotFoundError:
+        if wanted.split_config != SPLIT_CONFIG:
+            raise
         warnings.append("there is no split.yaml: Energon needs one")
         return {"split": None, "excluded": 0}
     excluded = set(split.exclude)
     parts = {}
-    for part, shards in split.parts.items():
+    for part, shards in select_splits(path, split.parts, wanted.split_parts).items():
         unknown = next((shard for shard in shards if shard not in counts), None)
         if unknown is not None:
-            raise FormatError(nvmeta.meta_path(folder, "split.yaml"), 0, f"the shard {unknown!r}", "one of .info.json")
+            raise FormatError(path, 0, f"the shard {unknown!r}", "one of .info.json")
         left = [shard for shard in shards if shard not in excluded]
         parts[part] = {"shards": len(left), "samples": sum(counts[shard] for shard in left)}
     return {"split": parts, "excluded": len(split.exclude)}

@@ -170,16 +170,19 @@ def mount(
     target: PathLike,
     *,
     sample_folders: bool = False,
+    allow_slow: bool = False,
     detach: bool = False,
     complain: Callable[[str], None] | None = None,
 ) -> None:
     """Show the samples of a prepared dataset as files in the empty folder `target`; returns when it is unmounted.
 
-    sample_folders: a folder a sample. detach: go on in the background, at once. complain: see `Operations`.
+    sample_folders: a folder a sample. allow_slow: see `SampleTree`. detach: go on in the background, at once.
+    complain: see `Operations`.
     Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
     """
     fuse = _fuse()
-    tree = SampleTree(os.path.abspath(folder), sample_folders=sample_folders)  # libfuse changes to the root folder
+    root = os.path.abspath(folder)  # libfuse changes to the root folder
+    tree = SampleTree(root, sample_folders=sample_folders, allow_slow=allow_slow)
     if not os.path.isdir(target):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(target))
     where = os.path.realpath(target)

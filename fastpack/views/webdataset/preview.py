@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Literal
 
 from fastpack.datasets.webdataset.dataset import WebDataset
+from fastpack.datasets.webdataset.definition import read_definition
 from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS
 from fastpack.errors import MissingExtra
 from fastpack.files import PathLike
+from fastpack.formats.nvmeta import DATASET_CONFIG, SPLIT_CONFIG, meta_path, read_split, select_splits
 from fastpack.views.shown import shown_text
 
 MAX_CHARACTERS = 600  # of a text
@@ -19,25 +23,51 @@ _UPPER_HALF = "\N{UPPER HALF BLOCK}"
 _RESET = "\x1b[0m"
 
 
-def preview(path: PathLike, split_part: str | None = None, start: int = 0) -> Iterator[dict[str, Any]]:
+def preview(
+    path: PathLike,
+    split_parts: Sequence[str] | None = None,
+    start: int = 0,
+    *,
+    split_config: str = SPLIT_CONFIG,
+    dataset_config: str = DATASET_CONFIG,
+) -> Iterator[dict[str, Any]]:
     """Samples from number `start` on: {"index", "key", "parts": [{"name", "bytes", "kind", "data", ...}]}.
 
     data: the bytes of a part. kind "text": `text`, shortened, nothing in it that moves a terminal's cursor; "image":
-    `width`, `height`, `mode` and `format`, or `error` where it cannot be opened; "bytes" otherwise. path, split_part:
-    as `WebDataset` has them.
-    Raises what that raises, and ValueError where there is no sample `start`.
+    `width`, `height`, `mode` and `format`, or `error` where it cannot be opened; "bytes" otherwise.
+
+    split_parts: the splits whose samples are shown, numbered one after the other (None: all shards); those without
+    shards are skipped. split_config: as `WebDataset` has it. dataset_config: another name than dataset.yaml shows only
+    the parts that this definition reads.
+    Raises what `WebDataset` raises, and ValueError where there is no sample `start`.
     """
-    dataset = WebDataset(path, split_part, raw=True, io="pread")
+    parts = None if dataset_config == DATASET_CONFIG else read_definition(path, dataset_config).wanted
+    datasets = [
+        WebDataset(path, name, raw=True, part_filter=parts, split_config=split_config, io="pread")
+        for name in _with_shards(path, split_parts, split_config)
+    ]
     try:
-        if start and start >= len(dataset):
-            raise ValueError(f"{path}: there is no sample {start}: there are {len(dataset)}, counted from 0")
-        for index in range(start, len(dataset)):
-            parts = dataset[index]
-            key = parts.pop("__key__")
-            described = [{"name": name, "bytes": len(data), **_described(name, data)} for name, data in parts.items()]
+        ends = list(accumulate(map(len, datasets)))
+        total = ends[-1] if ends else 0
+        if start and start >= total:
+            raise ValueError(f"{path}: there is no sample {start}: there are {total}, counted from 0")
+        for index in range(start, total):
+            number = bisect_right(ends, index)
+            sample = datasets[number][index - (ends[number - 1] if number else 0)]
+            key = sample.pop("__key__")
+            described = [{"name": name, "bytes": len(data), **_described(name, data)} for name, data in sample.items()]
             yield {"index": index, "key": key, "parts": described}
     finally:
-        dataset.close()
+        for dataset in datasets:
+            dataset.close()
+
+
+def _with_shards(path: PathLike, names: Sequence[str] | None, split_config: str) -> list[str | None]:
+    if names is None:
+        return [None]
+    split = read_split(path, split_config)
+    chosen = select_splits(meta_path(path, split_config), split.parts, names)
+    return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
 
 
 def _described(name: str, data: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, PathLike, Reader, as_path, open_reader, open_stream
 from fastpack.formats import nvmeta
+from fastpack.formats.tar_range import HEADER_WINDOW, ReadTar, SampleRange, Walker
 
 MAX_NAME_BYTES = 1024  # FUSE has no longer names
 _BLOCK = 512
@@ -61,18 +62,23 @@ class SampleTree:
     file system does not allow as a name (empty, `.` or `..`) and names that begin with `%` have a `%` put before them.
     Paths are relative to the root, `""`. Safe under threads.
 
-    Raises NotPrepared, FileNotFoundError, and FormatError for an index without the places of parts.
+    allow_slow: accept an index without the places of parts (Energon 6), and read the headers of each sample instead.
+
+    Raises NotPrepared, FileNotFoundError, FormatError for an index without the places of parts, ValueError for
+    allow_slow without sample_folders: a folder of all parts would have to read every header.
     """
 
-    def __init__(self, folder: PathLike, *, sample_folders: bool = False) -> None:
+    def __init__(self, folder: PathLike, *, sample_folders: bool = False, allow_slow: bool = False) -> None:
         self.folder = as_path(folder)
         self.sample_folders = sample_folders
         self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
         self._index = nvmeta.SampleIndex(nvmeta.index_path(folder))
-        if not self._index.has_parts:
-            raise FormatError(
-                self._index.path, 0, "no table sample_parts", "one; the dataset needs to be prepared again"
-            )
+        self._is_slow = not self._index.has_parts
+        if self._is_slow and not allow_slow:
+            expected = "one: prepare the dataset again, or mount it with --sample-folders --allow-slow"
+            raise FormatError(self._index.path, 0, "no table sample_parts", expected)
+        if self._is_slow and not sample_folders:
+            raise ValueError("--allow-slow needs --sample-folders (-s): the index has no table of all parts")
         self._open_shard = lru_cache(_OPEN_SHARDS)(self._open_shard)  # type: ignore[method-assign]
 
     def entry(self, path: str) -> Entry:
@@ -130,8 +136,17 @@ class SampleTree:
             row = self._index.get(key)
         except KeyError:
             return {}
-        parts = self._index.parts(row.tar_file_id, row.sample_index)
+        parts = self._read_parts(row) if self._is_slow else self._index.parts(row.tar_file_id, row.sample_index)
         return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
+
+    def _read_parts(self, row: nvmeta.SampleRow) -> list[tuple[str, int, int]]:
+        """As `SampleIndex.parts`, from the headers of the sample."""
+        if not 0 <= row.tar_file_id < len(self.shards):
+            found = f"a sample in shard {row.tar_file_id}"
+            raise FormatError(self._index.path, 0, found, f"one of {len(self.shards)} shards")
+        tar = ReadTar(self.shards[row.tar_file_id])
+        sample = SampleRange(tar, row.byte_offset, row.byte_offset + row.byte_size, Walker(), HEADER_WINDOW)
+        return [(member.part, member.offset, member.size) for member in sample.members]
 
     def _listed(self, names: list[str]) -> Iterator[tuple[str, int | None]]:
         own = self._parts("/".join(names)) if self.sample_folders and names else {}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from fastpack import write_checksums
+from fastpack import DataWarning, prepare, write_checksums
 from fastpack.build.webdataset import joins
 from fastpack.build.webdataset.metadataset import MetadatasetResult, prepare_metadataset
 from fastpack.cli import main
@@ -189,3 +192,59 @@ def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "removed, of an earlier state" in capsys.readouterr().out
     assert main(["prepare", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: no joins, nothing to prepare\n"
+
+
+def prepared_with(seed: str, path: Path) -> tuple[set[str], str]:
+    """Names of the join indexes that a process with this PYTHONHASHSEED writes, and its messages."""
+    command = [sys.executable, "-m", "fastpack", "prepare", str(path), "--force-overwrite"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return {file.name for file in Path(f"{path}.cache").iterdir()}, done.stderr
+
+
+def energons_names(seed: str, path: Path) -> set[str]:
+    """The names that Energon's own order of operations gives: a set of the exclusions, and of those with a slash."""
+    code = (
+        "import hashlib, sys\n"
+        "from fastpack.formats.nvmeta import read_split\n"
+        "digest = hashlib.sha256()\n"
+        "for number, folder in enumerate(sys.argv[1:]):\n"
+        "    excluded = {text for text in read_split(folder).exclude}\n"
+        "    digest.update(b'\\0uuid=' + open(f'{folder}/.nv-meta/index.uuid', 'rb').read() + b'\\0excludes=')\n"
+        "    for text in list({text for text in excluded if '/' in text}):\n"
+        "        digest.update(text.encode() + b'\\0')\n"
+        "    digest.update(b'\\0nonmatch=skip\\0' if number else b'\\0nonmatch=error\\0')\n"
+        "print(f'join_index_{digest.hexdigest()}.bin')\n"
+    )
+    command = [sys.executable, "-c", code, str(path.parent / "a"), str(path.parent / "b")]
+    env = {**os.environ, "PYTHONHASHSEED": seed}
+    return set(subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.split())
+
+
+def test_names_with_several_excludes_follow_the_hash_seed(sets: Path) -> None:
+    exclude = ["x.tar/1", "x.tar/2", "x.tar/3", "y.tar/1", "none.tar"]
+    split = sets / "a/.nv-meta/split.yaml"
+    split.write_text(json.dumps(yaml.safe_load(split.read_text()) | {"exclude": exclude}))
+    path = sets / "two.yaml"
+    references = [{"path": "a"}, {"path": "b", "nonmatch": "skip"}]
+    path.write_text(json.dumps({"splits": {"train": {"join": references}}}))
+    names = set()
+    for seed in ("0", "1", "7", "12345"):
+        found, said = prepared_with(seed, path)
+        assert found == energons_names(seed, path)
+        assert "warning" not in said
+        names |= found
+    assert len(names) > 1
+    _, said = prepared_with("random", path)
+    assert said.count("depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training") == 1
+
+
+def test_python_warns_of_names_that_depend_on_the_hash_seed(sets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    assert prepare_metadataset(sets / "skip.yaml").warnings == []
+    split = sets / "a/.nv-meta/split.yaml"
+    split.write_text(json.dumps(yaml.safe_load(split.read_text()) | {"exclude": ["x.tar/1", "y.tar/2"]}))
+    with pytest.warns(DataWarning, match="depends on PYTHONHASHSEED"):
+        prepare(sets / "skip.yaml")

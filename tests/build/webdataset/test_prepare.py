@@ -116,6 +116,16 @@ def test_permissions(shards: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in (shards / ".nv-meta").iterdir()} == {0o640}
 
 
+@pytest.mark.parametrize("damage", [{}, None, [{}], ["sixsix"], [[1, 2, 3, 4, 5]], [["s0.tar", 1, 2, "3", []]]])
+def test_a_damaged_history_is_as_good_as_none(shards: Path, damage: object) -> None:
+    prepare(shards)
+    history = shards / ".nv-meta/.fastpack.json"
+    tree = json.loads(history.read_text())
+    history.write_text(json.dumps(tree | {"shards": damage}))
+    assert prepare(shards).reused == 0
+    assert prepare(shards).reused == 4
+
+
 def test_dry_run(shards: Path) -> None:
     result = prepare(shards, dry_run=True, force_overwrite=False, sample_type="CrudeWebdataset")
     assert not (shards / ".nv-meta").exists()

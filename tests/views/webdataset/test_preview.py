@@ -33,7 +33,7 @@ def test_the_first_samples(prepared: Path) -> None:
     assert list(parts) == ["jpg", "txt", "json", "mask.png"]
     assert (parts["jpg"]["kind"], parts["jpg"]["bytes"], parts["jpg"]["format"]) == ("image", 631, "JPEG")
     assert parts["json"]["text"].startswith('{"caption"')
-    assert [sample["key"] for sample in preview(prepared, "val")] == ["val_v-1_0", "val_v-1_1"]
+    assert [sample["key"] for sample in preview(prepared, ["val"])] == ["val_v-1_0", "val_v-1_1"]
 
 
 @pytest.mark.parametrize(

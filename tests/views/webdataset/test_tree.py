@@ -245,7 +245,7 @@ def test_no_shard_outside_the_folder_is_opened(prepared: Path) -> None:
 
 def test_an_index_without_parts(prepared: Path) -> None:
     changed(prepared, "DROP TABLE sample_parts")
-    with pytest.raises(FormatError, match="prepared again"):
+    with pytest.raises(FormatError, match="prepare the dataset again, or mount it with"):
         SampleTree(prepared)
 
 

@@ -1,0 +1,113 @@
+"""The flags of Energon's commands other than `prepare`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import fastpack
+from fastpack.cli import main
+from fastpack.views.webdataset.tree import SampleTree
+
+
+@pytest.fixture
+def dataset(golden: Path, tmp_path: Path) -> Path:
+    """A dataset with a second split file and a second definition; a sample of its split `odd` does not decode."""
+    folder = Path(shutil.copytree(golden / "energon" / "split", tmp_path / "set"))
+    meta = folder / ".nv-meta"
+    (meta / "few.yaml").write_text(
+        "split_parts:\n  one: [train/part_00.tar]\n  odd: [val/v-1.tar]\n  none: []\nexclude: []\n"
+    )
+    (meta / "text.yaml").write_text(
+        "sample_type: {__module__: megatron.energon, __class__: TextSample}\nfield_map: {text: 'txt,json[caption]'}\n"
+    )
+    shard = folder / "val/v-1.tar"
+    data = shard.read_bytes()
+    shard.write_bytes(data.replace(b"\xff\xd8\xff", b"\x00\xd8\xff"))  # its images are none
+    return folder
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    assert main([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["-V"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"fastpack {fastpack.__version__}\n")
+
+
+def test_info(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "info", str(dataset), "--split-config", "few.yaml", "--dataset-config", "text.yaml")
+    assert (found["type"], found["fields"]) == ("TextSample", {"text": "txt,json[caption]"})
+    assert list(found["split"]) == ["one", "odd", "none"]
+    found = answer(capsys, "info", str(dataset), "--split-parts", "val,train")
+    assert list(found["split"]) == ["val", "train"]
+    for words, message in (
+        (["--split-parts", "nobody"], "split.yaml has no split 'nobody', only 'train', 'val', 'test'"),
+        (["--split-config", "gone.yaml"], "gone.yaml"),
+        (["--dataset-config", "gone.yaml"], "gone.yaml"),
+    ):
+        assert main(["info", str(dataset), *words]) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_lint(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--split-config", "few.yaml", "--parallel", "3"]
+    found = answer(capsys, "lint", str(dataset), *few, "--split-parts", "one,none")
+    assert (found["sound"], found["checked"]["decoded"]) == (True, 2)
+    found = answer(capsys, "lint", str(dataset), *few, "--split-parts", "one,odd", code=3)
+    assert any("cannot be decoded" in one["found"] for one in found["findings"] if one["severity"] == "error")
+    text = ["--split-parts", "odd", "--dataset-config", "text.yaml"]  # reads no image
+    assert answer(capsys, "lint", str(dataset), *few, *text)["sound"]
+    assert not answer(capsys, "lint", str(dataset), "--dataset-config", "gone.yaml", code=3)["sound"]
+    assert main(["lint", str(dataset), "--split-parts", "nobody"]) == 1
+    assert "has no split 'nobody'" in capsys.readouterr().err
+
+
+def test_preview(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["preview", str(dataset), "-n", "9", "--split-config", "few.yaml"]
+    found = answer(capsys, *words, "--split-parts", "odd,none,one")["samples"]
+    assert [(one["index"], one["key"]) for one in found] == [
+        *((0, "val_v-1_0"), (1, "val_v-1_1")),
+        *((2, "train_part_00_0"), (3, "train_part_00_1")),
+    ]
+    later = answer(capsys, *words, "--split-parts", "odd,one", "--start", "3")["samples"]
+    assert [one["key"] for one in later] == ["train_part_00_1"]
+    found = answer(capsys, *words, "--split-part", "one", "--dataset-config", "text.yaml")["samples"]
+    assert {part["name"] for one in found for part in one["parts"]} == {"txt", "json"}
+    assert main(["preview", str(dataset), "--split-parts", "nobody"]) == 1
+    assert "has no split 'nobody'" in capsys.readouterr().err
+
+
+def test_mount(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    calls: list[Any] = []
+    monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *args, **_: calls.append(args)))
+    expected = {entry.name: entry for entry in SampleTree(dataset, sample_folders=True).entries("train_part_00_1")}
+    db = sqlite3.connect(dataset / ".nv-meta" / "index.sqlite")
+    db.executescript("DROP TABLE sample_parts")  # as Energon 6 wrote it
+    db.close()
+    target = tmp_path / "target"
+    target.mkdir()
+    assert main(["mount", str(dataset), str(target), "-s"]) == 1
+    assert "--sample-folders --allow-slow" in capsys.readouterr().err
+    assert main(["mount", str(dataset), str(target), "--allow-slow"]) == 1
+    assert "--allow-slow needs --sample-folders" in capsys.readouterr().err
+    assert main(["mount", str(dataset), str(target), "-s", "-w"]) == 0
+    ((operations, _),) = calls
+    assert operations.getattr("/train_part_00_1/txt")["st_size"] == expected["txt"].n_bytes
+    tree = SampleTree(dataset, sample_folders=True, allow_slow=True)
+    assert {entry.name: entry for entry in tree.entries("train_part_00_1")} == expected
+    raw = fastpack.WebDataset(dataset, raw=True).get("train_part_00_1")
+    assert {name: tree.open(f"train_part_00_1/{name}").read(0, 1 << 20) for name in expected} == {
+        name: raw[name] for name in expected
+    }
