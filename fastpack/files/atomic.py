@@ -23,6 +23,7 @@ from fastpack.files.mapping import libc
 from fastpack.files.paths import exists, is_remote, plain_path
 from fastpack.files.policy import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.files.reading import names_file
+from fastpack.files.sums import forget_listing
 
 _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes blocks where it is unsupported
 if _fallocate is not None:
@@ -195,6 +196,7 @@ class AtomicFile:
             remote.upload(self.path, self.partial_path, replace=self._policy != "error")
         except FileExistsError:
             raise TargetExists(f"{self.path} was written by another process meanwhile") from None
+        forget_listing(self.path)
         self.abort()
 
     def abort(self) -> None:

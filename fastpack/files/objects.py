@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,12 +21,14 @@ from fastpack.errors import JobError
 from fastpack.files import remote
 from fastpack.files.cache import BLOCK, cache, identity
 from fastpack.files.policy import PathLike, Progress
+from fastpack.files.sums import READS, ObjectSums
+from fastpack.files.threads import READERS, in_parallel, pool
 
 MAX_READ = 16 << 20  # bytes asked for at once
-READERS = 16  # requests at a time
 AHEAD = 4  # requests of MAX_READ bytes that are on their way while what is before them is used, from front to back
 SMALL_BLOCK = 256 << 10  # of objects that the cache does not keep: read here and there, a block serves one sample
 HEAD = 64 << 10  # bytes that come along when a store is asked how long an object is
+_log = logging.getLogger("fastpack")
 _T = TypeVar("_T")
 _S = TypeVar("_S")
 
@@ -35,10 +39,11 @@ class ObjectReader:
     What is read comes in whole blocks and stays in the cache; blocks beside each other come with one request. Blocks of
     an object of more than half of the cache's limit are small. Who reads from front to back has the next ones on their
     way, up to the byte `needed`. All are of one version, `status`, or the one that is there at the start: JobError when
-    it has changed since.
+    it has changed since. What comes from the store is compared with the checksums next to the object (checked=False:
+    is not): FormatError where it differs.
     """
 
-    def __init__(self, path: PathLike, status: remote.Status | None = None) -> None:
+    def __init__(self, path: PathLike, status: remote.Status | None = None, *, checked: bool = True) -> None:
         self.path = os.fspath(path)
         self.status = remote.status(self.path) if status is None else status
         self._name = identity(self.path, self.status)
@@ -46,11 +51,13 @@ class ObjectReader:
         self._copy = self._open_copy()
         self._coming: dict[int, Future[None]] = {}
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self.sums = ObjectSums(self.path, self.status) if checked else None
+        self._widely = threading.Lock()  # while blocks of checksums are fetched that are longer than those of the cache
         self.needed = self.status.st_size
         self._block = BLOCK if self.status.st_size <= self._cache.limit // 2 else SMALL_BLOCK
         # Where the last read ended, in which block, and up to where the bytes behind it were asked for.
         self._read_to, self._last_block, self._asked = -1, -2, 0
+        _readers.add(self)
         self._piece = min(MAX_READ, self._cache.limit // (4 * AHEAD) // BLOCK * BLOCK)
 
     def _open_copy(self) -> int:
@@ -109,19 +116,37 @@ class ObjectReader:
         return out[start - offset : end - offset], start - block * self._block
 
     def _fetch(self, blocks: range, out: npt.NDArray[np.uint8] | None = None, offset: int = 0) -> None:
-        start = blocks[0] * self._block
-        end = min((blocks[-1] + 1) * self._block, self.status.st_size)
-        data = memoryview(remote.read_range(self.path, start, end, self.status.tag))
-        for block in blocks:
-            content = data[block * self._block - start : block * self._block - start + self._size(block)]
-            self._cache.write_block(self._name_of(block), content)
-            if out is not None:
+        sums = self.sums.get() if self.sums is not None else None
+        if sums is None or self._block % sums.block_bytes == 0:
+            self._fetch_wide(blocks, out, offset)
+            return
+        with self._widely:  # another thread may have brought the same ones meanwhile
+            missing = [block for block in blocks if not self._take(block, out, offset)]
+            for run in _runs(missing, len(blocks)):
+                self._fetch_wide(run, out, offset)
+
+    def _take(self, block: int, out: npt.NDArray[np.uint8] | None, offset: int) -> bool:
+        """Whether a block is in the cache; its part of `out` is then filled."""
+        if out is None:
+            return self._cache.has(self._name_of(block))
+        into, at = self._within(block, out, offset)
+        return self._cache.read_block(self._name_of(block), into, at, self._size(block))
+
+    def _fetch_wide(self, wanted: range, out: npt.NDArray[np.uint8] | None, offset: int) -> None:
+        """Fetch blocks, and those that are needed to check them, into the cache and `out`."""
+        end = min((wanted[-1] + 1) * self._block, self.status.st_size)
+        data, start = read_checked(self.path, wanted[0] * self._block, end, self.status, self.sums)
+        for block in range(-(-start // self._block), -(-(start + len(data)) // self._block)):
+            content = data[block * self._block - start :][: self._size(block)]
+            if len(content) == self._size(block):
+                self._cache.write_block(self._name_of(block), content)
+            if out is not None and block in wanted:
                 into, at = self._within(block, out, offset)
                 into[:] = np.frombuffer(content, np.uint8)[at : at + len(into)]
 
     def _wait_for(self, block: int) -> None:
         with self._lock:
-            coming = self._coming.get(block) if self._pid == os.getpid() else None
+            coming = self._coming.get(block)
         if coming is not None:
             coming.exception()  # what failed is asked for again, by whoever needs it
 
@@ -134,12 +159,10 @@ class ObjectReader:
         if offset >= end or all(self._cache.is_held(self._name_of(block)) for block in numbers):
             return
         with self._lock:
-            if self._pid != os.getpid():
-                self._coming, self._pid = {}, os.getpid()
             blocks = [
                 block for block in numbers if block not in self._coming and not self._cache.has(self._name_of(block))
             ]
-            asked = [(run, _pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
+            asked = [(run, pool().submit(self._fetch, run)) for run in _runs(blocks, MAX_READ // self._block)]
             for run, future in asked:
                 self._coming |= dict.fromkeys(run, future)
         for run, future in asked:  # not under the lock: where all is there already, they are forgotten at once
@@ -153,9 +176,46 @@ class ObjectReader:
 
         return forget
 
+    def start_over(self) -> None:
+        """Forget what the threads of the process were doing that this one was forked from."""
+        self._lock, self._widely, self._coming = threading.Lock(), threading.Lock(), {}
+
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         if getattr(self, "_copy", -1) >= 0:
             _close(self._copy)
+
+
+_readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()
+
+
+def _start_over() -> None:
+    for reader in list(_readers):
+        reader.start_over()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
+
+
+def read_checked(
+    url: str, start: int, end: int, status: remote.Status, sums: ObjectSums | None
+) -> tuple[memoryview, int]:
+    """Bytes [start, end) of an object, and more where that is needed to compare them with its checksums; and where
+    they begin. Blocks that differ are read again. Raises FormatError; else as `remote.read_range`.
+    """
+    if sums is None:
+        return memoryview(remote.read_range(url, start, end, status.tag)), start
+    start, end = sums.widened(start, end)
+    pieces = [(at, min(at + MAX_READ, end)) for at in range(start, end, MAX_READ)]
+    for attempt in range(1, READS + 1):
+        read = in_parallel(lambda piece: remote.read_range(url, *piece, status.tag), pieces)
+        data = memoryview(read[0] if len(read) == 1 else b"".join(read))
+        wrong = sums.first_wrong(data, start)
+        if wrong is None:
+            return data, start
+        if attempt < READS:
+            _log.warning("%s: the block at byte %d differs from its checksum; reading it again", url, wrong)
+    raise sums.damage(wrong or 0)
 
 
 def _read_all(fd: int, out: npt.NDArray[np.uint8], offset: int) -> int:
@@ -172,30 +232,6 @@ def _runs(blocks: list[int], most: int) -> Iterator[range]:
         if k == len(blocks) or blocks[k] != blocks[k - 1] + 1 or k - start >= most:
             yield range(blocks[start], blocks[k - 1] + 1)
             start = k
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _pool() -> ThreadPoolExecutor:
-    """This process's threads that wait for stores."""
-    pool = _pools.get(os.getpid())
-    if pool is None:
-        pool = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "fastpack-remote")
-    return pool
-
-
-def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
-    """What a function that asks a store returns for each of `items`, in order; several of them wait at a time."""
-    items = list(items)
-    if len(items) < 2:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(min(READERS, len(items)), "fastpack-remote") as pool:
-        try:
-            return list(pool.map(function, items))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 class ObjectStream(io.RawIOBase):
@@ -250,19 +286,22 @@ class ObjectBytes:
         start, end, step = part.indices(len(self))
         if step != 1:
             raise ValueError(f"bytes {part} of {self.path}: only those beside each other can be read")
-        if end <= len(self._head):
+        if end <= len(self._head) and not self._has_sums():
             return np.frombuffer(self._head, np.uint8)[start:end]
         out = np.empty(max(0, end - start), np.uint8)
         self._reader.read_into(out, self._start + start)
         return out
 
     def peek(self, start: int, end: int) -> npt.NDArray[np.uint8]:
-        """`self[start:end]`, just these bytes being asked for; they are not kept in the cache."""
+        """`self[start:end]`, just these bytes being asked for unless there are checksums; they are not kept."""
         end = min(end, len(self))
-        if end <= len(self._head):
+        if end <= len(self._head) or self._has_sums():
             return self[start:end]
         start, end = self._start + start, self._start + end
         return np.frombuffer(remote.read_range(self.path, start, end, self.status.tag), np.uint8)
+
+    def _has_sums(self) -> bool:
+        return self._reader.sums is not None and self._reader.sums.get() is not None
 
     def stop_at(self, end: int) -> None:
         """Fetch nothing ahead from `end` on."""
@@ -335,17 +374,20 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
 def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
     from fastpack.files.atomic import AtomicFile
 
-    starts = range(0, status.st_size, MAX_READ)
+    sums = ObjectSums(url, status)
+    found = sums.get()
+    step = MAX_READ if found is None else -(-MAX_READ // found.block_bytes) * found.block_bytes
+    starts, n_ahead = range(0, status.st_size, step), max(1, READERS * MAX_READ // step)
 
-    def part(start: int) -> bytes:
-        return remote.read_range(url, start, min(start + MAX_READ, status.st_size), status.tag)
+    def part(start: int) -> memoryview:
+        return read_checked(url, start, min(start + step, status.st_size), status, sums)[0]
 
     with AtomicFile(target) as file:
         file.reserve(status.st_size)
-        ahead = [_pool().submit(part, start) for start in starts[:READERS]]
+        ahead = [pool().submit(part, start) for start in starts[:n_ahead]]
         for k in range(len(starts)):
             file.write(ahead.pop(0).result())
-            if k + READERS < len(starts):
-                ahead.append(_pool().submit(part, starts[k + READERS]))
+            if k + n_ahead < len(starts):
+                ahead.append(pool().submit(part, starts[k + n_ahead]))
             if progress:
                 progress(file.tell(), status.st_size)

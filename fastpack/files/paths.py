@@ -223,20 +223,22 @@ class RemotePath(os.PathLike[str]):
 
     def iterdir(self) -> Iterator[RemotePath]:
         """What is in a folder: objects, and folders of objects, sorted by name; FileNotFoundError where nothing is."""
-        from fastpack.files import remote
+        from fastpack.files import remote, sums
 
         names = remote.names(self._url)
+        sums.note_listing(self._url, names)
         if not names:
             raise FileNotFoundError(errno.ENOENT, "No such object or folder", self._url)
         return (RemotePath(f"{self._url}/{name}", status) for name, status in names.items())
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Objects below this folder whose way from here matches, as Path.glob means it (`*`, `?`, `[...]`, `**`)."""
-        from fastpack.files import remote
+        from fastpack.files import remote, sums
 
         patterns = pattern.split("/")
         flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, however much lies below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
+        sums.note_listing(self._url, ways)
         found = ((way, status) for way, status in ways.items() if matches_parts(way.split("/"), patterns))
         return (RemotePath(f"{self._url}/{way}", status) for way, status in found)
 

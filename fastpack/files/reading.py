@@ -19,6 +19,7 @@ from fastpack.files import remote
 from fastpack.files.mapping import Mapping
 from fastpack.files.paths import is_remote, plain_path
 from fastpack.files.policy import PathLike
+from fastpack.files.sums import have_sums
 
 _FETCHES = 3  # of one object, until it can be opened
 STREAMED = 1 << 20  # bytes of an object read from the cache at once
@@ -96,12 +97,17 @@ class Reader(Protocol):
         ...
 
 
-def open_reader(path: PathLike, status: os.stat_result | remote.Status | None = None) -> Reader:
-    """A file, or an object in a store, to be read by position; status: of the version of an object that is meant."""
+def open_reader(
+    path: PathLike, status: os.stat_result | remote.Status | None = None, *, checked: bool = True
+) -> Reader:
+    """A file, or an object in a store, to be read by position; status: of the version of an object that is meant.
+
+    checked: compare what comes from a store with the checksums next to the object, if there are any.
+    """
     if is_remote(path):
         from fastpack.files.objects import ObjectReader
 
-        return ObjectReader(plain_path(path), status if isinstance(status, remote.Status) else None)
+        return ObjectReader(plain_path(path), status if isinstance(status, remote.Status) else None, checked=checked)
     return FileReader(plain_path(path))
 
 
@@ -165,7 +171,7 @@ def stop_at(data: ByteArray, end: int) -> ByteArray:
 def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """What a function returns for each of `items`, paths or URLs, in order: URLs are asked about several at a time."""
     if items and is_remote(items[0]):
-        from fastpack.files.objects import in_parallel
+        from fastpack.files.threads import in_parallel
 
         return in_parallel(function, items)
     return list(map(function, items))
@@ -217,15 +223,28 @@ def open_stream(path: PathLike) -> io.BufferedReader:
 def read_start(path: PathLike, n_bytes: int) -> bytes:
     """The first bytes of a file or object, at most `n_bytes`; of a pipe as many as come."""
     if is_remote(path):
-        return remote.read_head(plain_path(path), n_bytes)[0]
+        return _remote_head(path, n_bytes)[0]
     with open(plain_path(path), "rb") as file:
         return file.read(n_bytes)
+
+
+def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
+    """With one request; where a listing told of checksums, compared with them."""
+    url = plain_path(path)
+    if not have_sums(url):
+        return remote.read_head(url, n_bytes)
+    from fastpack.files.objects import ObjectReader
+
+    reader = ObjectReader(url)
+    head = np.empty(min(n_bytes, reader.status.st_size), np.uint8)
+    reader.read_into(head, 0)
+    return head.tobytes(), reader.status
 
 
 def read_head(path: PathLike, n_bytes: int) -> tuple[bytes, os.stat_result | remote.Status]:
     """The first bytes of a regular file or object, at most `n_bytes`, and its status at that time."""
     if is_remote(path):
-        return remote.read_head(plain_path(path), n_bytes)
+        return _remote_head(path, n_bytes)
     fd = os.open(plain_path(path), os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, n_bytes), os.fstat(fd)

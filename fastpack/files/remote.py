@@ -104,6 +104,8 @@ def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
 
     try:
         return _retried(text, read)
+    except FileNotFoundError:
+        raise
     except OSError:
         found = status(text)
         if found.st_size:  # a store refuses any range of an empty object

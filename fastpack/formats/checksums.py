@@ -1,19 +1,16 @@
-"""Checksums beside a file, `<file>.fpsum`: what no format here has in itself. Optional; the file stays as it is.
+"""Writing checksums next to a file, `<file>.fpsum`, and reading them; see `fastpack.files.sums` for the format.
 
-A JSON object: "format" (1), "algorithm" ("xxh3_128"), "block_bytes" (64 MiB), "size" and "mtime_ns" of the file, and
-"blocks", the hash of each block in hexadecimal, the last block being as long as what is left.
+They are optional: no format here has checksums in itself, and the file stays as it is.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fastpack.errors import FormatError, MissingExtra
+from fastpack.errors import FormatError
 from fastpack.files import (
     CHECKSUMS,
     AnyPath,
@@ -26,20 +23,22 @@ from fastpack.files import (
     read_start,
     stat_of,
 )
+from fastpack.files.sums import MAX_BYTES, Checksums, load_hash, parse_checksums
 
-BLOCK_BYTES = 64 << 20
+__all__ = [
+    "Checksums",
+    "are_current",
+    "compute_checksums",
+    "file_hash",
+    "load_hash",
+    "read_checksums",
+    "sidecar_path",
+    "write_checksums",
+]
+
+BLOCK_BYTES = 256 << 10  # as much of an object as is read at random is read at once, and can be checked then
+MOST_BLOCKS = 1 << 16  # a side-car of 2.4 MB; blocks of files of more than 16 GiB are larger
 _READ_BYTES = 1 << 20  # at once: they stay in the second-level cache between reading and hashing
-_MAX_BYTES = 64 << 20  # of a side-car: that of a file of 100 TiB
-
-
-@dataclass(frozen=True, slots=True)
-class Checksums:
-    """What a side-car says: size in bytes, modification time in ns, and the hash of each `block_bytes`."""
-
-    size: int
-    mtime_ns: int
-    blocks: list[str]
-    block_bytes: int = BLOCK_BYTES
 
 
 def sidecar_path(path: PathLike) -> AnyPath:
@@ -47,25 +46,25 @@ def sidecar_path(path: PathLike) -> AnyPath:
     return as_path(f"{plain_path(path)}{CHECKSUMS}")
 
 
-def compute_checksums(path: PathLike, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> Checksums:
+def block_bytes_of(size: int) -> int:
+    """How long the blocks are that are hashed of a file of `size` bytes: 256 KiB, or what gives 65,536 blocks."""
+    block_bytes = BLOCK_BYTES
+    while size > MOST_BLOCKS * block_bytes:
+        block_bytes *= 2
+    return block_bytes
+
+
+def compute_checksums(path: PathLike, block_bytes: int | None = None, progress: Progress | None = None) -> Checksums:
     """Read a file, by `pread`, and hash its blocks. Raises MissingExtra without xxhash; FormatError when it shrinks."""
     status = stat_of(path)
+    block_bytes = block_bytes or block_bytes_of(status.st_size)
     blocks = list(_hashes(path, status.st_size, block_bytes, progress))
     return Checksums(status.st_size, status.st_mtime_ns, blocks, block_bytes)
 
 
-def load_hash() -> Any:
-    """xxhash's xxh3_128; MissingExtra where it is not installed."""
-    try:
-        import xxhash
-    except ImportError as error:
-        raise MissingExtra("xxhash", "checksum", "checking and writing checksums (.fpsum)") from error
-    return xxhash.xxh3_128
-
-
 def _hashes(path: PathLike, size: int, block_bytes: int, progress: Progress | None) -> Iterator[str]:
     new_hash = load_hash()
-    file, buffer = open_reader(path), np.empty(_READ_BYTES, np.uint8)
+    file, buffer = open_reader(path, checked=False), np.empty(_READ_BYTES, np.uint8)
     for first in range(0, size, block_bytes):
         end = min(first + block_bytes, size)
         digest = new_hash()
@@ -87,9 +86,10 @@ def file_hash(path: PathLike) -> bytes:
     return bytes.fromhex(digest)
 
 
-def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress: Progress | None = None) -> AnyPath:
+def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress: Progress | None = None) -> AnyPath:
     """Write the checksums of a file beside it, replacing those that were there; returns where they are.
 
+    block_bytes: of a hash; by default 256 KiB, more for files of more than 16 GiB.
     Raises FileNotFoundError; MissingExtra without xxhash (extra `checksum`); FormatError when the file shrinks.
     """
     sums = compute_checksums(path, block_bytes, progress)
@@ -110,13 +110,7 @@ def write_checksums(path: PathLike, *, block_bytes: int = BLOCK_BYTES, progress:
 def read_checksums(path: PathLike) -> Checksums:
     """The checksums beside the file `path`. Raises FileNotFoundError; FormatError for what is none of ours."""
     where = sidecar_path(path)
-    text = read_start(where, _MAX_BYTES + 1)
-    try:
-        if len(text) > _MAX_BYTES:
-            raise ValueError(f"more than {_MAX_BYTES} bytes")
-        return _parsed(json.loads(text))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise FormatError(where, 0, f"{type(error).__name__}: {error}", "checksums as fastpack writes them") from None
+    return parse_checksums(where, read_start(where, MAX_BYTES + 1))
 
 
 def are_current(path: PathLike) -> bool:
@@ -127,17 +121,3 @@ def are_current(path: PathLike) -> bool:
     except (FileNotFoundError, FormatError):
         return False
     return (said.size, said.mtime_ns) == (status.st_size, status.st_mtime_ns)
-
-
-def _parsed(tree: Any) -> Checksums:
-    if (tree["format"], tree["algorithm"]) != (1, "xxh3_128"):
-        raise ValueError(f"format {tree['format']!r} of {tree['algorithm']!r}")
-    size, mtime_ns, block_bytes = (tree[name] for name in ("size", "mtime_ns", "block_bytes"))
-    blocks = tree["blocks"]
-    if not all(type(number) is int for number in (size, mtime_ns, block_bytes)) or size < 0 or block_bytes < 1:
-        raise ValueError("numbers that are none")
-    if not isinstance(blocks, list) or not all(isinstance(block, str) for block in blocks):
-        raise ValueError("blocks that are no list of texts")
-    if len(blocks) != -(-size // block_bytes):
-        raise ValueError(f"{len(blocks)} blocks of {block_bytes} bytes for {size} bytes")
-    return Checksums(size, mtime_ns, blocks, block_bytes)

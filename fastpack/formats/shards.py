@@ -283,7 +283,7 @@ def _unusual(path: str, stamp: Stamp) -> Shard:
 
 
 def why_not_flat(shard: Shard) -> ValueError:
-    """Why an array cannot be read by position: what it is instead of flat, or the damage to its header (FormatError)."""
+    """Why an array cannot be read by position: it is not flat, or its header is damaged (FormatError)."""
     array = _load_npy(shard.path)
     what = f"{shard.path}: io='pread' and stores are for flat arrays of numpy's format 1.0"
     if array.ndim != 1:

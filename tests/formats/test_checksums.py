@@ -44,7 +44,7 @@ def test_the_file_as_documented(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.bin.fpsum").read_text()) == {
         "format": 1,
         "algorithm": "xxh3_128",
-        "block_bytes": 64 << 20,
+        "block_bytes": 256 << 10,
         "size": 3,
         "mtime_ns": (tmp_path / "a.bin").stat().st_mtime_ns,
         "blocks": ["06b05ab6733a618578af5f94892f3950"],

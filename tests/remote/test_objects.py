@@ -21,6 +21,7 @@ from fastpack.files import (
     RemotePath,
     TargetExists,
     as_path,
+    clients,
     is_remote,
     map_bytes,
     may_write,
@@ -28,7 +29,6 @@ from fastpack.files import (
     plain_path,
     remote,
 )
-from fastpack.files import clients
 from fastpack.files.cache import BLOCK, PAGE, cache
 from fastpack.files.objects import fetch
 

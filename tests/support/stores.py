@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Fault = Literal["503", "404", "cut", "short", "slow", "stall", "flip", "lost"]
+Fault = Literal["503", "404", "403", "cut", "short", "slow", "stall", "flip", "lost"]
 Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
 
 
@@ -29,11 +29,12 @@ def misbehave(number: int, method: str, _: str) -> Fault | None:
 class Door:
     """A server in front of another: it counts requests, and answers some of them wrongly.
 
-    "503" and "404" are told without asking; "cut" closes the connection in the middle of the body; "short" says and
-    sends half of it; "slow" sends a byte a second; "stall" sends half of the body and then nothing; "flip" changes a bit
-    in the middle of the body; "lost" has the store do what it was asked, and answers 503. delay: seconds that every answer is held back; sent: bytes of bodies
-    that went out. remembers: whether it asks for an object once and answers ranges of it by itself, since moto reads
-    all of an object for each of them. google: those who ask speak Google's XML API, S3's but for keys and some headers.
+    numbers are told without asking; "cut" closes the connection in the middle of the body; "short" says and
+    sends half of it; "slow" sends a byte a second; "stall" sends half of the body and then nothing; "flip" changes a
+    bit in the middle of the body; "lost" has the store do what it was asked, and answers 503. delay: seconds that every
+    answer is held back; sent: bytes of bodies that went out. remembers: whether it asks for an object once and answers
+    ranges of it by itself, since moto reads all of an object for each of them. google: those who ask speak Google's XML
+    API, S3's but for keys and some headers.
     """
 
     behind: str
@@ -66,7 +67,8 @@ class Door:
             return fault
 
     def count(self, method: str) -> int:
-        return sum(1 for found, _, _ in self.requests if found == method)
+        """Requests, without those that look for checksums next to an object."""
+        return sum(1 for found, path, _ in self.requests if found == method and not path.endswith(".fpsum"))
 
     def note_sent(self, n_bytes: int) -> None:
         with self._lock:
@@ -89,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         fault = self.door.take(self.command, self.path)
         time.sleep(self.door.delay)
-        if fault in ("503", "404"):
+        if fault in ("503", "404", "403"):
             self._answer(int(fault), {}, b"")
             return
         asked = self.headers.get("Range") if self.door.remembers and self.command == "GET" else None
