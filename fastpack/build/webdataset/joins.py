@@ -107,7 +107,9 @@ def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = Fals
         raise ValueError(f"{sets[0].folder}: the first set of a join cannot have nonmatch {sets[0].nonmatch!r}")
     places = [_places(joined) for joined in sets]
     n_rows = 0
-    with NoFile() if dry_run else AtomicFile(path, follow=False) as file, closing(_connect(sets)) as db:
+    memory = sqlite3.connect(":memory:", uri=True, isolation_level=None)
+    with closing(memory) as db, NoFile() if dry_run else AtomicFile(path, follow=False) as file:
+        _attach(db, sets)
         file.write(MAGIC + struct.pack("<q", len(sets)))
         for rows in _matches(db, len(sets)):
             for column, joined in enumerate(sets):
@@ -150,9 +152,8 @@ def _settled(
     raise ValueError(f"the sample {key!r} is not in {joined.folder}: its nonmatch may be skip or none")
 
 
-def _connect(sets: Sequence[JoinedSet]) -> sqlite3.Connection:
+def _attach(db: sqlite3.Connection, sets: Sequence[JoinedSet]) -> None:
     """All indexes as s0, s1, ..., the order of shards and what is left out in tables of the connection's own."""
-    db = sqlite3.connect(":memory:", uri=True, isolation_level=None)
     for number, joined in enumerate(sets):
         index = nvmeta.index_path(joined.folder)
         if not index.is_file():
@@ -162,7 +163,6 @@ def _connect(sets: Sequence[JoinedSet]) -> sqlite3.Connection:
         db.executemany(f"INSERT INTO out{number} VALUES (?, ?)", joined.samples)
     db.execute("CREATE TABLE part (position INTEGER PRIMARY KEY, tar_file_id INTEGER)")
     db.executemany("INSERT INTO part VALUES (?, ?)", sets[0].numbers.items())
-    return db
 
 
 def _matches(db: sqlite3.Connection, n_sets: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +30,20 @@ def sets(tmp_path: Path) -> Path:
     shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.cache"))
     shutil.copy(tmp_path / "skip.split.yaml", tmp_path / "a/.nv-meta/split.yaml")
     return tmp_path
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The connections to databases that the test has opened."""
+    connections: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def connect_and_keep(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connections.append(connect(*arguments, **options))
+        return connections[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", connect_and_keep)
+    return connections
 
 
 def rows(path: str) -> list[list[int]]:
@@ -139,11 +155,16 @@ def nothing_at_all(sets: Path) -> None:
         (nothing_at_all, FormatError, "a list or mapping of datasets under join"),
     ],
 )
-def test_sets_that_do_not_fit(sets: Path, damage: Callable[[Path], None], kind: type[Exception], reason: str) -> None:
+def test_sets_that_do_not_fit(
+    sets: Path, damage: Callable[[Path], None], kind: type[Exception], reason: str, opened: list[sqlite3.Connection]
+) -> None:
     damage(sets)
     with pytest.raises(kind, match=reason):
         prepare_metadataset(sets / "skip.yaml")
     assert not list(sets.rglob("*.partial"))
+    for db in opened:  # Python 3.13 warns of a connection that is left open
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            db.execute("SELECT 1")
 
 
 def test_no_sample_at_all(sets: Path) -> None:
