@@ -18,6 +18,7 @@ ctypedef fused out_t:
 cdef enum:
     BLOCK = 128  # tokens looked at together for EOS
     UNKNOWN = -1  # status: a dtype no kernel was compiled for
+    OUTSIDE = -2  # status: a row that the outputs do not have
     NO_CODE = 99
 
 
@@ -107,6 +108,8 @@ cdef int packed(
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
+        if row < 0 or row >= input_ids.shape[0]:
+            return OUTSIDE
         bits |= widen(like, n, &input_ids[row, 0])
         bits |= widen(like + 1, n, &labels[row, 0])
         if present:
@@ -129,6 +132,8 @@ cdef int documents(
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
+        if row < 0 or row >= input_ids.shape[0]:
+            return OUTSIDE
         bits |= widen(like, n, &input_ids[row, 0])
         bits |= widen(like + 1, n, &labels[row, 0])
         if present:
@@ -144,26 +149,32 @@ cdef int plain(
     const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows,
     out_t[:, ::1] input_ids, out_t[:, ::1] labels
 ) noexcept nogil:
-    cdef Py_ssize_t k, n = input_ids.shape[1]
+    cdef Py_ssize_t k, row, n = input_ids.shape[1]
     cdef uint32_t bits = 0
     if n == 0:
         return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
-        bits |= widen(like, n, &input_ids[rows[k], 0])
-        bits |= widen(like + 1, n, &labels[rows[k], 0])
+        row = rows[k]
+        if row < 0 or row >= input_ids.shape[0]:
+            return OUTSIDE
+        bits |= widen(like, n, &input_ids[row, 0])
+        bits |= widen(like + 1, n, &labels[row, 0])
     return bits >> 31
 
 
 cdef int tokens(
     const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
 ) noexcept nogil:
-    cdef Py_ssize_t k, n = out.shape[1]
+    cdef Py_ssize_t k, row, n = out.shape[1]
     cdef uint32_t bits = 0
     if n == 0:
         return 0  # windows of one token: rows without a first element to point at
     for k in range(addresses.shape[0]):
-        bits |= widen(<const token_t *> addresses[k], n, &out[rows[k], 0])
+        row = rows[k]
+        if row < 0 or row >= out.shape[0]:
+            return OUTSIDE
+        bits |= widen(<const token_t *> addresses[k], n, &out[row, 0])
     return bits >> 31
 
 
@@ -249,10 +260,22 @@ cdef int tokens_any(
     return UNKNOWN
 
 
-cdef int checked(int status, like) except -2:
+cdef int checked(int status, like) except -3:
     if status == UNKNOWN:
         raise TypeError(f"no kernel for tokens of dtype {like.dtype}")
+    if status == OUTSIDE:
+        raise ValueError("a row outside the outputs")
     return status
+
+
+cdef int check_shapes(const uint64_t[::1] addresses, const int64_t[::1] rows, first, tuple others) except -1:
+    """Refuse what would have a loop read or write beyond an array."""
+    if addresses.shape[0] != rows.shape[0]:
+        raise ValueError("addresses and rows must have one length")
+    for other in others:
+        if other.shape != first.shape:
+            raise ValueError("outputs must have one shape")
+    return 0
 
 
 cdef int code_of(like) except 0:
@@ -270,6 +293,7 @@ def fill_packed(
     cdef int code = code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64, doc_64
     cdef int32_t[:, ::1] input_32, labels_32, doc_32
+    check_shapes(addresses, rows, input_ids, (labels, doc_ids))
     if input_ids.dtype.itemsize == 8:
         input_64, labels_64, doc_64 = input_ids, labels, doc_ids
         with nogil:
@@ -288,6 +312,7 @@ def fill_documents(
     cdef int code = code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64, doc_64, position_64
     cdef int32_t[:, ::1] input_32, labels_32, doc_32, position_32
+    check_shapes(addresses, rows, input_ids, (labels, doc_ids, position_ids))
     if input_ids.dtype.itemsize == 8:
         input_64, labels_64, doc_64, position_64 = input_ids, labels, doc_ids, position_ids
         with nogil:
@@ -303,6 +328,7 @@ def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows n
     cdef int code = code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64
     cdef int32_t[:, ::1] input_32, labels_32
+    check_shapes(addresses, rows, input_ids, (labels,))
     if input_ids.dtype.itemsize == 8:
         input_64, labels_64 = input_ids, labels
         with nogil:
@@ -318,6 +344,7 @@ def fill_tokens(const uint64_t[::1] addresses not None, const int64_t[::1] rows 
     cdef int code = code_of(like), status
     cdef int64_t[:, ::1] out_64
     cdef int32_t[:, ::1] out_32
+    check_shapes(addresses, rows, out, ())
     if out.dtype.itemsize == 8:
         out_64 = out
         with nogil:

@@ -98,7 +98,26 @@ def _mark_and_place(tokens, eos, labels, doc_ids, position_ids):
 
 
 @jit
+def _row(out, number):
+    """The row of that number; ValueError for one that `out` does not have."""
+    if number < 0 or number >= len(out):
+        raise ValueError("a row outside the outputs")
+    return out[number]
+
+
+@jit
+def _check(addresses, rows, first, second):
+    """Refuse what would have a loop read or write beyond an array."""
+    if len(addresses) != len(rows):
+        raise ValueError("addresses and rows must have one length")
+    if first.shape != second.shape:
+        raise ValueError("outputs must have one shape")
+
+
+@jit
 def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
+    _check(addresses, rows, input_ids, labels)
+    _check(addresses, rows, input_ids, doc_ids)
     length = input_ids.shape[1]
     narrow = like.dtype.type(eos)
     present = np.int64(narrow) == eos
@@ -106,7 +125,7 @@ def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
     for k in range(len(addresses)):
         tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
         row = rows[k]
-        misfit |= _widen(tokens[:length], input_ids[row])
+        misfit |= _widen(tokens[:length], _row(input_ids, row))
         misfit |= _widen(tokens[1:], labels[row])
         if present:
             _mark(tokens[:length], narrow, labels[row], doc_ids[row])
@@ -117,6 +136,9 @@ def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
 
 @jit
 def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, position_ids):
+    _check(addresses, rows, input_ids, labels)
+    _check(addresses, rows, doc_ids, position_ids)
+    _check(addresses, rows, input_ids, doc_ids)
     length = input_ids.shape[1]
     narrow = like.dtype.type(eos)
     present = np.int64(narrow) == eos
@@ -124,7 +146,7 @@ def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, posit
     for k in range(len(addresses)):
         tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
         row = rows[k]
-        misfit |= _widen(tokens[:length], input_ids[row])
+        misfit |= _widen(tokens[:length], _row(input_ids, row))
         misfit |= _widen(tokens[1:], labels[row])
         if present:
             _mark_and_place(tokens[:length], narrow, labels[row], doc_ids[row], position_ids[row])
@@ -136,20 +158,23 @@ def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, posit
 
 @jit
 def fill_plain(addresses, rows, like, input_ids, labels):
+    _check(addresses, rows, input_ids, labels)
     length = input_ids.shape[1]
     misfit = np.int32(0)
     for k in range(len(addresses)):
         tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
-        misfit |= _widen(tokens[:length], input_ids[rows[k]])
-        misfit |= _widen(tokens[1:], labels[rows[k]])
+        row = rows[k]
+        misfit |= _widen(tokens[:length], _row(input_ids, row))
+        misfit |= _widen(tokens[1:], labels[row])
     return int(misfit != 0)
 
 
 @jit
 def fill_tokens(addresses, rows, like, out):
+    _check(addresses, rows, out, out)
     misfit = np.int32(0)
     for k in range(len(addresses)):
-        misfit |= _widen(carray(_pointer(addresses[k]), out.shape[1], like.dtype), out[rows[k]])
+        misfit |= _widen(carray(_pointer(addresses[k]), out.shape[1], like.dtype), _row(out, rows[k]))
     return int(misfit != 0)
 
 

@@ -26,6 +26,16 @@ def window(address: int, n_tokens: int, like: npt.NDArray[Any]) -> npt.NDArray[A
     return np.frombuffer(memoryview(memory), like.dtype)
 
 
+def check(addresses: Addresses, rows: Rows, *outputs: npt.NDArray[Any]) -> None:
+    """ValueError where a kernel would read or write beyond an array: shapes that differ, a row that is not there."""
+    if len(addresses) != len(rows):
+        raise ValueError("addresses and rows must have one length")
+    if any(array.shape != outputs[0].shape for array in outputs):
+        raise ValueError("outputs must have one shape")
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(outputs[0]):
+        raise ValueError("a row outside the outputs")
+
+
 def fill_packed(
     addresses: Addresses,
     rows: Rows,
@@ -40,7 +50,9 @@ def fill_packed(
     addresses: uint64 [k]; rows: int64 [k]; like: uint8, uint16, uint32, int8, int16, int32 or int64;
     input_ids, labels, doc_ids: [n_rows, length], all int64 or all int32.
     Returns 0, or 1 when the outputs are int32 and a token did not fit (the outputs are then useless).
+    Raises ValueError for a row that the outputs do not have; the rows before it may be filled then.
     """
+    check(addresses, rows, input_ids, labels, doc_ids)
     length, overflow = input_ids.shape[1], 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
         tokens = window(address, length + 1, like)
@@ -65,6 +77,7 @@ def fill_documents(
     position_ids: npt.NDArray[Any],
 ) -> int:
     """As `fill_packed`, and position_ids: how far a token stands behind the first one of its document in the row."""
+    check(addresses, rows, input_ids, position_ids)
     overflow = fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids)
     places = np.arange(input_ids.shape[1])
     for row in rows.tolist():
@@ -77,6 +90,7 @@ def fill_plain(
     addresses: Addresses, rows: Rows, like: npt.NDArray[Any], input_ids: npt.NDArray[Any], labels: npt.NDArray[Any]
 ) -> int:
     """Write input_ids and labels (the next token, no mask) of windows of length + 1 tokens; as `fill_packed`."""
+    check(addresses, rows, input_ids, labels)
     length, overflow = input_ids.shape[1], 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
         tokens = window(address, length + 1, like)
@@ -88,6 +102,7 @@ def fill_plain(
 
 def fill_tokens(addresses: Addresses, rows: Rows, like: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
     """Write windows as they are, widened: out [n_rows, length] is int64 or int32; returns as `fill_packed`."""
+    check(addresses, rows, out)
     overflow = 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
         tokens = window(address, out.shape[1], like)

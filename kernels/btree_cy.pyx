@@ -38,11 +38,13 @@ cdef uint8_t[8] INT_BYTES = [1, 2, 3, 4, 6, 6, 8, 8]
 cdef struct Rows:
     const int64_t* at
     int64_t width
-    const int64_t* columns
+    int64_t n_rows
+    int64_t[MAX_FIELDS] columns
     int64_t n_columns
     const int64_t* bounds
+    int64_t n_texts
     const uint8_t* data
-    const uint8_t* data_end
+    int64_t n_data
 
 
 cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
@@ -94,18 +96,19 @@ cdef inline uint8_t* put_int(uint8_t* p, int64_t value, int n_bytes) noexcept no
     return p + n_bytes
 
 
-cdef uint8_t* put_cell(uint8_t* p, const Rows* rows, int64_t row, int64_t text, bint is_table) noexcept nogil:
+cdef uint8_t* put_cell(
+    uint8_t* p, const Rows* rows, int64_t row, const uint8_t* text, int64_t n_text, bint is_table
+) noexcept nogil:
     """Write the cell of a row at `p`, where CELL_ROOM bytes are writable; return where it ends, NULL if too large."""
     cdef const int64_t* values = rows.at + row * rows.width
     cdef uint8_t[HEADER_BYTES] header
     cdef int64_t[MAX_FIELDS] number
     cdef int[MAX_FIELDS] n_bytes
     cdef uint8_t* type_end = header + 1
-    cdef int64_t n_text = 0, n_payload = 0, i
+    cdef int64_t n_payload = n_text, i
     cdef int64_t n_fields = rows.n_columns + (not is_table)
     for i in range(n_fields):
         if i < rows.n_columns and rows.columns[i] == TEXT:
-            n_text = rows.bounds[text + 1] - rows.bounds[text]
             type_end = put_varint(type_end, <uint64_t>(2 * n_text + 13))
             n_bytes[i] = -1
             continue
@@ -114,7 +117,7 @@ cdef uint8_t* put_cell(uint8_t* p, const Rows* rows, int64_t row, int64_t text, 
         n_payload += n_bytes[i]
         type_end += 1
     header[0] = <uint8_t>(type_end - header)
-    n_payload += n_text + (type_end - header)
+    n_payload += type_end - header
     if n_payload > (MAX_LOCAL_TABLE if is_table else MAX_LOCAL_INDEX):
         return NULL
     p = put_varint(p, <uint64_t>n_payload)
@@ -126,7 +129,7 @@ cdef uint8_t* put_cell(uint8_t* p, const Rows* rows, int64_t row, int64_t text, 
         if n_bytes[i] >= 0:
             p = put_int(p, number[i], n_bytes[i])
         else:
-            memcpy(p, rows.data + rows.bounds[text], <size_t>n_text)
+            memcpy(p, text, <size_t>n_text)
             p += n_text
     return p
 
@@ -174,6 +177,33 @@ cdef inline uint8_t* put_short_cell(
     return body
 
 
+cdef int take_columns(Rows* rows, const int64_t[::1] columns) except -1:
+    """Check the columns, and keep them where nobody else writes; whether one of them is TEXT."""
+    cdef int64_t n_texts = 0, i, column
+    if columns.shape[0] >= MAX_FIELDS:
+        raise ValueError(f"{columns.shape[0]} columns, fewer than {MAX_FIELDS} are possible")
+    for i in range(columns.shape[0]):
+        column = columns[i]
+        if column < TEXT or column >= rows.width:
+            raise ValueError(f"column {column} of rows that have {rows.width}")
+        rows.columns[i] = column
+        n_texts += column == TEXT
+    if n_texts > 1:
+        raise ValueError(f"{n_texts} columns are texts, one is possible")
+    return n_texts
+
+
+cdef inline bint find_text(const Rows* rows, int64_t number, const uint8_t** text, int64_t* n_bytes) noexcept nogil:
+    """Find a text; False: it does not lie in the data."""
+    cdef int64_t start, stop
+    if number < 0 or number >= rows.n_texts:
+        return False
+    start, stop = rows.bounds[number], rows.bounds[number + 1]
+    text[0] = rows.data + start
+    n_bytes[0] = stop - start
+    return 0 <= start <= stop <= rows.n_data
+
+
 def encode_cells(
     int kind,
     const int64_t[:, ::1] rows not None,
@@ -186,42 +216,40 @@ def encode_cells(
     uint8_t[::1] cells not None,
     int64_t[::1] ends not None,
 ):
-    cdef Rows source = Rows(NULL, rows.shape[1], NULL, columns.shape[0], NULL, NULL, NULL)
-    cdef int64_t n = order.shape[0], n_taken = 0, n_cells = state[1], room = ends.shape[0], n_bytes = cells.shape[0]
-    cdef int64_t column, text = 0, n_text = 0, row
+    cdef Rows source
+    cdef int64_t n = order.shape[0], n_taken = 0, room = ends.shape[0], n_bytes = cells.shape[0]
+    cdef int64_t n_text = 0, row, n_filled = state[0], n_cells = state[1]
     # A payload has its header's length, a type a field and one byte more for a text's, 8 bytes a number, and the text.
     cdef int64_t longest_short = 127 - 2 - 9 * (columns.shape[0] + 1)
-    cdef bint too_large = False, has_text = False, is_table = kind == TABLE_LEAF
-    cdef const uint8_t* start = NULL
+    cdef bint too_large = False, outside = False, has_text, is_table = kind == TABLE_LEAF
+    cdef const uint8_t* text = NULL
     cdef uint8_t* end
     cdef uint8_t* stop
-    for column in columns:
-        has_text |= column == TEXT
-        if column < TEXT or column >= rows.shape[1]:
-            raise ValueError(f"column {column} of rows that have {rows.shape[1]}")
-    if columns.shape[0] >= MAX_FIELDS or (has_text and texts.shape[0] != n):
+    source.width, source.n_rows, source.n_columns = rows.shape[1], rows.shape[0], columns.shape[0]
+    has_text = take_columns(&source, columns)
+    if has_text and texts.shape[0] != n:
         raise ValueError(f"{columns.shape[0]} columns, {texts.shape[0]} texts of {n} rows")
-    if n_bytes - state[0] < CELL_ROOM or n_cells >= room or not n:
+    if state.shape[0] != 3 or n_filled < 0 or n_cells < 0:
+        raise ValueError("the state does not fit the arrays")
+    if n_bytes - n_filled < CELL_ROOM or n_cells >= room or not n:
         state[2] = 0
         return 0
     source.at = &rows[0, 0] if rows.shape[0] and rows.shape[1] else NULL
-    source.columns = &columns[0] if columns.shape[0] else NULL
-    source.bounds = &bounds[0] if has_text else NULL
-    source.data = &data[0] if data.shape[0] else NULL
-    source.data_end = source.data + data.shape[0]
-    end = &cells[0] + state[0]
+    source.bounds, source.n_texts = &bounds[0] if has_text and bounds.shape[0] else NULL, bounds.shape[0] - 1
+    source.data, source.n_data = &data[0] if data.shape[0] else NULL, data.shape[0]
+    end = &cells[0] + n_filled
     with nogil:
         while n_taken < n and n_cells < room and &cells[0] + n_bytes - end >= CELL_ROOM:
             row = order[n_taken]
-            if has_text:
-                text = texts[n_taken]
-                start = source.data + source.bounds[text]
-                n_text = source.bounds[text + 1] - source.bounds[text]
+            outside = (row < 0 or row >= source.n_rows
+                       or (has_text and not find_text(&source, texts[n_taken], &text, &n_text)))
+            if outside:
+                break
             if n_text <= longest_short:
                 stop = put_short_cell(end, source.at + row * source.width, source.columns, source.n_columns, row,
-                                      start, n_text, source.data_end, is_table)
+                                      text, n_text, source.data + source.n_data, is_table)
             else:
-                stop = put_cell(end, &source, row, text, is_table)
+                stop = put_cell(end, &source, row, text, n_text, is_table)
                 too_large = stop == NULL
                 if too_large:
                     break
@@ -229,12 +257,15 @@ def encode_cells(
             ends[n_cells] = end - &cells[0]
             n_cells += 1
             n_taken += 1
+    if outside:
+        raise ValueError(f"row {n_taken} of the order, or its text, lies outside the arrays")
     state[0], state[1], state[2] = end - &cells[0], n_cells, too_large
     return n_taken
 
 
 cdef struct Cells:
     const uint8_t* at
+    int64_t n_bytes
     const int64_t* ends
     int64_t n
 
@@ -251,15 +282,19 @@ cdef int64_t last_on_page(const Cells* cells, int64_t first, int64_t room) noexc
     return stop
 
 
-cdef void put_page(
+cdef bint put_page(
     uint8_t* page, int kind, const Cells* cells, int64_t first, int64_t stop, uint32_t right,
 ) noexcept nogil:
-    """Write a page with the cells from `first` to `stop`."""
-    cdef int64_t begin = begin_of(cells, first), n_bytes = begin_of(cells, stop) - begin, i
-    cdef int64_t top = PAGE_BYTES - n_bytes
+    """Write a page with the cells from `first` to `stop`; False: they do not lie in the cells, or not on a page."""
+    cdef int64_t begin = begin_of(cells, first), end = begin_of(cells, stop), i
+    cdef int64_t n_bytes = end - begin, top = PAGE_BYTES - n_bytes
     cdef uint16_t short_word
     cdef uint32_t word = htobe32(right)
     cdef uint8_t* p = page + LEAF_HEADER_BYTES
+    if stop < first or not 0 <= begin <= end <= cells.n_bytes:
+        return False
+    if 2 * (stop - first) + n_bytes > PAGE_BYTES - INTERIOR_HEADER_BYTES + 4 * (kind > TABLE_INTERIOR):
+        return False
     memset(page, 0, LEAF_HEADER_BYTES)
     page[0] = <uint8_t>kind
     short_word = htobe16(<uint16_t>(stop - first))
@@ -275,26 +310,31 @@ cdef void put_page(
         p += 2
     memset(p, 0, <size_t>(page + top - p))
     memcpy(page + top, cells.at + begin, <size_t>n_bytes)
+    return True
 
 
 cdef uint8_t* put_parent(
     uint8_t* p, int kind, const Cells* cells, int64_t divider, int64_t page, int64_t rowid,
 ) noexcept nogil:
-    """Write the cell that a page has in its parent; return where it ends."""
+    """Write the cell that a page has in its parent; return where it ends, NULL where that is not in the cells."""
     cdef uint32_t word = htobe32(<uint32_t>page)
-    cdef int64_t begin, n_bytes
+    cdef int64_t begin, end
     memcpy(p, &word, 4)
     if kind == TABLE_LEAF:
         return put_varint(p + 4, <uint64_t>rowid)
     begin = begin_of(cells, divider) + (4 if kind <= TABLE_INTERIOR else 0)
-    n_bytes = cells.ends[divider] - begin
-    memcpy(p + 4, cells.at + begin, <size_t>n_bytes)
-    return p + 4 + n_bytes
+    end = cells.ends[divider]
+    if not 0 <= begin <= end <= cells.n_bytes or end - begin > MAX_PARENT_BYTES - 4:
+        return NULL
+    memcpy(p + 4, cells.at + begin, <size_t>(end - begin))
+    return p + 4 + (end - begin)
 
 
 cdef inline uint32_t child_of(const Cells* cells, int64_t i) noexcept nogil:
-    cdef uint32_t word
-    memcpy(&word, cells.at + begin_of(cells, i), 4)
+    cdef uint32_t word = 0
+    cdef int64_t begin = begin_of(cells, i)
+    if 0 <= begin <= cells.n_bytes - 4:  # else `put_parent` refuses the cell
+        memcpy(&word, cells.at + begin, 4)
     return htobe32(word)
 
 
@@ -311,14 +351,16 @@ def pack_cells(
     uint8_t[::1] parents not None,
     int64_t[::1] parent_ends not None,
 ):
-    cdef Cells source = Cells(NULL, NULL, ends.shape[0])
-    cdef bint is_interior = kind <= TABLE_INTERIOR, divides = kind != TABLE_LEAF
+    cdef Cells source = Cells(NULL, cells.shape[0], NULL, ends.shape[0])
+    cdef bint is_interior = kind <= TABLE_INTERIOR, divides = kind != TABLE_LEAF, fits = True
     cdef int64_t room = PAGE_BYTES - (INTERIOR_HEADER_BYTES if is_interior else LEAF_HEADER_BYTES)
     cdef int64_t first = 0, stop, n_pages = 0, max_pages = pages.shape[0] // PAGE_BYTES
     cdef uint32_t child
     cdef uint8_t* parent
     if parent_ends.shape[0] < max_pages or parents.shape[0] < MAX_PARENT_BYTES * max_pages:
         raise ValueError(f"{parent_ends.shape[0]} ends and {parents.shape[0]} bytes for {max_pages} pages' parents")
+    if state.shape[0] != 2:
+        raise ValueError("a state of 2 numbers is needed")
     source.at = &cells[0] if cells.shape[0] else NULL
     source.ends = &ends[0] if source.n else NULL
     parent = &parents[0] if max_pages else NULL
@@ -331,16 +373,23 @@ def pack_cells(
                 if stop < source.n:
                     stop -= divides
             child = <uint32_t>right
-            if stop < source.n:
+            fits = stop >= first
+            if fits and stop < source.n:
                 if is_interior:
                     child = child_of(&source, stop)
                 parent = put_parent(parent, kind, &source, stop, first_page + n_pages, first_rowid + stop - 1)
-                parent_ends[n_pages] = parent - &parents[0]
-            put_page(&pages[PAGE_BYTES * n_pages], kind, &source, first, stop, child)
+                fits = parent != NULL
+                if fits:
+                    parent_ends[n_pages] = parent - &parents[0]
+            fits = fits and put_page(&pages[PAGE_BYTES * n_pages], kind, &source, first, stop, child)
+            if not fits:
+                break
             n_pages += 1
             if stop >= source.n:
                 first = source.n
                 break
             first = stop + divides
+    if not fits:
+        raise ValueError(f"the cells of page {n_pages} do not fit their ends or the page")
     state[0], state[1] = first, parent - &parents[0] if max_pages else 0
     return n_pages

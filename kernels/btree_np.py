@@ -22,6 +22,8 @@ from fastpack.kernels.btree_layout import (
     varint,
 )
 
+OUTSIDE = "row {} of the order, or its text, lies outside the arrays"
+
 
 def encode_cells(
     kind: int,
@@ -41,13 +43,16 @@ def encode_cells(
     last field. columns: the other fields, each a column of `rows`, or TEXT, for text number texts[i] of row order[i]:
     data[bounds[t]:bounds[t + 1]]. ends[i]: where cell i ends in `cells`. state int64[3], changed: bytes in `cells`,
     number of cells, and whether the next row is too large for a page by itself: then it is not taken. Rows are taken
-    while there are CELL_ROOM bytes, and room in `ends`.
+    while there are CELL_ROOM bytes, and room in `ends`. At most one column is TEXT. Raises ValueError for a row or a
+    text that is not in the arrays.
     """
     end, n_cells, _ = state.tolist()
     n_taken, too_large = 0, False
     while n_taken < len(order) and end + CELL_ROOM <= len(cells) and n_cells < len(ends):
         row = int(order[n_taken])
-        values = [_text(data, bounds, texts[n_taken]) if k == TEXT else int(rows[row, k]) for k in columns.tolist()]
+        if not 0 <= row < len(rows):
+            raise ValueError(OUTSIDE.format(n_taken))
+        values = [_text(data, bounds, texts, n_taken) if k == TEXT else int(rows[row, k]) for k in columns.tolist()]
         payload = record(values if kind == TABLE_LEAF else [*values, row + 1])
         too_large = len(payload) > MAX_LOCAL[kind]
         if too_large:
@@ -62,7 +67,12 @@ def encode_cells(
     return n_taken
 
 
-def _text(data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], number: np.int64) -> bytes:
+def _text(
+    data: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], texts: npt.NDArray[np.int64], place: int
+) -> bytes:
+    number = int(texts[place])
+    if not (0 <= number < len(bounds) - 1 and 0 <= bounds[number] <= bounds[number + 1] <= len(data)):
+        raise ValueError(OUTSIDE.format(place))
     return data[bounds[number] : bounds[number + 1]].tobytes()
 
 
@@ -101,6 +111,9 @@ def pack_cells(
                 break
             if stop < n:
                 stop -= divides
+        end_there = int(ends[stop - 1]) if stop else 0
+        if stop < first or not 0 <= begin <= end_there <= (int(ends[stop]) if stop < n else end_there) <= len(cells):
+            raise ValueError(f"the cells of page {n_pages} do not fit their ends or the page")
         child, divider = right, b""
         if stop < n:
             if kind == TABLE_LEAF:
@@ -113,7 +126,7 @@ def pack_cells(
             parents[end : end + len(parent)] = np.frombuffer(parent, np.uint8)
             end += len(parent)
             parent_ends[n_pages] = end
-        content = cells[begin : int(ends[stop - 1]) if stop else 0].tobytes()
+        content = cells[begin:end_there].tobytes()
         starts = [begin, *ends[first : stop - 1].tolist()][: stop - first]
         page = _page(kind, content, [start - begin for start in starts], child if is_interior else None)
         pages[PAGE_BYTES * n_pages : PAGE_BYTES * (n_pages + 1)] = np.frombuffer(page, np.uint8)

@@ -63,7 +63,7 @@ cdef inline void typed(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t
 
 cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, int64_t *out, bint masking) noexcept nogil:
     """Number or mask by the token's type, a struct format character; false for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[1] == 0 else 0
+    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
     if code == b"B":
         typed(<const uint8_t *> tokens.buf, n, eos, out, masking)
     elif code == b"H":
@@ -91,6 +91,9 @@ cdef checked(tokens, Py_ssize_t n, int64_t eos, int64_t[::1] out, bint masking):
     if n == 0:
         return
     PyObject_GetBuffer(tokens, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
+    if view.len // view.itemsize < n + masking:
+        PyBuffer_Release(&view)
+        raise ValueError(f"tokens must be [{n + masking}]")
     with nogil:
         known = run(&view, n, eos, &out[0], masking)
     PyBuffer_Release(&view)
@@ -107,44 +110,69 @@ def mask_labels(tokens not None, int64_t eos, int64_t[::1] out not None):
 
 
 cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) noexcept nogil:
-    """How many bounds there are. The last token of a document says how long it is: one look a document, from behind."""
-    cdef Py_ssize_t row, end, n_tokens, needed = 1
+    """How many bounds there are. The last token of a document says how long it is: one look a document, from the end.
+
+    A position beyond its column would lead out of the row: then 0, and `longest` is the token's place in the batch.
+    """
+    cdef Py_ssize_t row, end, position, needed = 1
     longest[0] = 0
     for row in range(position_ids.shape[0]):
         end = position_ids.shape[1]
         while end > 0:
-            n_tokens = position_ids[row, end - 1] + 1
-            longest[0] = max(longest[0], n_tokens)
-            end -= n_tokens
+            position = position_ids[row, end - 1]
+            if position < 0 or position >= end:
+                longest[0] = row * position_ids.shape[1] + end - 1
+                return 0
+            longest[0] = max(longest[0], position + 1)
+            end -= position + 1
             needed += 1
     return needed
 
 
-cdef void bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
-    cdef Py_ssize_t row, end, k = needed - 1, length = position_ids.shape[1]
+cdef Py_ssize_t bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
+    """Write the `needed` bounds; the place of a token that changed since they were counted, or -1.
+
+    Whatever the positions have become, nothing but out[0:needed] is written.
+    """
+    cdef Py_ssize_t row, end, position, k = needed - 1, length = position_ids.shape[1]
     out[0] = 0
     for row in range(position_ids.shape[0] - 1, -1, -1):
         end = length
         while end > 0:
+            position = position_ids[row, end - 1]
+            if position < 0 or position >= end or k < 1:
+                return row * length + end - 1
             out[k] = <int32_t> (row * length + end)
-            end -= position_ids[row, end - 1] + 1
+            end -= position + 1
             k -= 1
+    return -1 if k == 0 else 0
+
+
+cdef Py_ssize_t count_and_write(
+    const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t room, Py_ssize_t *longest
+) noexcept nogil:
+    cdef Py_ssize_t changed, needed = count(position_ids, longest)
+    if 0 < needed <= room:
+        changed = bounds(position_ids, out, needed)
+        if changed >= 0:
+            longest[0] = changed
+            return 0
+    return needed
 
 
 def cu_seqlens(position_ids not None, int32_t[::1] out not None):
     cdef const int64_t[:, ::1] wide
     cdef const int32_t[:, ::1] narrow
+    cdef int32_t *first = &out[0] if out.shape[0] else NULL
     cdef Py_ssize_t needed, longest
     if position_ids.dtype.itemsize == 8:
         wide = position_ids
-        needed = count(wide, &longest)
-        if needed <= out.shape[0]:
-            bounds(wide, &out[0], needed)
+        with nogil:
+            needed = count_and_write(wide, first, out.shape[0], &longest)
     else:
         narrow = position_ids
-        needed = count(narrow, &longest)
-        if needed <= out.shape[0]:
-            bounds(narrow, &out[0], needed)
-    if needed < out.shape[0]:
+        with nogil:
+            needed = count_and_write(narrow, first, out.shape[0], &longest)
+    if 0 < needed < out.shape[0]:
         out[needed:] = out[needed - 1]
     return needed, longest

@@ -22,6 +22,8 @@ def _has(tokens, eos):
 @jit
 def doc_ids(tokens, eos, out):
     n = len(tokens)
+    if len(out) != n:
+        raise ValueError("out must be as long as tokens")
     narrow = tokens.dtype.type(eos)
     present = np.int64(narrow) == eos  # an EOS beyond the dtype's range is nowhere
     document = 0
@@ -40,31 +42,55 @@ def mask_labels(tokens, eos, out):
     narrow = tokens.dtype.type(eos)
     present = np.int64(narrow) == eos
     n = len(out)
+    if len(tokens) != n + 1:
+        raise ValueError("tokens must be one longer than out")
     before, after = tokens[:n], tokens[1 : n + 1]
     for i in range(n):
         out[i] = -100 if present and before[i] == narrow else after[i]
 
 
 @jit
-def cu_seqlens(position_ids, out):
+def _count(position_ids):
+    """As in the Cython twin: the last token of a document says how long it is."""
     n_rows, length = position_ids.shape
     needed, longest = 1, 0
     for row in range(n_rows):
         end = length
-        while end > 0:  # the last token of a document says how long it is: one look a document, from behind
-            n_tokens = position_ids[row, end - 1] + 1
-            longest = max(longest, n_tokens)
-            end -= n_tokens
+        while end > 0:
+            position = np.int64(position_ids[row, end - 1])
+            if position < 0 or position >= end:
+                return 0, row * length + end - 1
+            longest = max(longest, position + 1)
+            end -= position + 1
             needed += 1
-    if needed <= len(out):
-        out[0] = 0
-        k = needed - 1
-        for row in range(n_rows - 1, -1, -1):
-            end = length
-            while end > 0:
-                out[k] = row * length + end
-                end -= position_ids[row, end - 1] + 1
-                k -= 1
+    return needed, longest
+
+
+@jit
+def _write(position_ids, out, needed):
+    """Write the `needed` bounds; the place of a token that changed since they were counted, or -1."""
+    n_rows, length = position_ids.shape
+    out[0] = 0
+    k = needed - 1
+    for row in range(n_rows - 1, -1, -1):
+        end = length
+        while end > 0:
+            position = np.int64(position_ids[row, end - 1])
+            if position < 0 or position >= end or k < 1:
+                return row * length + end - 1
+            out[k] = row * length + end
+            end -= position + 1
+            k -= 1
+    return -1 if k == 0 else 0
+
+
+@jit
+def cu_seqlens(position_ids, out):
+    needed, longest = _count(position_ids)
+    if 0 < needed <= len(out):
+        changed = _write(position_ids, out, needed)
+        if changed >= 0:
+            return 0, changed
         out[needed:] = out[needed - 1]
     return needed, longest
 

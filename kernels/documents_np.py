@@ -27,15 +27,28 @@ def mask_labels(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) 
 
 
 def cu_seqlens(position_ids: npt.NDArray[Any], out: npt.NDArray[np.int32]) -> tuple[int, int]:
-    """Write where the documents of a batch end, counted over all its rows one behind the other, behind a leading 0.
+    """Write where the documents of a batch end, counted over all its rows as one sequence, after a leading 0.
 
     position_ids: [n_rows, length], int64 or int32, 0 where a document opens (as in every row's first column) and one
     more with each token; out: int32 [n]. Returns how many numbers there are and the longest document. What is left of
     `out` repeats the last number; where `out` is too small for them, nothing is written.
+
+    Only the last token of each document is read. One whose position is negative or leads out of its row ends the walk:
+    the result is then (0, the token's place in the batch), and what `out` holds is undefined.
     """
-    opens = np.flatnonzero(position_ids == 0)
-    bounds = np.append(opens, position_ids.size) if opens.size else np.zeros(1, np.int64)
+    n_rows, length = position_ids.shape
+    ends, longest = [], 0
+    for row in reversed(range(n_rows)):
+        end = length
+        while end > 0:
+            position = int(position_ids[row, end - 1])
+            if not 0 <= position < end:
+                return 0, row * length + end - 1
+            ends.append(row * length + end)
+            longest = max(longest, position + 1)
+            end -= position + 1
+    bounds = [0, *reversed(ends)]
     if len(bounds) <= len(out):
         out[: len(bounds)] = bounds
         out[len(bounds) :] = bounds[-1]
-    return len(bounds), int(np.diff(bounds).max(initial=0))
+    return len(bounds), longest

@@ -91,11 +91,11 @@ def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None
     """See encode_np.encode_rows."""
     if rows.shape[1] != 2 or state.shape[0] != 3 or out.shape[0] < FRAME_ROOM + FRAME_BYTES:
         raise ValueError("encode_rows needs rows of 2, a state of 3 and room for two frames")
-    if not 0 <= state[1] <= state[2] <= out.shape[0] - 64:
+    cdef int64_t n_rows = state[0], frame_at = state[1], end_at = state[2]
+    if not (0 <= n_rows and 0 <= frame_at <= end_at <= out.shape[0] - 64):
         raise ValueError("encode_rows: the state does not fit the buffer")
-    cdef int64_t n_rows = state[0]
-    cdef uint8_t* frame = &out[0] + state[1]
-    cdef uint8_t* p = &out[0] + state[2]
+    cdef uint8_t* frame = &out[0] + frame_at
+    cdef uint8_t* p = &out[0] + end_at
     cdef uint8_t* stop = &out[0] + out.shape[0] - FRAME_ROOM
     cdef const int64_t* row = &rows[0, 0] if rows.shape[0] else NULL
     cdef const int64_t* end = row + 2 * rows.shape[0]

@@ -300,22 +300,31 @@ static int fp_json(fp_bytes p, fp_bytes end, fp_bytes limit, int simd) {
     }
 }
 
-/* rows: k pairs (offset, length) into the n bytes of `data`, checked by the caller; verdict: k bytes, 1 or 0. */
-static void fp_validate_rows(fp_bytes data, int64_t n, const int64_t *rows, int64_t k, uint8_t *verdict, int simd) {
+static inline int fp_is_inside(int64_t offset, int64_t length, int64_t n) {
+    return offset >= 0 && length >= 0 && offset <= n && length <= n - offset;
+}
+
+/* rows: k pairs (offset, length) into the n bytes of `data`; verdict: k bytes, 1 or 0. Returns 0 at a row outside the
+ * data. Each row is checked in both passes, as another thread may write to it in between. */
+static int fp_validate_rows(fp_bytes data, int64_t n, const int64_t *rows, int64_t k, uint8_t *verdict, int simd) {
     int64_t low = n, high = 0, total = 0;
     for (int64_t i = 0; i < k; i++) {
-        int64_t first = rows[2 * i], last = first + rows[2 * i + 1];
-        if (first < low) low = first;
-        if (last > high) high = last;
-        total += last - first + 1;
+        int64_t offset = rows[2 * i], length = rows[2 * i + 1];
+        if (!fp_is_inside(offset, length, n)) return 0;
+        if (offset < low) low = offset;
+        if (offset + length > high) high = offset + length;
+        total += length + 1;
     }
     /* Neighbouring lines are checked for UTF-8 in one go: short lines would pay more for the call than for the bytes.
      * A sequence cannot reach over a newline, so all lines together are well-formed when each one is. */
     int all_utf8 = high - low < total && fp_utf8(data + low, data + high, simd);
     for (int64_t i = 0; i < k; i++) {
-        fp_bytes first = data + rows[2 * i], last = first + rows[2 * i + 1];
+        int64_t offset = rows[2 * i], length = rows[2 * i + 1];
+        if (!fp_is_inside(offset, length, n)) return 0;
+        fp_bytes first = data + offset, last = first + length;
         verdict[i] = fp_json(first, last, data + n, simd) && (all_utf8 || fp_utf8(first, last, simd));
     }
+    return 1;
 }
 
 #endif

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from "json_check.h" nogil:
     int fp_has_avx2()
-    void fp_validate_rows(
+    int fp_validate_rows(
         const uint8_t *data, int64_t n, const int64_t *rows, int64_t k, uint8_t *verdict, int simd
     )
 
@@ -22,18 +22,13 @@ def validate_json_rows(const uint8_t[::1] data not None, const int64_t[:, ::1] r
                        uint8_t[::1] verdict not None):
     cdef int64_t n = data.shape[0]
     cdef int64_t k = rows.shape[0]
-    cdef int64_t i, bad = 0
+    cdef int are_inside
+    cdef const uint8_t *first = &data[0] if n else <const uint8_t *> b""
     if rows.shape[1] != 2 or verdict.shape[0] != k:
         raise ValueError("rows must be [k, 2] and verdict [k]")
     if k == 0:
         return
     with nogil:
-        for i in range(k):
-            bad |= rows[i, 0] < 0 or rows[i, 1] < 0 or rows[i, 0] > n or rows[i, 1] > n - rows[i, 0]
-    if bad:
+        are_inside = fp_validate_rows(first, n, &rows[0, 0], k, &verdict[0], SIMD)
+    if not are_inside:
         raise ValueError(f"a row lies outside the {n} bytes of data")
-    if n == 0:
-        verdict[:] = 0
-        return
-    with nogil:
-        fp_validate_rows(&data[0], n, &rows[0, 0], k, &verdict[0], SIMD)

@@ -24,6 +24,8 @@ def count_newlines(data):
 def index_lines(data, base, line_start, out):
     n_rows = 0
     capacity = out.shape[0]
+    if out.shape[1] != 2:
+        raise ValueError("out must have two columns: offset and length")
     if capacity == 0:
         return 0, 0, line_start
     for first in range(0, data.size, 64):

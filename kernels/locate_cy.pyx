@@ -15,7 +15,8 @@ cdef inline Py_ssize_t last_not_above(const int64_t *cumulative, Py_ssize_t n, i
 
 
 def locate(const int64_t[::1] cumulative not None, int64_t index):
-    return last_not_above(&cumulative[0], cumulative.shape[0], index)
+    cdef Py_ssize_t n = cumulative.shape[0]
+    return last_not_above(&cumulative[0], n, index) if n else -1
 
 
 def locate_many(
@@ -23,17 +24,21 @@ def locate_many(
     int64_t[::1] shards not None, int64_t[::1] locals_ not None
 ):
     cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
-    cdef int64_t total = cumulative[n - 1]
+    cdef int64_t index, total = cumulative[n - 1] if n else 0
     if shards.shape[0] < n_indices or locals_.shape[0] < n_indices:
         raise ValueError("shards and locals_ must be as long as indices")
     with nogil:
         for k in range(n_indices):
-            if indices[k] < 0 or indices[k] >= total:
+            index = indices[k]
+            if index < 0 or index >= total:
                 n_indices = k
                 break
-            shard = last_not_above(&cumulative[0], n, indices[k])
+            shard = last_not_above(&cumulative[0], n, index)
+            if shard < 0 or shard >= n - 1:  # numbers that do not rise, or that another thread changes
+                n_indices = k
+                break
             shards[k] = shard
-            locals_[k] = indices[k] - cumulative[shard]
+            locals_[k] = index - cumulative[shard]
     return n_indices
 
 
@@ -42,14 +47,19 @@ def locate_windows(
     int64_t step_bytes, uint64_t[::1] addresses not None
 ):
     cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
-    cdef int64_t total = cumulative[n - 1]
+    cdef int64_t index, total = cumulative[n - 1] if n else 0
+    cdef uint64_t base
     if addresses.shape[0] < n_indices or bases.shape[0] < n - 1:
         raise ValueError("addresses must be as long as indices, bases as long as there are shards")
     for k in range(n_indices):
-        if indices[k] < 0 or indices[k] >= total:
+        index = indices[k]
+        if index < 0 or index >= total:
             return k
-        shard = last_not_above(&cumulative[0], n, indices[k])
-        if bases[shard] == 0:
+        shard = last_not_above(&cumulative[0], n, index)
+        if shard < 0 or shard >= n - 1:
             return k
-        addresses[k] = bases[shard] + <uint64_t> ((indices[k] - cumulative[shard]) * step_bytes)
+        base = bases[shard]
+        if base == 0:
+            return k
+        addresses[k] = base + <uint64_t> ((index - cumulative[shard]) * step_bytes)
     return n_indices

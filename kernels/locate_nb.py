@@ -28,12 +28,17 @@ def locate(cumulative, index):
 
 @jit
 def locate_many(cumulative, indices, shards, locals_):
-    total = cumulative[-1]
+    n = len(cumulative)
+    if len(shards) < len(indices) or len(locals_) < len(indices):
+        raise ValueError("shards and locals_ must be as long as indices")
+    total = cumulative[n - 1] if n else 0
     for k in range(len(indices)):
         index = indices[k]
         if index < 0 or index >= total:
             return k
         shard = _last_not_above(cumulative, index)
+        if shard < 0 or shard >= n - 1:  # numbers that do not rise, or that another thread changes
+            return k
         shards[k] = shard
         locals_[k] = index - cumulative[shard]
     return len(indices)
@@ -41,15 +46,21 @@ def locate_many(cumulative, indices, shards, locals_):
 
 @jit
 def locate_windows(cumulative, indices, bases, step_bytes, addresses):
-    total = cumulative[-1]
+    n = len(cumulative)
+    if len(addresses) < len(indices) or len(bases) < n - 1:
+        raise ValueError("addresses must be as long as indices, bases as long as there are shards")
+    total = cumulative[n - 1] if n else 0
     for k in range(len(indices)):
         index = indices[k]
         if index < 0 or index >= total:
             return k
         shard = _last_not_above(cumulative, index)
-        if bases[shard] == 0:
+        if shard < 0 or shard >= n - 1:
             return k
-        addresses[k] = bases[shard] + np.uint64((index - cumulative[shard]) * step_bytes)
+        base = bases[shard]
+        if base == 0:
+            return k
+        addresses[k] = base + np.uint64((index - cumulative[shard]) * step_bytes)
     return len(indices)
 
 

@@ -43,22 +43,24 @@ cdef void refill(uint32_t *words) noexcept nogil:
 cdef void draw(uint32_t *state, uint32_t *out, Py_ssize_t n) noexcept nogil:
     """The generator's next n numbers."""
     cdef Py_ssize_t i, taken, done = 0
+    cdef Py_ssize_t used = state[WORDS]  # read once: another thread's write cannot lead out of the words
     cdef uint32_t y
     cdef const uint32_t *words
     while done < n:
-        if state[WORDS] >= WORDS:
+        if used >= WORDS:
             refill(state)
-            state[WORDS] = 0
-        words = state + state[WORDS]
-        taken = min(n - done, <Py_ssize_t> (WORDS - state[WORDS]))
+            used = 0
+        words = state + used
+        taken = min(n - done, <Py_ssize_t> WORDS - used)
         for i in range(taken):
             y = words[i]
             y ^= y >> 11
             y ^= (y << 7) & 0x9d2c5680u
             y ^= (y << 15) & 0xefc60000u
             out[done + i] = y ^ (y >> 18)
-        state[WORDS] += <uint32_t> taken
+        used += taken
         done += taken
+    state[WORDS] = <uint32_t> used
 
 
 def seed_generator(uint32_t[::1] state not None, uint32_t seed):
@@ -231,22 +233,27 @@ cdef bint walk(
     """
     cdef Py_ssize_t k, pending, walking, start = 0, stop
     cdef int short_bits = bits // 2, long_bits = bits - bits // 2
+    cdef uint64_t place
+    cdef uint64_t own[ROUNDS]  # with keys that change in the midst of it, a walk may never come back into [0, n)
     cdef uint64_t values[BLOCK]
     cdef int32_t who[BLOCK]
+    for k in range(ROUNDS):
+        own[k] = keys[k]
     while start < n_out:
         stop = min(<Py_ssize_t> BLOCK, n_out - start)
         pending = 0
         for k in range(stop):
-            if <uint64_t> places[start + k] >= n:
+            place = <uint64_t> places[start + k]
+            if place >= n:
                 return False
-            values[k] = rounds(<uint64_t> places[start + k], keys, short_bits, long_bits)
+            values[k] = rounds(place, own, short_bits, long_bits)
             who[pending] = <int32_t> k
             pending += values[k] >= n
         while pending:
             walking = pending
             pending = 0
             for k in range(walking):
-                values[who[k]] = rounds(values[who[k]], keys, short_bits, long_bits)
+                values[who[k]] = rounds(values[who[k]], own, short_bits, long_bits)
                 who[pending] = who[k]
                 pending += values[who[k]] >= n
         for k in range(stop):
@@ -266,6 +273,8 @@ def feistel(int64_t n, const uint64_t[::1] keys not None, const int64_t[::1] pla
         raise ValueError(f"{places.shape[0]} places, {len(out)} are needed")
     if places.shape[0] == 0:
         return
+    if n < 0:
+        raise ValueError("a place outside [0, n)")
     while bits < 63 and (n - 1) >> bits:
         bits += 1
     if out.dtype.itemsize == 4:

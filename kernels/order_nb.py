@@ -45,11 +45,11 @@ def _refill(words):
 def _draw(state, out):
     """The generator's next numbers, as many as `out` takes."""
     done = np.int64(0)
+    start = np.int64(state[WORDS])  # read once: another thread's write cannot lead out of the words
     while done < len(out):
-        if state[WORDS] >= WORDS:
+        if start >= WORDS:
             _refill(state)
-            state[WORDS] = 0
-        start = np.int64(state[WORDS])
+            start = np.int64(0)
         taken = np.int64(len(out) - done)
         if taken > WORDS - start:
             taken = WORDS - start
@@ -60,12 +60,20 @@ def _draw(state, out):
             y ^= (y << np.uint32(7)) & np.uint32(0x9D2C5680)
             y ^= (y << np.uint32(15)) & np.uint32(0xEFC60000)
             part[i] = y ^ (y >> np.uint32(18))
-        state[WORDS] = start + taken
+        start += taken
         done += taken
+    state[WORDS] = start
+
+
+@jit
+def _check_state(state):
+    if len(state) != WORDS + 1:
+        raise ValueError("the state must have 625 words")
 
 
 @jit
 def seed_generator(state, seed):
+    _check_state(state)
     state[0] = seed
     for i in range(1, WORDS):
         previous = np.uint64(state[i - 1] ^ (state[i - 1] >> np.uint32(30)))
@@ -91,7 +99,10 @@ def _aim_wide(draws, first, targets):
 
 @jit
 def shuffle(state, wide, out):
+    _check_state(state)
     size = len(out)
+    if not wide and size >= 1 << 31:
+        raise ValueError("from 2^31 elements on only the wide algorithm holds")
     swaps = size if wide else size - 1
     draws, targets = np.empty(2 * BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
     for first in range(0, swaps, BLOCK):
@@ -128,6 +139,9 @@ def _aim_down(draws, place, targets):
 
 @jit
 def stdlib_shuffle(state, out):
+    _check_state(state)
+    if len(out) >= 1 << 32:
+        raise ValueError("from 2^32 elements on two numbers are drawn for each")
     draws, targets = np.empty(BLOCK, np.uint32), np.zeros(BLOCK + AHEAD, np.int64)
     place = len(out) - 1
     while place > 0:
@@ -164,6 +178,11 @@ def _rounds(value, keys, short, long):
 
 @jit
 def feistel(n, keys, places, out):
+    if len(keys) != ROUNDS or len(places) != len(out):
+        raise ValueError("4 keys and as many places as out has are needed")
+    if n < 0:
+        raise ValueError("a place outside [0, n)")
+    keys = keys.copy()  # with keys that change in the midst of it, a walk may never come back into [0, n)
     bits, bound = LEAST_BITS, np.uint64(n)
     while bits < 63 and (n - 1) >> bits:
         bits += 1

@@ -44,7 +44,7 @@ cdef void look(const token_t *tokens, Py_ssize_t n, int64_t eos, Found *found) n
 
 cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
     """Look through by the tokens' type, a struct format character; false for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[1] == 0 else 0
+    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
     if code == b"B":
         look(<const uint8_t *> tokens.buf, n, eos, found)
     elif code == b"H":
@@ -102,7 +102,7 @@ cdef Py_ssize_t count(const token_t *tokens, Py_ssize_t n, uint32_t *counts, uin
 
 cdef Py_ssize_t count_by_type(Py_buffer *tokens, Py_ssize_t n, uint32_t *counts, uint64_t n_ids) noexcept nogil:
     """As `run`, counting; -1 for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[1] == 0 else 0
+    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
     if code == b"B":
         return count(<const uint8_t *> tokens.buf, n, counts, n_ids)
     if code == b"H":
@@ -143,8 +143,9 @@ def used_bytes(const uint8_t[::1] data not None):
             for i in range(start, stop):
                 bits |= data[i]
             if bits:
-                while data[stop - 1] == 0:
+                while stop > start and data[stop - 1] == 0:
                     stop -= 1
-                break
-            stop = start
+                if stop > start:
+                    break
+            stop = start  # also where the file behind a mapping was zeroed meanwhile
     return stop

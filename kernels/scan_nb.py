@@ -63,10 +63,11 @@ def used_bytes(data):
     while stop > 0:
         start = max(0, stop - 4096)
         if _any(data[start:stop]):
-            while data[stop - 1] == 0:
+            while stop > start and data[stop - 1] == 0:
                 stop -= 1
-            return stop
-        stop = start
+            if stop > start:
+                return stop
+        stop = start  # also where the file behind a mapping was zeroed meanwhile
     return 0
 
 

@@ -1,7 +1,7 @@
 """The `spans` kernels in Cython: compiled ahead of time, no warm-up."""
 
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memmove
 
 cdef extern from *:
     """
@@ -19,16 +19,24 @@ cdef enum:
     AHEAD = 8
 
 
-cdef void copy_all(
-    const uint8_t *data, const int64_t *starts, const int64_t *targets, const int64_t *lengths, Py_ssize_t n,
-    uint8_t *out,
+cdef Py_ssize_t copy_all(
+    const uint8_t[::1] data, const int64_t *starts, const int64_t *targets, const int64_t *lengths, Py_ssize_t n,
+    uint8_t[::1] out,
 ) noexcept nogil:
-    cdef Py_ssize_t i, ahead
+    """Copy spans up to the first that does not lie in `data` and `out`; how many."""
+    cdef Py_ssize_t i, ahead, n_data = data.shape[0], n_out = out.shape[0]
+    cdef const uint8_t *source = &data[0] if n_data else NULL
+    cdef uint8_t *target = &out[0] if n_out else NULL
+    cdef int64_t start, place, length
     for i in range(n):
         ahead = min(i + AHEAD, n - 1)
-        FP_PREFETCH(data + starts[ahead], 0)
-        FP_PREFETCH(out + targets[ahead], 1)
-        memcpy(out + targets[i], data + starts[i], <size_t> lengths[i])
+        FP_PREFETCH(source + starts[ahead], 0)
+        FP_PREFETCH(target + targets[ahead], 1)
+        start, place, length = starts[i], targets[i], lengths[i]
+        if start < 0 or place < 0 or length < 0 or length > n_data - start or length > n_out - place:
+            return i
+        memmove(target + place, source + start, <size_t> length)
+    return n
 
 
 def copy_spans(
@@ -38,9 +46,12 @@ def copy_spans(
     const int64_t[::1] lengths not None,
     uint8_t[::1] out not None,
 ):
-    cdef Py_ssize_t n = starts.shape[0]
+    cdef Py_ssize_t done, n = starts.shape[0]
     if targets.shape[0] != n or lengths.shape[0] != n:
-        raise ValueError(f"{n} starts, {targets.shape[0]} targets and {lengths.shape[0]} lengths: as many are needed")
-    if n and data.shape[0] and out.shape[0]:
-        with nogil:
-            copy_all(&data[0], &starts[0], &targets[0], &lengths[0], n, &out[0])
+        raise ValueError("starts, targets and lengths must have one length")
+    if n == 0:
+        return
+    with nogil:
+        done = copy_all(data, &starts[0], &targets[0], &lengths[0], n, out)
+    if done < n:
+        raise ValueError("a span outside data or out")

@@ -32,13 +32,17 @@ def _prefetch(context, array, index):  # noqa: ARG001
 @jit
 def copy_spans(data, starts, targets, lengths, out):
     n = len(starts)
+    if len(targets) != n or len(lengths) != n:
+        raise ValueError("starts, targets and lengths must have one length")
     for i in range(n):
         ahead = min(i + AHEAD, n - 1)
         _prefetch(data, starts[ahead])
         _prefetch(out, targets[ahead])
-        length = lengths[i]
-        span = data[starts[i] : starts[i] + length]
-        place = out[targets[i] : targets[i] + length]
+        start, target, length = starts[i], targets[i], lengths[i]
+        if start < 0 or target < 0 or length < 0 or length > len(data) - start or length > len(out) - target:
+            raise ValueError("a span outside data or out")
+        span = data[start : start + length]
+        place = out[target : target + length]
         for k in range(length):
             place[k] = span[k]
 

@@ -324,12 +324,10 @@ cdef Fault run(Walk* w, Store* s) noexcept nogil:
         state[POSITION] = m.end
 
 
-cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_bytes, int64_t[::1] state,
+cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_bytes, const int64_t* state,
                      int64_t[:, ::1] rows, int64_t[:, ::1] samples, uint8_t[::1] text, uint8_t[::1] parts,
                      int64_t[::1] part_ends) except -1:
     """Refuse arrays and counts that would have the walk write or read beyond them."""
-    if rows.shape[1] != 5 or samples.shape[1] != 3 or state.shape[0] != N_STATE:
-        raise ValueError("rows of 5 numbers, samples of 3 and a state of 12 are wanted")
     if not (rows.shape[0] and samples.shape[0] and part_ends.shape[0] and text.shape[0] and parts.shape[0]):
         raise ValueError("there is no room for a row")
     if not (0 <= base <= state[POSITION] <= n_file_bytes and window.shape[0] <= n_file_bytes - base):
@@ -337,7 +335,7 @@ cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_byt
     if not (0 <= state[N_ROWS] <= rows.shape[0] and 0 <= state[N_NEW] <= samples.shape[0]
             and 0 <= state[N_PARTS] <= part_ends.shape[0] and 0 <= state[TEXT_END] <= text.shape[0]
             and -1 <= state[KEY_END] <= text.shape[0] and 0 <= state[KEY_START]
-            and state[KEY_START] <= max(state[KEY_END], 0) and 0 <= state[LAST_PART]
+            and state[KEY_START] <= max(state[KEY_END], 0) and 0 <= state[LAST_PART] <= part_ends.shape[0]
             and (state[N_PARTS] == 0 or 0 <= part_ends[state[N_PARTS] - 1] <= parts.shape[0])):
         raise ValueError("the state does not fit the arrays")
     return 0
@@ -350,18 +348,23 @@ def walk_tar(const uint8_t[::1] window not None, int64_t base, int64_t n_file_by
     cdef Walk w
     cdef Store s
     cdef Fault fault
-    check_store(window, base, n_file_bytes, state, rows, samples, text, parts, part_ends)
+    cdef int64_t[N_STATE] own  # what is checked here must not change while the walk relies on it
+    if rows.shape[1] != 5 or samples.shape[1] != 3 or state.shape[0] != N_STATE:
+        raise ValueError("rows of 5 numbers, samples of 3 and a state of 12 are wanted")
+    memcpy(own, &state[0], sizeof(own))
+    check_store(window, base, n_file_bytes, own, rows, samples, text, parts, part_ends)
     memset(&w, 0, sizeof(Walk))
     w.window = &window[0] if window.shape[0] else NULL
     w.base, w.n_window, w.n_file = base, window.shape[0], n_file_bytes
-    s.state, s.rows, s.samples, s.part_ends = &state[0], &rows[0, 0], &samples[0, 0], &part_ends[0]
+    s.state, s.rows, s.samples, s.part_ends = own, &rows[0, 0], &samples[0, 0], &part_ends[0]
     s.text, s.parts = &text[0], &parts[0]
     s.max_rows, s.max_samples, s.max_parts = rows.shape[0], samples.shape[0], part_ends.shape[0]
     s.max_text, s.max_part_bytes = text.shape[0], parts.shape[0]
     with nogil:
         fault = run(&w, &s)
     if fault == WINDOW:
-        state[WANTED] = w.wanted
+        own[WANTED] = w.wanted
+    memcpy(&state[0], own, sizeof(own))
     if fault <= GOOD:
         return 0 if fault == END else 1 if fault == WINDOW else 2
     raise syntax_error(fault, w.at, w.number, w.found.data[:w.found.n_bytes] if w.found.n_bytes else b"")

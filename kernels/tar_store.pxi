@@ -18,11 +18,12 @@ cdef int64_t part_number(Store* s, const uint8_t* part, int64_t n_bytes) noexcep
     """Find a part's name in the table, which parts come out of in a circle; -1: it is not there."""
     cdef int64_t n_parts = s.state[N_PARTS]
     cdef int64_t i = s.state[LAST_PART]
-    cdef int64_t start, _
+    cdef int64_t start, end, _
     for _ in range(n_parts):
         i = i + 1 if i + 1 < n_parts else 0
-        start = s.part_ends[i - 1] if i else 0
-        if s.part_ends[i] - start == n_bytes and memcmp(s.parts + start, part, n_bytes) == 0:
+        start, end = s.part_ends[i - 1] if i else 0, s.part_ends[i]
+        if (end - start == n_bytes and 0 <= start and end <= s.max_part_bytes
+                and memcmp(s.parts + start, part, n_bytes) == 0):
             return i
     return -1
 
@@ -44,7 +45,7 @@ cdef bint keep(Store* s, Member* m) noexcept nogil:
               or memcmp(s.text + state[KEY_START], m.name.data, n_key) != 0)
     end = state[TEXT_END] + n_key
     if (state[N_ROWS] == s.max_rows
-            or (part < 0 and (state[N_PARTS] == s.max_parts or start + n_part > s.max_part_bytes))
+            or (part < 0 and (state[N_PARTS] == s.max_parts or start < 0 or n_part > s.max_part_bytes - start))
             or (is_new and (state[N_NEW] == s.max_samples or end > s.max_text))):
         return False
     if part < 0:

@@ -18,45 +18,59 @@ cdef struct Item:
 
 cdef struct Texts:
     const uint8_t* data
+    int64_t n_data
     const int64_t* bounds
+    int64_t n_texts
     const int64_t* numbers  # of the texts that items have, `stride` apart; NULL: the items' own
+    int64_t n_numbers
     int64_t stride
     int64_t n_common  # bytes that all of them begin with
     bint repeats  # two that are equal were met: in a sorted order equal ones are neighbours, which are always compared
+    bint outside  # a number or a bound was met that leads out of its array
 
 
-cdef inline int64_t text_of(const Texts* texts, int64_t number) noexcept nogil:
-    return number if texts.numbers == NULL else texts.numbers[number * texts.stride]
+cdef struct Text:
+    const uint8_t* at
+    int64_t n_bytes
 
 
-cdef inline int64_t length(const Texts* texts, int64_t number) noexcept nogil:
-    return texts.bounds[number + 1] - texts.bounds[number]
+cdef inline Text text_of(Texts* texts, int64_t number) noexcept nogil:
+    """Find an item's text. One that does not lie in the data is empty, and noted."""
+    cdef Text text = Text(texts.data, 0)
+    cdef int64_t start, stop
+    if texts.numbers != NULL:
+        number = texts.numbers[number * texts.stride] if 0 <= number < texts.n_numbers else -1
+    if 0 <= number < texts.n_texts:
+        start, stop = texts.bounds[number], texts.bounds[number + 1]
+        if 0 <= start <= stop <= texts.n_data:
+            text.at += start
+            text.n_bytes = stop - start
+            return text
+    texts.outside = True
+    return text
 
 
-cdef inline void set_item(Item* item, const Texts* texts, int64_t number) noexcept nogil:
-    cdef int64_t at = text_of(texts, number)
-    cdef int64_t n = length(texts, at) - texts.n_common
+cdef inline void set_item(Item* item, Texts* texts, int64_t number) noexcept nogil:
+    cdef Text text = text_of(texts, number)
+    cdef int64_t n = text.n_bytes - texts.n_common
     cdef uint64_t word = 0
-    cdef const uint8_t* text = texts.data + texts.bounds[at] + texts.n_common
     if n >= 8:
-        memcpy(&word, text, 8)
-    else:
-        memcpy(&word, text, <size_t>n)
+        memcpy(&word, text.at + texts.n_common, 8)
+    elif n > 0:
+        memcpy(&word, text.at + texts.n_common, <size_t>n)
     item.word = htobe64(word)
     item.number = number
 
 
-cdef int compare_ends(Texts* texts, int64_t left, int64_t right) noexcept nogil:
+cdef int compare_ends(Texts* texts, int64_t left_number, int64_t right_number) noexcept nogil:
     """Compare texts that are the same in their words, if they have been looked at."""
-    left, right = text_of(texts, left), text_of(texts, right)
-    cdef int64_t n_left = length(texts, left), n_right = length(texts, right)
-    cdef int64_t n = min(n_left, n_right) - texts.n_common
+    cdef Text left = text_of(texts, left_number), right = text_of(texts, right_number)
+    cdef int64_t n = min(left.n_bytes, right.n_bytes) - texts.n_common
     cdef int found = 0
     if n > 0:
-        found = memcmp(texts.data + texts.bounds[left] + texts.n_common,
-                       texts.data + texts.bounds[right] + texts.n_common, <size_t>n)
+        found = memcmp(left.at + texts.n_common, right.at + texts.n_common, <size_t>n)
     if found == 0:
-        found = (n_left > n_right) - (n_left < n_right)
+        found = (left.n_bytes > right.n_bytes) - (left.n_bytes < right.n_bytes)
         texts.repeats |= found == 0
     return found
 
@@ -120,35 +134,42 @@ cdef void merge(const Item* left, const Item* middle, const Item* stop, Item* ou
                 return
 
 
-cdef Item* merge_runs(Item* items, Item* spare, int64_t* ends, int64_t n_runs, Texts* texts) noexcept nogil:
-    """Merge runs until there is one; return which of the two buffers it is in."""
-    cdef int64_t i, first
+cdef Item* merge_runs(
+    Item* items, Item* spare, int64_t n, int64_t* ends, int64_t n_runs, Texts* texts
+) noexcept nogil:
+    """Merge runs of n items until there is one; return which of the two buffers it is in.
+
+    `ends` lie in the caller's memory: whatever stands there, no item beyond the n is touched.
+    """
+    cdef int64_t i, first, middle, stop
     while n_runs > 1:
         first = 0
         for i in range(0, n_runs, 2):
-            if i + 1 < n_runs:
-                merge(items + first, items + ends[i], items + ends[i + 1], spare + first, texts)
-                first = ends[i + 1]
+            middle = min(max(ends[i], first), n)
+            if i + 1 < n_runs and middle > first:
+                stop = min(max(ends[i + 1], middle), n)
+                merge(items + first, items + middle, items + stop, spare + first, texts)
+                first = stop
             else:
-                memcpy(spare + first, items + first, <size_t>(ends[i] - first) * sizeof(Item))
-                first = ends[i]
+                memcpy(spare + first, items + first, <size_t>(middle - first) * sizeof(Item))
+                first = middle
             ends[i // 2] = first
         n_runs = (n_runs + 1) // 2
         items, spare = spare, items
     return items
 
 
-cdef int64_t count_common(const Texts* texts, int64_t n) noexcept nogil:
+cdef int64_t count_common(Texts* texts, int64_t n) noexcept nogil:
     """How many bytes all texts begin with."""
-    cdef int64_t i, k, n_common = length(texts, 0)
-    cdef const uint8_t* first = texts.data + texts.bounds[0]
-    cdef const uint8_t* text
+    cdef int64_t i, k, n_common
+    cdef Text text, first = text_of(texts, 0)
+    n_common = first.n_bytes
     for i in range(1, n):
-        n_common = min(n_common, length(texts, i))
-        text = texts.data + texts.bounds[i]
-        if memcmp(text, first, <size_t>n_common) != 0:
+        text = text_of(texts, i)
+        n_common = min(n_common, text.n_bytes)
+        if n_common and memcmp(text.at, first.at, <size_t>n_common) != 0:
             k = 0
-            while text[k] == first[k]:
+            while k < n_common and text.at[k] == first.at[k]:
                 k += 1
             n_common = k
     return n_common
@@ -170,7 +191,7 @@ cdef void sort_items(int64_t first, int64_t n, int64_t* work, Texts* texts, int6
     cdef int64_t i
     for i in range(n):
         set_item(&items[i], texts, first + i)
-    items = merge_runs(items, spare, ends, make_runs(items, n, ends, texts), texts)
+    items = merge_runs(items, spare, n, ends, make_runs(items, n, ends, texts), texts)
     for i in range(n):
         order[i] = items[i].number
 
@@ -185,7 +206,7 @@ def sort_texts(
         raise ValueError(f"{bounds.shape[0]} bounds and {work.shape[0]} integers of work for {n} texts")
     if not n:
         return False
-    texts = Texts(NULL, &bounds[0], NULL, 0, 0, False)
+    texts = Texts(NULL, data.shape[0], &bounds[0], n, NULL, 0, 0, 0, False, False)
     if data.shape[0]:
         texts.data = &data[0]
     with nogil:
@@ -196,6 +217,8 @@ def sort_texts(
             texts.repeats = False
             texts.n_common = count_common(&texts, n)
             sort_items(0, n, &work[0], &texts, &order[0])
+    if texts.outside:
+        raise ValueError("a text outside the data")
     return texts.repeats
 
 
@@ -209,7 +232,10 @@ def sort_within(
         raise ValueError(f"{work.shape[0]} integers of work for {room} rows from {first} of {n}")
     if not room or first == n:
         return 0
-    texts = Texts(NULL, &bounds[0], &rows[0, rows.shape[1] - 1], rows.shape[1], 0, False)
+    texts = Texts(NULL, data.shape[0], NULL, bounds.shape[0] - 1, &rows[0, rows.shape[1] - 1], n, rows.shape[1], 0,
+                  False, False)
+    if bounds.shape[0]:
+        texts.bounds = &bounds[0]
     if data.shape[0]:
         texts.data = &data[0]
     with nogil:
@@ -227,6 +253,8 @@ def sort_within(
                 sort_items(first, stop - first, &work[0], &texts, &order[n_taken])
             n_taken += stop - first
             first = stop
+    if texts.outside:
+        raise ValueError("a text outside the data")
     return n_taken
 
 

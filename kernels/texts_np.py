@@ -20,10 +20,12 @@ def sort_texts(
     """Fill `order` with the numbers of the texts in their order, of equal ones the lower first; whether any are equal.
 
     work: int64[5 * len(order) + 2], to be used as the twin likes. It takes less time the longer the stretches of texts
-    that are in order already.
+    that are in order already. Raises ValueError for a text outside `data`.
     """
     raw = data.tobytes()
     places = bounds.tolist()
+    if any(not 0 <= start <= end <= len(raw) for start, end in pairwise(places)):
+        raise ValueError("a text outside the data")
     texts = [raw[start:end] for start, end in pairwise(places)]
     order[:] = sorted(range(len(texts)), key=texts.__getitem__)
     return len(set(texts)) < len(texts)
@@ -41,7 +43,8 @@ def sort_within(
 
     A group are rows that follow each other with the same first two columns; the last column is the number of a row's
     text. Rows of equal texts stay as they were. Only whole groups are taken, as many as `order` has room for: none if
-    it has not even for the next one. work: int64[5 * len(order) + 2].
+    it has not even for the next one. work: int64[5 * len(order) + 2]. Raises ValueError for a text outside `data` in a
+    group of several rows.
     """
     stop = min(first + len(order) + 1, len(rows))
     heads = rows[first:stop, :2]
@@ -52,7 +55,9 @@ def sort_within(
     numbers = range(first, first + n_taken)
 
     def place(row: int) -> tuple[int, bytes]:
-        text = rows[row, -1]
+        text = int(rows[row, -1])
+        if not (0 <= text < len(bounds) - 1 and 0 <= bounds[text] <= bounds[text + 1] <= len(data)):
+            raise ValueError("a text outside the data")
         group = int(np.searchsorted(starts, row - first, "right"))
         return group, data[bounds[text] : bounds[text + 1]].tobytes()
 

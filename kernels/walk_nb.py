@@ -11,6 +11,8 @@ from fastpack.kernels.jit import jit
 
 @jit
 def block_starts(rows, block_bytes, first, starts):
+    if rows.shape[1] != 2 or len(starts) < len(rows):
+        raise ValueError("rows must be [n, 2] and starts as long")
     start, gathered, n_blocks = first, 0, 0
     for k in range(len(rows)):
         offset, length = rows[k, 0], rows[k, 1]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import spans_cy
 
 spans = st.lists(st.tuples(st.integers(0, 900), st.integers(0, 100)), max_size=60)
 
@@ -43,9 +41,3 @@ def test_empty_arrays(backend: str) -> None:
     out = np.zeros(2, np.uint8)
     kernels.copy_spans(np.ones(3, np.uint8), none, none, none, out)
     assert out.tolist() == [0, 0]
-
-
-def test_cython_refuses_columns_of_different_lengths() -> None:
-    data = np.zeros(4, np.uint8)
-    with pytest.raises(ValueError, match="2 starts, 1 targets and 2 lengths"):
-        spans_cy.copy_spans(data, places([0, 1]), places([0]), places([1, 1]), data.copy())
