@@ -183,6 +183,17 @@ def test_a_commit_reaches_the_disk_before_and_after_the_rename(tmp_path: Path, m
     assert events == [("fsync", inode), ("replace", str(folder / "a.bin")), ("fsync", folder.stat().st_ino)]
 
 
+def test_a_commit_removes_the_checksums_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+    for name in ("a.bin", "a.bin.fpsum", "b.bin.fpsum"):
+        (tmp_path / name).write_bytes(b"old")
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"new")
+    assert names(tmp_path) == ["a.bin", "b.bin.fpsum"]
+    files.remove(tmp_path / "a.bin")
+    files.remove(tmp_path / "a.bin")
+    assert names(tmp_path) == ["b.bin.fpsum"]
+
+
 def test_a_journal_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, synced = os.fsync, list[bytes]()
 
