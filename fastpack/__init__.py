@@ -57,7 +57,15 @@ if TYPE_CHECKING:
         VQAOCRSample,
         VQASample,
     )
-    from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra, UntrustedCode
+    from fastpack.errors import (
+        DataWarning,
+        FastpackError,
+        FormatError,
+        JobError,
+        MissingExtra,
+        StaleIndex,
+        UntrustedCode,
+    )
     from fastpack.files import FileExistencePolicy
     from fastpack.formats.checksums import write_checksums
     from fastpack.formats.pbin import PackedFile, PackedWriter
@@ -156,6 +164,7 @@ _HOME = {
     "FormatError": "errors",
     "JobError": "errors",
     "MissingExtra": "errors",
+    "StaleIndex": "errors",
     "UntrustedCode": "errors",
     "write_checksums": "formats.checksums",
     "read_raw_index": "formats.raw_index",
@@ -230,6 +239,7 @@ __all__ = [
     "Sample",
     "SimilarityInterleavedSample",
     "SourceInfo",
+    "StaleIndex",
     "StatefulDataLoader",
     "TatmDataMetadata",
     "TatmMemmapDataset",

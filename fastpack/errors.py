@@ -26,6 +26,29 @@ class FormatError(FastpackError, ValueError):
         return type(self), (self.path, self.offset, self.found, self.expected)
 
 
+class StaleIndex(FormatError):
+    """An index does not belong to its source as the source is now: it was changed, or the index is of another file.
+
+    path: the index; source: the file whose index it was taken for; found: what shows that it is not; owner: the file
+    whose index it is, if that is known.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        source: str | os.PathLike[str],
+        found: str,
+        remedy: str,
+        owner: str | None = None,
+    ) -> None:
+        self.source, self.remedy, self.owner = os.fspath(source), remedy, owner
+        super().__init__(path, 0, found, f"the index of {self.source} as it is now ({remedy})")
+        self.args = (f"{self.path} is not the index of {self.source} as it is now: {found}. {remedy}",)
+
+    def __reduce__(self) -> tuple[type[StaleIndex], tuple[object, ...]]:
+        return type(self), (self.path, self.source, self.found, self.remedy, self.owner)
+
+
 class MissingExtra(FastpackError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 

@@ -9,10 +9,12 @@ import gc
 import multiprocessing
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +93,118 @@ def test_a_failing_commit_leaves_the_old_file(call: str, tmp_path: Path, monkeyp
     monkeypatch.undo()
     assert target.read_bytes() == b"old"
     assert names(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755, 0o666])
+def test_a_file_that_is_replaced_keeps_its_permissions(mode: int, tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    target.chmod(mode)
+    with AtomicFile(target) as file:
+        partial = stat.S_IMODE(os.stat(file.partial_path).st_mode)
+        assert partial == mode | 0o600  # nobody else may read what is being written, its owner may resume it
+        file.set_mode(0o777)  # for new files
+        file.write(b"new")
+    assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"new", mode)
+
+
+def test_permissions_changed_while_a_file_is_written_are_kept(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    with AtomicFile(target) as file:
+        file.write(b"new")
+        target.chmod(0o600)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+def test_a_new_file_has_the_permissions_that_are_set_or_those_of_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        for name, mode in (("a.bin", None), ("b.bin", 0o604)):
+            with AtomicFile(tmp_path / name) as file:
+                if mode is not None:
+                    file.set_mode(mode)
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == (mode or 0o640)
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("may_change_owner", [True, False])
+def test_a_file_that_is_replaced_keeps_its_owner_where_the_system_allows_it(
+    may_change_owner: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root may set an owner, so the system is asked in place of it."""
+    target = tmp_path / "a.bin"
+    target.write_bytes(b"old")
+    real, asked = os.stat, []
+
+    def foreign(path: Any, **options: Any) -> os.stat_result:
+        status = list(real(path, **options))
+        if os.fspath(path) == str(target):
+            status[4:6] = 12345, 54321
+        return os.stat_result(status)
+
+    def fchown(_fd: int, uid: int, gid: int) -> None:
+        asked.append((uid, gid))
+        if not may_change_owner:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "stat", foreign)
+    monkeypatch.setattr(os, "fchown", fchown)
+    with AtomicFile(target) as file:
+        file.write(b"new")
+    monkeypatch.undo()
+    assert set(asked) == {(-1, 54321), (12345, -1)}
+    assert target.read_bytes() == b"new"
+
+
+def test_a_commit_reaches_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contents before the name, then the name: else a power cut leaves an empty file, or the old one."""
+    folder = tmp_path / "new" / "folder"
+    folder.mkdir(parents=True)
+    (tmp_path / "link.bin").symlink_to(folder / "a.bin")
+    real_fsync, real_replace = os.fsync, os.replace
+    events: list[tuple[str, object]] = []
+
+    def fsync(fd: int) -> None:
+        events.append(("fsync", os.fstat(fd).st_ino))
+        real_fsync(fd)
+
+    def replace(source: str, target: str) -> None:
+        events.append(("replace", target))
+        real_replace(source, target)
+
+    file = AtomicFile(tmp_path / "link.bin")
+    file.write(b"new")
+    inode = os.fstat(file.fileno()).st_ino
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    file.commit()
+    assert events == [("fsync", inode), ("replace", str(folder / "a.bin")), ("fsync", folder.stat().st_ino)]
+
+
+def test_a_commit_removes_the_checksums_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+    for name in ("a.bin", "a.bin.fpsum", "b.bin.fpsum"):
+        (tmp_path / name).write_bytes(b"old")
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"new")
+    assert names(tmp_path) == ["a.bin", "b.bin.fpsum"]
+    files.remove(tmp_path / "a.bin")
+    files.remove(tmp_path / "a.bin")
+    assert names(tmp_path) == ["b.bin.fpsum"]
+
+
+def test_a_journal_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, synced = os.fsync, list[bytes]()
+
+    def fsync(fd: int) -> None:
+        real(fd)
+        synced.append((tmp_path / "j").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    files.write_durably(tmp_path / "j", 0, b"first frame, second frame")
+    files.write_durably(tmp_path / "j", 13, b"another")
+    assert synced == [b"first frame, second frame", b"first frame, another"]
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from fastpack.files import (
 from fastpack.formats import pickled_index
 from fastpack.formats.pbin_journal import CheckpointedWriter, journal_path, read_journal
 from fastpack.formats.pbin_layout import HEADER, HEADER_BYTES, Layout
-from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path, write_raw_index
+from fastpack.formats.raw_index import write_raw_index
+from fastpack.formats.raw_index_check import check_bounds, counts_characters, default_index_path
 
 _BLOCK_ROWS = 1 << 16
 

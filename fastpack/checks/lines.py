@@ -8,13 +8,15 @@ from fastpack.checks.findings import Finding, Look, VerifyReport
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, open_bytes
 from fastpack.formats.json_lines import Data, Rows, faulty_lines, scan_lines
+from fastpack.formats.lines_index_check import fault_of_lines
 from fastpack.formats.pickled_index import decode_prefix
-from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path
+from fastpack.formats.raw_index_check import check_bounds, counts_characters, default_index_path
 from fastpack.formats.shards import used_bytes
 from fastpack.formats.webdataset import check_lines_bounds, lines_index_path, read_shard_index
 
 _JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
 _WRITE = "`fastpack index` writes it"
+_AGAIN_OFFSETS = "`fastpack prepare` rebuilds it"
 _AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
 
 
@@ -26,8 +28,8 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
     if n_nul:
         report.add("error", path, len(data) - n_nul, f"{n_nul} bytes 0 at the end", "lines of JSON")
     index = _read_index(path, data, report)
-    starts = _read_offsets(path, len(data), report)
-    _Lines(path, data, index, starts, report, look).check()
+    _check_offsets(path, data, report)
+    _Lines(path, data, index, report, look).check()
 
 
 def check_index(path: AnyPath, report: VerifyReport, look: Look) -> None:
@@ -77,36 +79,30 @@ def _decode(path: AnyPath, report: VerifyReport) -> Rows:
     return index
 
 
-def _read_offsets(path: AnyPath, n_bytes: int, report: VerifyReport) -> Rows | None:
-    """The offsets of a JSON lines dataset of Energon; None where there are none that can be used."""
+def _check_offsets(path: AnyPath, data: Data, report: VerifyReport) -> None:
+    """Compare the offsets of a JSON lines dataset of Energon with the lines, if there are any."""
     offsets_path = lines_index_path(path)
     if not offsets_path.is_file():
-        return None
+        return
     try:
         offsets = read_shard_index(offsets_path)
+        report.count(samples=len(offsets) - 1)
+        check_lines_bounds(offsets, len(data), path)
     except FormatError as error:
         report.take(Finding.of(error))
-        return None
-    report.count(samples=len(offsets) - 1)
-    try:
-        check_lines_bounds(offsets, n_bytes, path)
-    except FormatError as error:
-        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
-        return None
-    return offsets
+        return
+    if fault := fault_of_lines(data, offsets):
+        report.add("error", offsets_path, None, fault, f"a sample for each line of {path.name}: {_AGAIN_OFFSETS}")
 
 
 class _Lines:
     """The lines of a file beside what its indexes say."""
 
-    def __init__(
-        self, path: AnyPath, data: Data, index: Rows | None, offsets: Rows | None, report: VerifyReport, look: Look
-    ) -> None:
-        self._path, self._data, self._index, self._offsets = path, data, index, offsets
+    def __init__(self, path: AnyPath, data: Data, index: Rows | None, report: VerifyReport, look: Look) -> None:
+        self._path, self._data, self._index = path, data, index
         self._report, self._look = report, look
         self._done = 0  # entries of the index that were compared
-        self._done_offsets = 0
-        self._judged = self._faulty = self._wrong = self._astray = self._missing = 0
+        self._judged = self._faulty = self._wrong = self._missing = 0
 
     def check(self) -> None:
         n_lines = 0
@@ -114,8 +110,6 @@ class _Lines:
             n_lines += len(rows)
             if self._index is not None:
                 self._compare(rows, self._index)
-            if self._offsets is not None:
-                self._compare_offsets(rows, self._offsets)
             if self._look.deep:
                 self._judge(rows)
             if self._look.progress is not None:
@@ -126,7 +120,6 @@ class _Lines:
         for amount, path, what, expected in (
             (self._wrong, default_index_path(self._path), "entries that are no line", _AGAIN),
             (self._missing, default_index_path(self._path), "lines of JSON that it does not have", _AGAIN),
-            (self._astray, lines_index_path(self._path), "offsets where no line starts", _AGAIN),
             (self._faulty, self._path, "lines that are no JSON", "JSON on each line"),
         ):
             if amount > 1:
@@ -165,19 +158,6 @@ class _Lines:
             found = f"no entry for the line at byte {missing[0][0]} of {self._path.name}, which is JSON"
             self._report.add("error", default_index_path(self._path), None, found, f"one: {_AGAIN}")
         self._missing += len(missing)
-
-    def _compare_offsets(self, rows: Rows, offsets: Rows) -> None:
-        end = int(np.searchsorted(offsets[:-1], rows[-1, 0], side="right"))
-        some = offsets[self._done_offsets : end]
-        at = np.searchsorted(rows[:, 0], some).clip(max=len(rows) - 1)
-        astray = np.flatnonzero(rows[at, 0] != some)
-        if len(astray) and not self._astray:
-            number = self._done_offsets + int(astray[0])
-            path = lines_index_path(self._path)
-            expected = f"the start of a line of {self._path.name}: {_AGAIN}"
-            self._report.add("error", path, 8 * number, f"the offset {int(offsets[number])}", expected)
-        self._astray += len(astray)
-        self._done_offsets = end
 
     def _judge(self, rows: Rows) -> None:
         for number, error in faulty_lines(self._data, rows):

@@ -179,6 +179,11 @@ class ShardsScan:
         """Look at every token of every shard."""
         total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
         for shard in shards:
+            if shard.dtype.kind not in "ui":
+                found = f"the dtype is {shard.dtype}: tokens have to be whole numbers"
+                self.findings.append(Finding(shard.path, 0, found))
+                self.used.append(shard.length)
+                continue
             trimmed = shard.trimmed()
             self.used.append(trimmed.length)
             self._tail(shard, trimmed)

@@ -153,7 +153,7 @@ def _dry_run(args: argparse.Namespace) -> int:
 
     from fastpack.build.sources import find_sources
     from fastpack.files import may_write, size_of
-    from fastpack.formats.raw_index import default_index_path
+    from fastpack.formats.raw_index_check import default_index_path
 
     files: list[dict[str, Any]] = []
     for source in find_sources(args.src, compressed=False):
@@ -188,7 +188,8 @@ def _describe(result: IndexResult) -> str:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    from fastpack.formats.raw_index import default_index_path, repair_raw_index
+    from fastpack.formats.raw_index import repair_raw_index
+    from fastpack.formats.raw_index_check import default_index_path
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)

@@ -296,16 +296,17 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """A configuration of the flags; the index of one file that is not there is made on the way."""
-    from fastpack.build.packing.direct import default_packed_path, direct_config, needs_index
+    """A configuration of the flags; the index of one file is made if it is missing or stale."""
+    from fastpack.build.packing.direct import default_packed_path, direct_config, why_index_is_missing
 
     sources: str | list[str] = args.source
     dst_path = args.dst_path
     if _is_one(args.source):
         (source,) = args.source
-        missing = needs_index(source, args.index_path)
+        replaces = args.file_existence_policy == "override"
+        missing = why_index_is_missing(source, args.index_path, replaces=replaces)
         if missing and not args.dry_run and not is_spread(args):
-            _make_index(args, source, dst_path or default_packed_path(source))
+            _make_index(args, source, dst_path or default_packed_path(source), missing.reason)
         if not (missing and args.dry_run and args.index_path is None):  # then its lines are found by reading it
             sources = source
         if dst_path is None and not args.per_source:
@@ -321,17 +322,16 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def _make_index(args: argparse.Namespace, source: str, target: str) -> None:
+def _make_index(args: argparse.Namespace, source: str, target: str, reason: str) -> None:
     import warnings
 
     from fastpack.build.packing.direct import check_not_empty, make_index
     from fastpack.files import may_write
-    from fastpack.formats.raw_index import default_index_path
 
     if not args.per_source and not args.resume:
         may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
     check_not_empty(source)
-    say(args, f"{args.index_path or default_index_path(source)} is not there: making it")
+    say(args, f"{reason}: making it")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # the result lists these lines
         make_index(source, args.index_path, on_faulty=args.on_faulty, progress=progress(args, "index"))

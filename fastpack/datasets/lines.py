@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import SupportsIndex
 
 from fastpack.files import AnyPath, PathLike, as_path
-from fastpack.formats.raw_index import JsonlFile, default_index_path
+from fastpack.formats.raw_index import JsonlFile
+from fastpack.formats.raw_index_check import default_index_path
 
 
 class LargeFileLinesReader:
@@ -17,8 +18,9 @@ class LargeFileLinesReader:
     where one is not in it); None gives bytes. use_sample_length_from_index=False: a line reaches to where the next one
     of the index begins, its newline and faulty lines between them included, the last to the end of the file.
 
-    Raises FileNotFoundError when either file is missing, ValueError for an empty raw file, FormatError for an index
-    that is none or that reaches beyond the file, IndexError for an item beyond the last.
+    Raises FileNotFoundError when either file is missing, ValueError for an empty raw file, FormatError for a file that
+    is not an index, StaleIndex (a FormatError) for an index that does not belong to the raw file as it is now,
+    IndexError for an item beyond the last.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ class MemMapDataset(Dataset):
 
     A document without a text (no JSON, no such key, no string) raises FormatError, a ValueError, when it is asked for,
     and names the file, the byte and the line, counted from 0. Raises FileNotFoundError, ValueError for an empty raw
-    file or a pattern that jq refuses, FormatError for a damaged index, IndexError.
+    file or a pattern that jq refuses, FormatError for a damaged index, StaleIndex (a FormatError) for one that does
+    not belong to the raw file as it is now, IndexError.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from fastpack.errors import DataWarning
 from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.manifest import is_manifest
 from fastpack.formats.manifest_shards import ManifestShards, known_traps, lengths_of, open_shards
-from fastpack.formats.shards import Shard, find_shards, scan_shards
+from fastpack.formats.shards import Shard, check_dtypes, find_shards, scan_shards
 from fastpack.formats.traps import find_traps, named_dtype
 
 
@@ -39,8 +39,9 @@ class MemoryMappedDataset(WindowDataset):
     read so in any case, through the block cache.
 
     Data that are probably not what they seem raise a DataWarning that names the way out; values never change for it.
-    Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`; dtype= for `.npy`) and
-    FileNotFoundError (no shard matches); FormatError when a shard is opened and is not the file it was.
+    Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`, or one of dates, texts or
+    records; dtype= for `.npy`) and FileNotFoundError (no shard matches); FormatError when a shard is opened and is not
+    the file it was.
     """
 
     def __init__(
@@ -125,4 +126,6 @@ def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Seq
         shards = open_shards(data_dir, file_pattern)
         return shards.read_as(None if dtype is None else named_dtype(dtype, as_path(data_dir).parent))
     paths = find_shards(data_dir, file_pattern)
-    return scan_shards(paths, None if dtype is None else named_dtype(dtype, data_dir))
+    found = scan_shards(paths, None if dtype is None else named_dtype(dtype, data_dir))
+    check_dtypes(found)
+    return found

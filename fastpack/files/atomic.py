@@ -94,8 +94,9 @@ class AtomicFile:
     keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
     what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
     follow: write through a symbolic link of that name, as open() does; False replaces it: for names no user gave.
-    Raises JobError when another process is writing the same target (of an object in a store: on this machine).
-    Missing parent folders are made. An object is uploaded on `commit()`.
+    A file that is replaced keeps its permissions and, where the process may set them, its owner and group; the partial
+    file has them from the start. Raises JobError when another process is writing the same target (of an object in a
+    store: on this machine). Missing parent folders are made. An object is uploaded on `commit()`.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class AtomicFile:
         os.makedirs(os.path.dirname(self.partial_path), exist_ok=True)
         self._policy = policy
         self._position = 0
+        self._is_new = True
         self._file: io.FileIO | None = None
         try:
             self._start(keep, policy)
@@ -122,6 +124,7 @@ class AtomicFile:
         self._fd = self._file.fileno()
         if not may_write(self.path, policy):
             raise TargetExists(f"{self.path} was written by another process meanwhile")
+        self._is_new = not self._take_permissions(0o600)  # a later writer has to open what a kill leaves behind
         if not keep:
             os.ftruncate(self._fd, 0)
         self._position = self._file.seek(0, os.SEEK_END)
@@ -180,8 +183,23 @@ class AtomicFile:
         os.utime(self._fd, ns=(time_ns, time_ns))
 
     @names_file
+    def set_mode(self, mode: int) -> None:
+        """Set the permissions of a new file; one that is replaced keeps those it has."""
+        if self._is_new:
+            os.fchmod(self._fd, mode & 0o7777)
+
+    def _take_permissions(self, added: int = 0) -> bool:
+        """Take owner and permissions, plus the bits `added`, of the file that is replaced; False for a new one."""
+        status = None if is_remote(self.path) else _status_of_file(self.path)
+        if status is not None:
+            _copy_owner(status, self._fd)
+            os.fchmod(self._fd, (status.st_mode | added) & 0o7777)  # last: a change of the owner clears some bits
+        return status is not None
+
+    @names_file
     def commit(self) -> None:
         """Flush to the disk and take the target's name, replacing what was there."""
+        self._take_permissions()
         os.fsync(self._fd)
         remove(self.path + CHECKSUMS)  # they are those of the file that goes
         if is_remote(self.path):
@@ -238,6 +256,23 @@ def _target(path: PathLike, follow: bool) -> str:
     if os.path.exists(target) and not os.path.isfile(target):
         raise JobError(f"{target} exists and is not a regular file")
     return target
+
+
+def _status_of_file(path: str) -> os.stat_result | None:
+    """The status of a regular file; None where there is none, or a link."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _copy_owner(status: os.stat_result, fd: int) -> None:
+    mine = os.fstat(fd)
+    for uid, gid in ((-1, status.st_gid), (status.st_uid, -1)):  # one by one: only root may give a file away
+        if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
+            with contextlib.suppress(PermissionError):
+                os.fchown(fd, uid, gid)
 
 
 def _sync_folder(folder: str) -> None:

@@ -18,6 +18,7 @@ from fastpack.files import (
     PathLike,
     Progress,
     as_path,
+    is_remote,
     open_reader,
     plain_path,
     read_start,
@@ -103,6 +104,8 @@ def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress:
     }
     target = sidecar_path(path)
     with AtomicFile(target) as output:
+        if not is_remote(path):
+            output.set_mode(stat_of(path).st_mode & 0o666)
         output.write(json.dumps(fields, indent=0).encode() + b"\n")
     return target
 

@@ -240,4 +240,4 @@ def _write(path: AnyPath, text: str, mode: int | None) -> None:
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:
-            os.fchmod(file.fileno(), mode & 0o7777)
+            file.set_mode(mode)

@@ -97,7 +97,7 @@ class IndexWriter:
         self._file = AtomicFile(path, follow=False)
         try:
             if mode is not None:
-                os.fchmod(self._file.fileno(), mode & 0o7777)
+                self._file.set_mode(mode)
             self._staging = Staging(self._file.path, purpose, keep=resume, mode=mode)
         except BaseException:
             self._file.abort()

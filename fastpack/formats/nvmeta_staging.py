@@ -63,7 +63,7 @@ class Staging:
                 files[column] = AtomicFile(f"{path}.{column}", keep=keep, follow=False)
                 opened.callback(files[column].abort)
                 if mode is not None:
-                    os.fchmod(files[column].fileno(), mode & 0o7777)
+                    files[column].set_mode(mode)
             self._notes, self._files = files.pop("notes"), files
             if not keep or not self._take_up():
                 self.start_over()

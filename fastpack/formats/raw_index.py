@@ -10,29 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
-from fastpack.files import (
-    AnyPath,
-    AtomicFile,
-    ByteArray,
-    ExistencePolicy,
-    PathLike,
-    as_path,
-    map_bytes,
-    open_bytes,
-    peek,
-)
+from fastpack.files import AtomicFile, ByteArray, ExistencePolicy, PathLike, as_path, map_bytes, open_bytes
 from fastpack.formats import pickled_index
+from fastpack.formats.raw_index_check import (
+    check_bounds,
+    check_raw_index,
+    counts_characters,
+    default_index_path,
+    known_lengths,
+    line_at,
+)
 
-_NEWLINE, _RETURN = 10, 13
-_SAMPLED = 64 << 20  # bytes that the first lines of a file are looked for in
 _ROWS_AT_ONCE = 16_384  # 256 KiB of rows stay in the second-level cache between the kernels
-
-
-def default_index_path(raw_data_path: PathLike) -> AnyPath:
-    """Where the index of a raw file is expected: beside it, `<stem>.idx`."""
-    path = as_path(raw_data_path)
-    return path.parent / f"{path.stem}.idx"
 
 
 def read_raw_index(path: PathLike) -> npt.NDArray[np.int64]:
@@ -92,8 +81,8 @@ class JsonlFile:
     """A raw file and its index: `len()`, `line(i)` as bytes. Opened on first use, pickled as paths.
 
     path: the raw file; index_path: default `<stem>.idx` beside it, or `index`, rows int64[n, 2], which is then used.
-    Warns when the lengths count characters (see `repair_raw_index`). Raises FormatError at first use when an entry
-    reaches beyond the file.
+    Warns when the lengths count characters (see `repair_raw_index`). Raises StaleIndex, a FormatError, at first use
+    when the index does not belong to the raw file as it is now.
     """
 
     def __init__(
@@ -145,7 +134,10 @@ class JsonlFile:
     def _open(self) -> None:
         data = open_bytes(self.path)
         index = read_raw_index(self.index_path) if self._given is None else self._given
-        check_bounds(index, len(data), self.index_path if self._given is None else self.path)
+        if self._given is None:
+            check_raw_index(self.path, self.index_path, data, index)
+        else:
+            check_bounds(index, len(data), self.path)
         if self._given is None and self._warn_of_characters and counts_characters(data, index):
             warnings.warn(
                 f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0: lines will be cut "
@@ -159,31 +151,6 @@ class JsonlFile:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_data": None, "_index": None}
-
-
-def check_bounds(index: npt.NDArray[np.int64], n_bytes: int, path: PathLike) -> None:
-    """Raise FormatError when an entry of `index` (int64[n, 2], no negative ones) reaches beyond a file of `n_bytes`."""
-    if len(index) and int(index[:, 0].max()) + int(index[:, 1].max()) > n_bytes:  # one cheap test for the usual file
-        beyond = index[:, 0] + index[:, 1] > n_bytes
-        if beyond.any():
-            entry = int(beyond.argmax())
-            expected = f"an entry within the {n_bytes} bytes of the raw file"
-            raise pickled_index.entry_error(path, 0, entry, index[entry], expected)
-
-
-def counts_characters(data: ByteArray, index: npt.NDArray[np.int64], sample: int = 64) -> bool:
-    """Whether one of the first `sample` lengths ends before its line does, as those that count characters do."""
-    rows = index[:sample]
-    first = int(rows[:, 0].min(initial=len(data)))
-    text = peek(data, first, min(len(data), first + _SAMPLED, int(rows.sum(axis=1).max(initial=0)) + 1))
-    for offset, length in rows.tolist():
-        end = offset + length - first
-        if end >= len(text) or text[end] == _NEWLINE:  # as a length in bytes ends, at the end of the file or before one
-            continue
-        line = _line_at(data, offset)
-        if line is not None and length < len(line) and length in _known_lengths(line, False):
-            return True
-    return False
 
 
 def repair_raw_index(
@@ -200,8 +167,8 @@ def repair_raw_index(
     check_bounds(old, len(data), index_path)
     new = old.copy()
     for entry, (offset, length) in enumerate(old.tolist()):
-        line = _line_at(data, offset)
-        if line is None or length not in _known_lengths(line, offset + len(line) + 1 >= len(data)):
+        line = line_at(data, offset)
+        if line is None or length not in known_lengths(line, offset + len(line) + 1 >= len(data)):
             expected = f"the start of a line of {os.fspath(raw_data_path)} and its length in characters or bytes"
             raise pickled_index.entry_error(index_path, 0, entry, old[entry], expected)
         new[entry, 1] = len(line)
@@ -209,24 +176,3 @@ def repair_raw_index(
     if changed or out_path is not None:
         write_raw_index(index_path if out_path is None else out_path, new)
     return changed
-
-
-def _line_at(data: ByteArray, offset: int) -> npt.NDArray[np.uint8] | None:
-    """The line that begins at `offset`, without its newline; None when no line begins there."""
-    if offset >= len(data) or (offset and data[offset - 1 : offset][0] != _NEWLINE):
-        return None
-    row, step, at = np.empty((1, 2), np.int64), 4096, offset
-    while at < len(data):
-        n_rows, consumed, _ = kernels.index_lines(data[at : at + step], at, offset, row)
-        if n_rows:
-            return data[offset : offset + int(row[0, 1])]
-        at, step = at + consumed, step * 2
-    return data[offset:]
-
-
-def _known_lengths(line: npt.NDArray[np.uint8], is_last: bool) -> set[int]:
-    """The lengths a generation of Modalities gives `line`: in bytes, or in characters with "\\r\\n" read as "\\n"."""
-    n_characters = int(np.count_nonzero((line & 0xC0) != 0x80))
-    ends_in_return = bool(len(line)) and line[-1] == _RETURN
-    n_text = n_characters - ends_in_return
-    return {len(line), n_text} | ({n_text + 1} if is_last else set())

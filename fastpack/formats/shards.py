@@ -242,6 +242,16 @@ def scan_shards(paths: Sequence[AnyPath], dtype: np.dtype[Any] | None = None, ra
     return on_stores(lambda path: _scan_npy(os.fspath(path)), paths)
 
 
+def check_dtypes(shards: Sequence[Shard]) -> None:
+    """FormatError for the first shard whose elements are not numbers; floats and bools are taken, as KempnerForge does.
+
+    Dates, texts and records would become numbers that are no tokens, or fail when a sample is read.
+    """
+    for shard in shards:
+        if shard.dtype.kind not in "uifb":
+            raise FormatError(shard.path, 0, f"the dtype {shard.dtype}", "whole numbers")
+
+
 def _scan_bin(where: PathLike, dtype: np.dtype[Any] | None) -> Shard:
     path = os.fspath(where)
     stamp = stamp_of(getattr(where, "listed", None) or stat_of(path))

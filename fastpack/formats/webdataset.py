@@ -15,8 +15,9 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FastpackError, FormatError
+from fastpack.errors import FastpackError, FormatError, StaleIndex
 from fastpack.files import AnyPath, AtomicFile, PathLike, as_path, map_bytes, size_of
+from fastpack.formats.lines_index_check import check_lines_index
 from fastpack.formats.tar import TarWalk
 
 MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
@@ -144,10 +145,11 @@ def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
 
 
 def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: int | None = None) -> None:
-    """Write the offsets int64[n + 1] as a `.tar.idx` file, in place of `path`; `mode`: its permissions."""
+    """Write the offsets int64[n + 1] as a `.tar.idx` file, in place of `path`; `mode`: the permissions
+    of a new file."""
     with AtomicFile(path, follow=False) as file:
         if mode is not None:
-            os.fchmod(file.fileno(), mode & 0o7777)
+            file.set_mode(mode)
         file.write(np.ascontiguousarray(offsets, "<i8"))
 
 
@@ -159,22 +161,25 @@ def lines_index_path(lines_path: PathLike) -> AnyPath:
 def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
     """The offsets int64[n + 1] of the samples of the JSON lines file `lines_path`; the last one is the file's size.
 
-    Raises FileNotFoundError, and FormatError for what `read_shard_index` refuses and for an index of another file.
+    Raises FileNotFoundError, FormatError for what `read_shard_index` refuses, and StaleIndex, a FormatError, for an
+    index that does not belong to the file as it is now.
     """
     index_path = lines_index_path(lines_path)
     if not index_path.is_file():
         raise FileNotFoundError(f"{index_path} is not there: `fastpack prepare {os.fspath(lines_path)}` writes it")
     offsets = read_shard_index(index_path)
     check_lines_bounds(offsets, size_of(lines_path), lines_path)
+    check_lines_index(lines_path, index_path, offsets)
     return offsets
 
 
 def check_lines_bounds(offsets: npt.NDArray[np.int64], n_bytes: int, lines_path: PathLike) -> None:
-    """FormatError where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
+    """StaleIndex where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
     for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
         if offsets[place] != expected:
-            found, name = f"the offset {offsets[place]}", as_path(lines_path).name
-            raise FormatError(lines_index_path(lines_path), 8 * place, found, f"{expected}, as of {name}")
+            found = f"its {'last' if place else 'first'} offset is {offsets[place]}, not {expected}"
+            remedy = f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it"
+            raise StaleIndex(lines_index_path(lines_path), lines_path, found, remedy)
 
 
 def _first_rows(numbers: npt.NDArray[np.int64], n_names: int) -> npt.NDArray[np.int64]:

@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.errors import StaleIndex
 from fastpack.files import AnyPath, Progress, drop_pages, map_bytes
-from fastpack.formats.json_lines import scan_lines
-from fastpack.formats.raw_index import check_bounds, counts_characters, default_index_path, read_raw_index
+from fastpack.formats.json_lines import Rows, scan_lines
+from fastpack.formats.raw_index import read_raw_index
+from fastpack.formats.raw_index_check import counts_characters, default_index_path, read_raw_index_of
 from fastpack.formats.webdataset import lines_index_path, read_lines_index, read_shard_index
 from fastpack.views.lengths import LengthCounter, LengthTable
 from fastpack.views.measured import File, Measured, length_facts
@@ -25,20 +27,20 @@ def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
     data = map_bytes(path)
     index_path, offsets_path = default_index_path(path), lines_index_path(path)
     warnings: list[str] = []
-    if index_path.exists():
-        index = read_raw_index(index_path)
-        check_bounds(index, len(data), index_path)
+    index = _index_of(path, data, warnings) if index_path.exists() else None
+    if index is not None:
         table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, wanted.progress)
         if len(index) != n_lines:
             warnings.append(f"the index has {len(index):,} entries, the file {n_lines:,} lines")
-        if counts_characters(data, index):
-            warnings.append("the index counts characters, not bytes: `fastpack index --repair-legacy`")
     else:
         table = _scan(data, wanted.progress)
         n_lines = table.documents
     samples = None
     if offsets_path.exists():
-        samples = len(read_lines_index(path)) - 1
+        try:
+            samples = len(read_lines_index(path)) - 1
+        except StaleIndex as error:
+            warnings.append(str(error))
     facts: dict[str, Any] = {
         "path": str(path),
         "kind": "jsonl",
@@ -53,13 +55,28 @@ def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
     return Measured(facts, "bytes", table, [File(path.name, len(data), None)])
 
 
+def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -> Rows | None:
+    """The rows of the index; None, and a warning, where it does not belong to the file."""
+    try:
+        index = read_raw_index_of(path, default_index_path(path), data)
+    except StaleIndex as error:
+        warnings.append(str(error))
+        return None
+    if counts_characters(data, index):
+        warnings.append("the index counts characters, not bytes: `fastpack index --repair-legacy`")
+    return index
+
+
 def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
     """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
     del wanted
+    warnings: list[str] = []
     if path.name.endswith((".jsonl.idx", ".tar.idx")):
         lengths = np.diff(read_shard_index(path))
     else:
         lengths = read_raw_index(path)[:, 1]
+        if (raw := path.with_suffix(".jsonl")).is_file():
+            _index_of(raw, map_bytes(raw), warnings)
     n_bytes, table = path.stat().st_size, LengthTable.of(lengths)
     facts: dict[str, Any] = {
         "path": str(path),
@@ -67,7 +84,7 @@ def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
         "bytes": n_bytes,
         "entries": len(lengths),
         **length_facts("line_bytes", table),
-        "warnings": [],
+        "warnings": warnings,
     }
     return Measured(facts, "bytes", table, [File(path.name, n_bytes, None)])
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fastpack import kernels
-from fastpack.files import AnyPath, PathLike, as_path, map_bytes
+from fastpack.files import AnyPath, ByteArray, PathLike, as_path, map_bytes
 from fastpack.formats import pickled_index
 from fastpack.formats.compressed import is_compressed, read_lines
 from fastpack.formats.json_fields import FaultyDocument, Line, compile_pattern
-from fastpack.formats.raw_index import check_bounds, default_index_path, read_raw_index
+from fastpack.formats.raw_index import read_raw_index
+from fastpack.formats.raw_index_check import check_raw_index, default_index_path
 from fastpack.views.preview_tokens import Reader
 from fastpack.views.shown import shorten, shown_text
 
@@ -38,8 +39,9 @@ def preview_lines(
     length; text: what `pattern` finds, its first `max_characters`, escaped as `shown_text` says; error: why packing
     would leave it out (and text its start), else None. With `reader.read_back`: tokens, ids, pieces and ends_with_eos,
     of the text as it would be packed.
-    An index beside the file (`index_path`, default `<stem>.idx`) is used where there is one. Raises FormatError for one
-    that reaches beyond the file, what `compile_pattern` and `Reader.describe` raise, ValueError without a line `start`.
+    An index beside the file (`index_path`, default `<stem>.idx`) is used where there is one. Raises StaleIndex, a
+    FormatError, for one that does not belong to the file as it is now, what `compile_pattern` and `Reader.describe`
+    raise, and ValueError without a line `start`.
     """
     text_of = compile_pattern(pattern)
     lines = _unpacked(path, start) if is_compressed(path) else _mapped(path, start, index_path)
@@ -91,7 +93,7 @@ def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
     data = map_bytes(path)
     index = as_path(default_index_path(path) if index_path is None else index_path)
     if index.exists() or index_path is not None:
-        for first, n_bytes in _indexed(index, len(data), start):
+        for first, n_bytes in _indexed(path, index, data, start):
             yield first, n_bytes, data[first : first + min(n_bytes, MAX_LINE_BYTES)].tobytes()
         return
     first = _skip(data, start)
@@ -104,18 +106,19 @@ def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
         first += n_bytes + 1
 
 
-def _indexed(path: AnyPath, n_bytes: int, start: int) -> Iterator[tuple[int, int]]:
-    """The rows from number `start` on, ever more of the index being decoded."""
+def _indexed(path: PathLike, index_path: AnyPath, data: ByteArray, start: int) -> Iterator[tuple[int, int]]:
+    """The rows from number `start` on, ever more of the index being decoded and checked."""
     number, known = start, start + 64
-    pickled = map_bytes(path)
+    pickled = map_bytes(index_path)
     while True:
         whole = known > _ROWS_BY_ONE
-        rows = read_raw_index(path) if whole else pickled_index.decode_first(pickled, path, 0, known)
-        check_bounds(rows, n_bytes, path)
+        rows = read_raw_index(index_path) if whole else pickled_index.decode_first(pickled, index_path, 0, known)
+        whole = whole or len(rows) < known
+        check_raw_index(path, index_path, data, rows, whole=whole)
         for first, length in rows[number:].tolist():
             number += 1
             yield first, length
-        if whole or len(rows) < known:
+        if whole:
             return
         known *= 4
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fastpack
 from fastpack.checks.validate import look_into, validate
 from fastpack.cli import main
 from fastpack.errors import JobError
@@ -146,9 +147,54 @@ def test_negative_ids_and_odd_arrays(tmp_path: Path, backend: str) -> None:
     np.save(tmp_path / "b.npy", np.array([[1.0, 2.0]]))
     found = look_into(tmp_path)
     assert (found["smallest_id"], found["largest_id"]) == (-1, 6)
-    assert [(Path(one.file).name, one.offset) for one in found["findings"]] == [("a.npy", 128 + 8)]
+    assert [(Path(one.file).name, one.offset) for one in found["findings"]] == [
+        ("a.npy", 128 + 8),
+        ("b.npy", 0),  # floats are not tokens
+    ]
 
 
 def test_a_folder_without_shards_cannot_be_looked_into(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"no \.bin or \.npy files"):
         look_into(tmp_path)
+
+
+ODD = {
+    "datetime64[s]": np.arange(100).astype("datetime64[s]"),
+    "timedelta64[s]": np.arange(100).astype("timedelta64[s]"),
+    "[('a', '<i4'), ('b', '<i2')]": np.zeros(100, [("a", "<i4"), ("b", "<i2")]),
+    "<U2": np.array(["ab"] * 100),
+    "|S2": np.array([b"ab"] * 100),
+    "|V4": np.zeros(100, "V4"),
+    "complex128": np.zeros(100, complex),
+}
+
+
+@pytest.mark.parametrize("dtype", ODD)
+def test_arrays_of_no_tokens_are_one_line_in_every_reader(
+    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "a.npy", ODD[dtype])
+    (finding,) = look_into(tmp_path)["findings"]
+    assert (finding.file, finding.what) == (
+        str(tmp_path / "a.npy"),
+        f"the dtype is {dtype}: tokens have to be whole numbers",
+    )
+    page = str(tmp_path / "report.html")
+    for words in (["validate", "--deep"], ["verify"], ["info"], ["preview"], ["report", "--output", page]):
+        path = tmp_path / "a.npy" if words[0] == "preview" else tmp_path
+        assert main([*words, str(path)]) != 0
+        out, err = capsys.readouterr()
+        lines = [line for line in (out + err).splitlines() if "whole numbers" in line or "integers" in line]
+        assert [dtype in line for line in lines] == [True]
+        assert "internal error" not in err
+    with pytest.raises(fastpack.FormatError, match=r"a\.npy: at byte 0: found the dtype .*, expected whole numbers"):
+        fastpack.MemoryMappedDataset(tmp_path, 10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bool"])
+def test_floats_and_bools_are_found_and_still_read_as_kempnerforge_reads_them(dtype: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(100, dtype))
+    assert [finding.what for finding in look_into(tmp_path)["findings"]] == [
+        f"the dtype is {dtype}: tokens have to be whole numbers"
+    ]
+    assert fastpack.MemoryMappedDataset(tmp_path, 10)[0]["input_ids"].tolist() == [1] * 9

@@ -114,7 +114,12 @@ def test_nothing_but_zeros_at_the_end(tmp_path: Path) -> None:
 def test_offsets_of_energon(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"{}\n{}\n{}\n")
-    for offsets, text in [((0, 3, 6, 9), None), ((0, 4, 6, 9), "the offset 4"), ((0, 3, 6), "the offset 6")]:
+    for offsets, text in [
+        ((0, 3, 6, 9), None),
+        ((0, 4, 6, 9), "no sample begins with the line at byte 3"),
+        ((0, 6, 9), "no sample begins with the line at byte 3"),
+        ((0, 3, 6), "its last offset is 6, not 9"),
+    ]:
         (tmp_path / "a.jsonl.idx").write_bytes(np.array(offsets, "<u8").tobytes())
         assert found(path) == ([] if text is None else [("error", text)])
     (tmp_path / "a.jsonl.idx").write_bytes(b"short")

@@ -70,7 +70,7 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
         "resumed_documents": 0,
         "engine": "tokenizers",
     }
-    assert "docs.idx is not there: making it" in err
+    assert "docs.idx does not exist: making it" in err
     assert Path("docs.pbin").read_bytes() == golden_bytes()
     assert Path("docs.idx").read_bytes() == Path("idx/docs.idx").read_bytes()
 
@@ -294,3 +294,14 @@ def test_text_that_is_no_json_lines(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["pack", str(folder), *words]) == 1
     assert "no .jsonl, .ndjson (.gz, .zst) files there" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+def test_a_packed_file_that_is_replaced_keeps_its_permissions() -> None:
+    words = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--write-checksums", "--force", "-q"]
+    assert main(words) == 0
+    for name in ("docs.pbin", "docs.idx"):
+        Path(name).chmod(0o600)
+    assert main(words) == 0
+    assert main(["index", "docs.jsonl", "--force"]) == 0
+    for name in ("docs.pbin", "docs.idx", "docs.pbin.fpsum"):
+        assert Path(name).stat().st_mode & 0o777 == 0o600, name

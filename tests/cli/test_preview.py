@@ -175,3 +175,18 @@ def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest
     assert out.startswith("line 4999: 13 bytes\n")
     assert err.startswith(f"warning: {path.with_suffix('.idx')}: 4 bytes after the index, at byte ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("start", [0, 2, 4, 30_000])
+def test_a_stale_index_is_an_error(corpus: Path, capsys: pytest.CaptureFixture[str], start: int) -> None:
+    """Also where the lines that it lacks lie beyond those that are shown, once its end was read."""
+    if start == 30_000:
+        corpus.write_text('{"text": "short"}\n' * start)
+    assert main(["index", str(corpus)]) == 0
+    with corpus.open("a") as file:
+        file.write('{"text": "more"}\n')
+    assert main(["preview", str(corpus), "--start", str(start)]) == 1
+    assert "corpus.idx is not the index of" in capsys.readouterr().err
+    corpus.write_text("\n" + corpus.read_text())
+    assert main(["preview", str(corpus), "-n", "1"]) == 1
+    assert "corpus.idx is not the index of" in capsys.readouterr().err

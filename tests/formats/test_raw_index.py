@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import FormatError, read_raw_index, repair_raw_index, write_raw_index
-from fastpack.formats.raw_index import JsonlFile, RawIndexWriter, default_index_path
+from fastpack.formats.raw_index import JsonlFile, RawIndexWriter
+from fastpack.formats.raw_index_check import default_index_path
 
 GOLDEN_INDICES = ("docs", "docs_crlf", "edge_padded", "edge_scalars", "edge_u2028", "many", "one")
 

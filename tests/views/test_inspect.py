@@ -52,10 +52,14 @@ def test_jsonl_with_and_without_its_index(tmp_path: Path, backend: str) -> None:
     found = fastpack.inspect(path)
     assert found["index"] == str(tmp_path / "many.idx")
     assert (found["line_bytes"], found["histogram"]) == without
-    path.write_bytes(path.read_bytes() + b'{"text": "one more, without a newline"}')
-    warning = f"the index has {len(lengths):,} entries, the file {len(lengths) + 1:,} lines"
+    fastpack.write_raw_index(tmp_path / "many.idx", fastpack.read_raw_index(tmp_path / "many.idx")[1:])
+    warning = f"the index has {len(lengths) - 1:,} entries, the file {len(lengths):,} lines"
     assert warning in fastpack.inspect(path)["warnings"]
-    assert fastpack.inspect(tmp_path / "many.idx")["entries"] == len(lengths)
+    assert fastpack.inspect(tmp_path / "many.idx")["entries"] == len(lengths) - 1
+    path.write_bytes(path.read_bytes() + b'{"text": "one more, without a newline"}')
+    found = fastpack.inspect(path)
+    assert (found["lines"], found["line_bytes"]["max"]) == (len(lengths) + 1, 39)
+    assert any("many.idx is not the index of" in warning for warning in found["warnings"])
 
 
 def test_json_lines_of_a_webdataset(tmp_path: Path) -> None:

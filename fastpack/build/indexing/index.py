@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FastpackError, JobError
+from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.files import (
+    POLICIES,
     AnyPath,
     ExistencePolicy,
     PathLike,
     Progress,
+    TargetExists,
     as_path,
     exists,
     may_write,
@@ -27,7 +29,8 @@ from fastpack.files import (
 )
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
-from fastpack.formats.raw_index import RawIndexWriter, default_index_path
+from fastpack.formats.raw_index import RawIndexWriter
+from fastpack.formats.raw_index_check import default_index_path, other_source, read_raw_index_of
 
 _WARNINGS = 100  # faulty lines warned of one by one
 _QUOTED = 65_536  # bytes of a faulty line that the message quotes
@@ -87,7 +90,7 @@ def create_raw_index(
     source = os.fspath(src_path)
     target = default_index_path(source) if index_path is None else as_path(index_path)
     check_paths(source, target)
-    if not may_write(target, file_existence_policy):
+    if not may_write_index(source, target, file_existence_policy):
         return IndexResult(target, 0, 0, 0, written=False)
     data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
@@ -120,6 +123,35 @@ def create_raw_data_index(
 ) -> IndexResult:
     """`create_raw_index` under the name and with the arguments of Modalities' API."""
     return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
+
+
+def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bool:
+    """As `files.may_write`. Warns of an index that stays although it does not belong to the source any more, and of
+    one that is replaced although it belongs to another file with the same default index path; TargetExists names it.
+    """
+    if policy not in POLICIES or not exists(target):
+        return may_write(target, policy)
+    owner = None
+    try:
+        owner = other_source(source, target)
+        if owner is not None or policy == "skip":
+            read_raw_index_of(source, target)
+            owner = None
+    except StaleIndex as error:
+        if policy == "skip":
+            warnings.warn(str(error), DataWarning, stacklevel=3)
+            return False
+    except FormatError:  # not an index: there is nothing to say about it
+        pass
+    if owner is None:
+        return may_write(target, policy)
+    if policy == "error":
+        raise TargetExists(
+            f"{target} exists and is the index of {owner}, which has the same default index path: give the index of "
+            f"{source} another path (index_path, --index-path)"
+        )
+    warnings.warn(f"{target} was the index of {owner}; now it is that of {source}", DataWarning, stacklevel=3)
+    return True
 
 
 def check_paths(source: str, target: AnyPath) -> None:

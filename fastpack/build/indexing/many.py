@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fastpack.build.indexing.index import IndexResult, create_raw_index
 from fastpack.build.sources import Sources, find_sources
 from fastpack.files import ExistencePolicy, Progress, size_of
-from fastpack.formats.raw_index import default_index_path
+from fastpack.formats.raw_index_check import default_index_path
 
 LARGE = 64 << 20  # bytes; below, threads of one file would wait for its fsync more than they work
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.build.indexing.index import FaultLog, IndexResult, check_paths
+from fastpack.build.indexing.index import FaultLog, IndexResult, check_paths, may_write_index
 from fastpack.build.indexing.many import check_targets
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.files import (
@@ -28,7 +28,8 @@ from fastpack.files import (
     stop_at,
 )
 from fastpack.formats.json_lines import Rows, faulty_lines, line_start_from, scan_lines
-from fastpack.formats.raw_index import RawIndexWriter, default_index_path
+from fastpack.formats.raw_index import RawIndexWriter
+from fastpack.formats.raw_index_check import default_index_path
 from fastpack.spread.tasks import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results, stamp
 
 _ROWS = 1 << 16  # joined at once
@@ -52,7 +53,8 @@ def plan_index(
     targets = [default_index_path(path) if index_path is None else as_path(index_path) for path in paths]
     for path, target in zip(paths, targets, strict=True):
         check_paths(path, target)
-    kept = {number for number, path in enumerate(targets) if not may_write(path, file_existence_policy)}
+    known = enumerate(zip(paths, targets, strict=True))
+    kept = {number for number, pair in known if not may_write_index(*pair, file_existence_policy)}
     stamps = list(map(stamp, paths))
     sizes = [size for _, size, _ in stamps]
     tasks = []

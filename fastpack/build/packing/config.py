@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fastpack.build.packing import yaml_config
 from fastpack.build.sources import InputNotFound, find_sources, is_one_file
+from fastpack.errors import DataWarning, StaleIndex
 from fastpack.files import PathLike, is_file
 from fastpack.formats.compressed import is_compressed
-from fastpack.formats.raw_index import default_index_path
+from fastpack.formats.raw_index_check import default_index_path, read_raw_index_of
 
 # They size the peer's queues. fastpack splits its work by bytes, so it checks them and has no other use for them.
 QUEUE_SETTINGS = ("processing_batch_size", "raw_samples_queue_size", "processed_samples_queue_size")
@@ -27,10 +29,14 @@ class TokenizerConfig:
 
 @dataclass(frozen=True)
 class Source:
-    """A JSON lines file to pack, and its index; None: its lines are found by reading it."""
+    """A JSON lines file to pack, and its index; None: its lines are found by reading it.
+
+    needs_index: packing fails where the index does not belong to the file as it is now; else it is not used.
+    """
 
     path: str
     index_path: str | None
+    needs_index: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -99,10 +105,33 @@ def _sources(settings: Mapping[str, Any]) -> tuple[Source, ...]:
         raise InputNotFound(f"settings.src_path: {error}") from None
     named = settings.get("index_path") is not None
     if is_one_file(given) and not is_compressed(paths[0]):
-        return (Source(paths[0], _index_of(paths[0], _path(settings, "index_path") if named else None)),)
+        index_path = _index_of(paths[0], _path(settings, "index_path") if named else None)
+        return (Source(paths[0], index_path, needs_index=True),)
     if named:
         raise ValueError("settings.index_path: only one source that is not compressed can have its index named")
     return tuple(Source(path, _index_beside(path)) for path in paths)
+
+
+def check_indexes(config: PackConfig) -> PackConfig:
+    """The configuration without the indexes that do not belong to their sources as they are now; warns of each.
+
+    Raises StaleIndex where such an index is needed.
+    """
+    sources = tuple(map(_with_current_index, config.settings.sources))
+    return replace(config, settings=replace(config.settings, sources=sources))
+
+
+def _with_current_index(source: Source) -> Source:
+    if source.index_path is None:
+        return source
+    try:
+        read_raw_index_of(source.path, source.index_path)
+    except StaleIndex as error:
+        if source.needs_index:
+            raise
+        warnings.warn(f"{error}; the lines of {source.path} are read without it", DataWarning, stacklevel=4)
+        return replace(source, index_path=None)
+    return source
 
 
 def _index_of(path: str, named: str | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 from fastpack.build.indexing.index import FaultyLine, create_raw_index
 from fastpack.build.packing.line_numbers import omission_reason_of
@@ -11,10 +12,10 @@ from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encod
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.build.tokenizing.interface import END_OF_TEXT
 from fastpack.build.tokenizing.read_back import named_tokenizer
-from fastpack.errors import JobError
+from fastpack.errors import DataWarning, JobError, StaleIndex
 from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove, size_of
 from fastpack.formats.compressed import SUFFIXES
-from fastpack.formats.raw_index import default_index_path
+from fastpack.formats.raw_index_check import default_index_path, read_raw_index_of
 
 
 def pack(
@@ -38,9 +39,12 @@ def pack(
     flat shard where it ends in .npy; of one source it may be left out: beside it, its stem + .pbin. tokenizer:
     "bytes", a tokenizer.json, the directory of a Hugging Face tokenizer, or a SentencePiece .model. eod_token: what
     ends each document; needed but for "bytes".
-    index_path: of one source (default: its stem + .idx); an index that is not there is made. num_cpus: tokenising
-    processes (default: all). The rest, and what is raised, is as in `pack_encoded_data`; JobError as well for a source
-    without a line of JSON.
+    index_path: of one source (default: its stem + .idx). An index that does not exist is made. The default one is
+    rebuilt, with a DataWarning, when it does not belong to the source as it is now; one that is passed as index_path,
+    or is the index of another file (of `a.json` for `a.jsonl`), is rebuilt under the policy "override" only and is
+    otherwise an error (StaleIndex).
+    num_cpus: tokenising processes (default: all). The rest, and what is raised, is as in `pack_encoded_data`; JobError
+    as well for a source without a line of JSON.
     """
     name = os.fspath(tokenizer)
     if eod_token is None and name != "bytes":
@@ -52,9 +56,12 @@ def pack(
         source = os.fspath(sources)  # type: ignore[arg-type]
         dst_path = default_packed_path(source) if dst_path is None else dst_path
         check_not_empty(source)
-        if needs_index(source, index_path):
+        replaces = file_existence_policy == "override"
+        if missing := why_index_is_missing(source, index_path, replaces=replaces):
             if not resume:
                 may_write(dst_path, file_existence_policy)  # raises before the work of an index, not after it
+            if missing.stale:
+                warnings.warn(f"{missing.reason}: it was rebuilt", DataWarning, stacklevel=2)
             make_index(source, index_path, on_faulty=on_faulty, progress=progress)
     config = direct_config(
         sources,
@@ -102,17 +109,44 @@ def default_packed_path(source: str) -> str:
     return f"{os.path.splitext(source)[0]}.pbin"
 
 
-def needs_index(source: str, index_path: PathLike | None) -> bool:
-    """Whether `pack` would have to make the index of this one source."""
+class MissingIndex(NamedTuple):
+    """Why `pack` has to make the index of its source; stale: there is one, which does not belong to the source."""
+
+    reason: str
+    stale: bool
+
+
+def why_index_is_missing(source: str, index_path: PathLike | None, *, replaces: bool) -> MissingIndex | None:
+    """Whether `pack` has to make the index of this one source; replaces: it may replace files that the user named.
+
+    Raises StaleIndex for an index that does not belong to the source and may not be replaced, FormatError for a file
+    that is not an index.
+    """
     if source.endswith(SUFFIXES) or not is_file(source):
-        return False
-    return not exists(default_index_path(source) if index_path is None else index_path)
+        return None
+    path = default_index_path(source) if index_path is None else index_path
+    if not exists(path):
+        return MissingIndex(f"{os.fspath(path)} does not exist", False)
+    try:
+        read_raw_index_of(source, path)
+    except StaleIndex as error:
+        if not replaces and (index_path is not None or error.owner is not None):
+            raise
+        belongs = f"it is that of {error.owner}" if error.owner else error.found
+        return MissingIndex(f"{error.path} is not the index of {source} as it is now ({belongs})", True)
+    return None
 
 
 def make_index(source: str, index_path: PathLike | None, *, on_faulty: OnFaulty, progress: Progress | None) -> None:
     """Write the index of a source; JobError, and no index, where no line of it is JSON."""
     try:
-        result = create_raw_index(source, index_path, drop_faulty_entries=on_faulty == "skip", progress=progress)
+        result = create_raw_index(
+            source,
+            index_path,
+            drop_faulty_entries=on_faulty == "skip",
+            file_existence_policy="override",
+            progress=progress,
+        )
     except FaultyLine as error:
         reason = omission_reason_of(error.__cause__)
         text = f"{error.path}: line {error.line} at byte {error.offset}: {reason}"

@@ -16,7 +16,8 @@ from fastpack.build.packing.encode import Batch
 from fastpack.build.packing.line_numbers import Numbered, is_sorted, number_index, number_rows
 from fastpack.formats.compressed import is_compressed, read_lines
 from fastpack.formats.json_lines import line_start_from
-from fastpack.formats.raw_index import check_bounds, counts_characters, read_raw_index
+from fastpack.formats.raw_index import read_raw_index
+from fastpack.formats.raw_index_check import check_bounds, counts_characters
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 
@@ -75,7 +76,7 @@ def read_pieces(source: Source, first_row: int, n_bytes: int) -> Iterator[Piece]
 
 def read_index(path: str, index_path: str, data: files.ByteArray | None = None) -> Rows:
     """The rows of a source's index, which fits it; data: the source's, where it is open."""
-    rows = read_raw_index(index_path)
+    rows = read_raw_index(index_path)  # that it belongs to the source is checked with the configuration
     data = files.open_bytes(path) if data is None else data
     check_bounds(rows, len(data), index_path)
     if counts_characters(data, rows):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from fastpack import files
-from fastpack.build.packing.config import PackConfig, load_pack_config
+from fastpack.build.packing.config import PackConfig, check_indexes, load_pack_config
 from fastpack.build.packing.encode import EncoderSpec
 from fastpack.build.packing.run import Options, Output, Run, Skipped
 from fastpack.build.packing.sample import sample_texts
@@ -73,11 +73,11 @@ def pack_encoded_data(
 
     Raises ValueError and FileNotFoundError for the configuration (`load_pack_config`) and the tokenizer; TargetExists
     (a ValueError) when the target is there; ValueError naming file, line, byte offset and reason for a faulty document
-    under "error"; FormatError for an index that does not fit its source and for damaged compressed files; JobError when
-    a worker process dies, or another run is writing the target.
+    under "error"; StaleIndex (a FormatError) for the index of a single source that does not belong to it as it is now;
+    FormatError for damaged compressed files; JobError when a worker process dies, or another run is writing the target.
     """
     options = _options(file_existence_policy, on_faulty, resume, progress)
-    checked = load_pack_config(config)
+    checked = check_indexes(load_pack_config(config))
     return _pack(checked, one_target(checked.settings), options, engine)[0]
 
 
@@ -97,7 +97,7 @@ def pack_each(
     Raises ValueError as well where two sources would have the same packed file, before anything is written.
     """
     options = _options(file_existence_policy, on_faulty, resume, progress)
-    checked = load_pack_config(config, one_output=False)
+    checked = check_indexes(load_pack_config(config, one_output=False))
     return _pack(checked, target_each(checked.settings), options, engine)
 
 

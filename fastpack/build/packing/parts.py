@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from fastpack.build.joining import append_parts, counted, join_packed, part_of
-from fastpack.build.packing.config import PackConfig, PackSettings, Source, TokenizerConfig, load_pack_config
+from fastpack.build.packing.config import (
+    PackConfig,
+    PackSettings,
+    Source,
+    TokenizerConfig,
+    check_indexes,
+    load_pack_config,
+)
 from fastpack.build.packing.encode import Encoder
 from fastpack.build.packing.lines import lines_before, read_part
 from fastpack.build.packing.pack import Config, Engine, OnFaulty, PackResult, is_to_write, prepare
@@ -43,7 +50,7 @@ def plan_parts(
     bytes_per_task: of source (default: 64 MiB, or more where that would make thousands). The result does not depend
     on it. folder: of the tasks' files (default: that of the target). Raises what they raise before they read documents.
     """
-    checked = load_pack_config(config, one_output=not each)
+    checked = check_indexes(load_pack_config(config, one_output=not each))
     targets = (target_each if each else one_target)(checked.settings)
     kept = [not is_to_write(target, file_existence_policy, False) for target in targets]
     sources = checked.settings.sources

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastpack import files, kernels
-from fastpack.build.packing.config import PackConfig, Source, load_pack_config
+from fastpack.build.packing.config import PackConfig, Source, check_indexes, load_pack_config
 from fastpack.build.packing.lines import read_index
 from fastpack.build.packing.pack import Config, Engine, is_to_write, prepare
 from fastpack.build.packing.sample import sample_lines
@@ -47,7 +47,7 @@ def plan_packing(
     resume: bool = False,
 ) -> list[PlannedPack]:
     """What `pack_encoded_data` (each: `pack_each`) would write; raises what they raise before they write."""
-    checked = load_pack_config(config, one_output=not each)
+    checked = check_indexes(load_pack_config(config, one_output=not each))
     targets = (target_each if each else one_target)(checked.settings)
     kept = [not is_to_write(target, file_existence_policy, resume) for target in targets]
     spec, tokenizer, _ = prepare(checked, engine)

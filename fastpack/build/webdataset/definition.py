@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -185,4 +184,4 @@ def _write_text(path: AnyPath, text: str, mode: int | None) -> None:
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())
         if mode is not None:
-            os.fchmod(file.fileno(), mode)
+            file.set_mode(mode)

@@ -89,7 +89,7 @@ def _copy(source: AnyPath, target: AnyPath | None, folder: str) -> int:
         tarfile.TarFile(mode="w", fileobj=file, format=tarfile.GNU_FORMAT) as new,  # type: ignore[arg-type]
     ):
         if isinstance(file, AtomicFile):
-            os.fchmod(file.fileno(), os.stat(source).st_mode & 0o7777)
+            file.set_mode(os.stat(source).st_mode)
         for member, name in _renamed(old, folder):
             content = old.extractfile(member) if member.isreg() else None
             if member.islnk():

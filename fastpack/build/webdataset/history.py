@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,7 +52,7 @@ def write_history(
     }
     file.write(json.dumps(tree).encode())
     if mode is not None:
-        os.fchmod(file.fileno(), mode)
+        file.set_mode(mode)
 
 
 def _identity(index: AnyPath) -> list[int] | None:

@@ -14,13 +14,14 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, StaleIndex
 from fastpack.files import AnyPath, RemotePath
 from fastpack.formats.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
 from fastpack.formats.webdataset import RESERVED_PARTS, read_shard_index, reserved_part, shard_index_path
 
 # Common limits are 256 to 1024 descriptors a process, and 65,530 mappings, of which a shard takes two.
 MAX_OPEN = {"mmap": 16_384, "pread": 64}
+_TAR_BLOCK = 512
 _PROBES = 4  # samples of a batch that are looked at before it is asked for: asking costs as much as reading one
 
 _KEY_AND_PART = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)$")
@@ -209,4 +210,7 @@ def _open_shard(path: AnyPath, count: int, io: Io) -> _OpenShard:
         raise FormatError(path, tar.n_bytes, "the end of the file", f"{offsets[-1]} bytes, as its .tar.idx says")
     if tar.read(0, 2) == b"\x1f\x8b":
         raise FormatError(path, 0, "a gzip file", "a tar: samples of a .tgz cannot be read one by one")
+    if any(tar.read(int(offsets[-1]), _TAR_BLOCK)):  # zeros end a tar, where nothing was appended
+        found, remedy = f"a member follows byte {offsets[-1]}, its end of the samples", "`fastpack prepare` rebuilds it"
+        raise StaleIndex(index, path, found, remedy)
     return _OpenShard(tar, offsets)

@@ -66,8 +66,8 @@ def test_golden_files(golden: Path, tmp_path: Path) -> None:
 def test_what_is_wrong_is_named(lines: Path) -> None:
     index = lines.with_suffix(".jsonl.idx")
     for offsets, text in (
-        ([1, 10, 20, 28], "the offset 1, expected 0"),
-        ([0, 10, 20, 27], "the offset 27, expected 28"),
+        ([1, 10, 20, 28], "its first offset is 1, not 0"),
+        ([0, 10, 20, 27], "its last offset is 27, not 28"),
         ([0, 10, 10, 28], "the offset 10, expected one beyond 10"),
     ):
         np.array(offsets, "<u8").tofile(index)

@@ -1,0 +1,119 @@
+"""Packing never uses an index that does not belong to its source: it rebuilds it and says so, or fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack import DataWarning, StaleIndex
+from fastpack.cli import main
+
+
+def lines(first: int, end: int) -> str:
+    return "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(first, end))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A file that was packed and has grown since, from 5 to 100 lines."""
+    path = tmp_path / "x.jsonl"
+    path.write_text(lines(0, 5))
+    assert fastpack.pack(path, tokenizer="bytes").documents == 5
+    with path.open("a") as file:
+        file.write(lines(5, 100))
+    return path
+
+
+def test_the_command_rebuilds_the_index_and_says_so(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", str(source), "--tokenizer", "bytes", "--force"]) == 0
+    out, err = capsys.readouterr()
+    assert "100 documents" in out
+    assert f"x.idx is not the index of {source} as it is now (the line at byte 115 has no entry): making it" in err
+    assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 100
+
+
+def test_python_rebuilds_the_index_and_warns(source: Path) -> None:
+    with pytest.warns(DataWarning, match=r"x\.idx is not the index of .*: it was rebuilt"):
+        result = fastpack.pack(source, tokenizer="bytes", file_existence_policy="override")
+    assert result.documents == 100
+
+
+def test_the_dry_run_counts_the_lines(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", str(source), "--tokenizer", "bytes", "--force", "--dry-run"]) == 0
+    assert "(100 lines, " in capsys.readouterr().out
+    assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 5
+
+
+def test_an_index_that_is_named_is_replaced_by_force_only(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    named = source.with_suffix(".idx").rename(source.with_name("other.idx"))
+    target = source.with_name("other.pbin")
+    with pytest.raises(StaleIndex, match=r"--index-path .*other\.idx --force` rebuilds it"):
+        fastpack.pack(source, target, tokenizer="bytes", index_path=named)
+    words = ["pack", str(source), "--tokenizer", "bytes", "-o", str(target), "--index-path", str(named)]
+    assert main(words) == 1
+    assert not target.exists()
+    capsys.readouterr()
+    assert main([*words, "--force"]) == 0
+    assert "100 documents" in capsys.readouterr().out
+
+
+def test_a_configuration_with_a_stale_index_fails(source: Path) -> None:
+    config = {
+        "settings": {
+            "src_path": str(source),
+            "dst_path": str(source.with_name("y.pbin")),
+            "jq_pattern": ".text",
+            "eod_token": "<|endoftext|>",
+        },
+        "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    }
+    with pytest.raises(StaleIndex, match="the line at byte 115 has no entry"):
+        fastpack.pack_encoded_data(config)
+    config["settings"]["src_path"] = [str(source)]  # several sources need no index
+    with pytest.warns(DataWarning, match="are read without it"):
+        assert fastpack.pack_encoded_data(config).documents == 100
+
+
+@pytest.mark.parametrize("more", [[], ["--per-source"]])
+def test_a_folder_is_packed_without_a_stale_index(
+    source: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.with_name("z.jsonl").write_text(lines(0, 3))
+    target = [] if more else ["-o", str(source.with_name("all.pbin"))]
+    assert main(["pack", str(source.parent), "--tokenizer", "bytes", "--force", *target, *more]) == 0
+    out, err = capsys.readouterr()
+    assert "10" in out
+    assert "the lines of" in err
+    packed = fastpack.PackedFile(source.with_suffix(".pbin") if more else source.with_name("all.pbin"))
+    assert len(packed) == (100 if more else 103)
+
+
+def test_ranks_refuse_a_stale_index(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pack", str(source), "--tokenizer", "bytes", "--force", "--rank", "0", "--world-size", "1"]
+    assert main(words) == 1
+    assert "x.idx is not the index of" in capsys.readouterr().err
+
+
+def test_files_of_one_stem_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.json").write_text(lines(0, 5))
+    (tmp_path / "a.jsonl").write_text(lines(200, 220))
+    assert main(["index", str(tmp_path / "a.json")]) == 0
+    capsys.readouterr()
+    words = ["pack", str(tmp_path / "a.jsonl"), "--tokenizer", "bytes"]
+    assert main(words) == 1
+    assert f"It is the index of {tmp_path / 'a.json'}" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+    out, err = capsys.readouterr()
+    assert "20 documents" in out
+    assert f"(it is that of {tmp_path / 'a.json'}): making it" in err
+
+
+def test_info_does_not_count_by_a_stale_index(source: Path) -> None:
+    facts = fastpack.inspect(source)
+    assert facts["lines"] == 100
+    assert any("is not the index of" in warning for warning in facts["warnings"])
+    assert any("is not the index of" in warning for warning in fastpack.inspect(source.with_suffix(".idx"))["warnings"])
+    assert not fastpack.verify(source).is_sound
