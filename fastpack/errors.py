@@ -3,6 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_names: ContextVar[Mapping[str, str]] = ContextVar("names", default={})  # noqa: B039
+
+
+@contextmanager
+def vocabulary(names: Mapping[str, str]) -> Iterator[None]:
+    """Call the settings in messages by the names that the caller knows: setting -> flag, argument or key."""
+    token = _names.set(names)
+    try:
+        yield
+    finally:
+        _names.reset(token)
+
+
+def spoken(setting: str) -> str:
+    """What the caller calls a setting."""
+    return _names.get().get(setting, setting)
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun, in the singular or plural: "1 line", "2,000 lines"."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 class FastpackError(Exception):

@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.checks.findings import Finding, Look, Severity, VerifyReport
-from fastpack.checks.tokens import TokenScan
+from fastpack.checks.tokens import InnerEos, TokenScan
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, open_bytes, partial_path
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.pbin_journal import journal_path, read_journal
-from fastpack.formats.pbin_layout import Layout, check_range
+from fastpack.formats.pbin_layout import Layout, check_range, inner_eos_text
 from fastpack.formats.pbin_merge import is_tiled, merge_borders, read_rows, settle
 from fastpack.formats.shards import Shard, used_bytes
 from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID, MIN_ZERO_TAIL
 
+_LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
 _USUAL = 0.9  # of the documents end in the same token: then the others should
 _REPAIR = "`fastpack repair` writes"
 
@@ -125,11 +126,16 @@ def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, rep
 def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyReport, look: Look) -> None:
     size = file.token_size_in_bytes
     shard = file.shard
-    scan = TokenScan(look.vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
-    ends = np.sort(rows[rows[:, 1] > 0].sum(axis=1) // size) - 1  # the number of each document's last token
+    rows = rows[rows[:, 1] > 0] // size
+    rows = rows[np.argsort(rows.sum(axis=1), kind="stable")]
+    ends = rows.sum(axis=1) - 1  # the number of each document's last token
+    eos = _guess_eos(file, ends) if look.eos_token_id is None else look.eos_token_id
+    scan, inner = TokenScan(look.vocab_size, eos), InnerEos(rows[:, 0], ends, eos)
     last = np.empty(len(ends), np.int64)
-    done = 0
+    done = n_eos = 0
     for start, tokens in scan.look(shard):
+        inner.add(start, tokens, scan.n_eos - n_eos)
+        n_eos = scan.n_eos
         first, done = done, int(np.searchsorted(ends, start + len(tokens)))
         last[first:done] = tokens[ends[first:done] - start]
         if look.progress is not None:
@@ -138,18 +144,30 @@ def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyR
         number, token = scan.outside
         expected = f"ids below the vocabulary's {look.vocab_size}; the largest id is {scan.largest}"
         report.add("error", file.path, file.data_offset + number * size, f"token {token}", expected)
-    _check_ends(file, ends, last, scan, report)
+    if _check_ends(file, ends, last, look.eos_token_id, report) and inner.n_tokens:
+        found = inner_eos_text(inner.n_tokens, inner.n_documents)
+        expected = f"the end-of-document token {eos} only at the end of each document"
+        report.add("warning", file.path, file.data_offset, found, expected)
     _check_plausible(shard, report)
 
 
+def _guess_eos(file: PackedFile, ends: npt.NDArray[np.int64]) -> int:
+    """The token in which nearly all of some documents end; -1 for none."""
+    if not len(ends):
+        return -1
+    last = np.asarray(file.data[ends[:: max(1, len(ends) // _LOOKED_AT)]], np.int64)
+    usual = _commonest(last)
+    return usual if np.count_nonzero(last == usual) >= _USUAL * len(last) else -1
+
+
 def _check_ends(
-    file: PackedFile, ends: npt.NDArray[np.int64], last: npt.NDArray[np.int64], scan: TokenScan, report: VerifyReport
-) -> None:
-    """Every document ends in the end-of-document token, and nothing else is one."""
+    file: PackedFile, ends: npt.NDArray[np.int64], last: npt.NDArray[np.int64], eos: int | None, report: VerifyReport
+) -> bool:
+    """Whether every document ends in the end-of-document token `eos` or, where it is not given, in the usual token."""
     if not len(last):
-        return
-    known = scan.eos >= 0
-    usual = scan.eos if known else _commonest(last)
+        return True
+    known = eos is not None
+    usual = _commonest(last) if eos is None else eos
     other = np.flatnonzero(last != usual)
     if len(other) and (known or len(other) < (1 - _USUAL) * len(last)):
         at = int(other[0])
@@ -157,10 +175,8 @@ def _check_ends(
         expected = f"the end-of-document token {usual} at the end of each" + ("" if known else ", as of the others")
         place = file.data_offset + int(ends[at]) * file.token_size_in_bytes
         report.add("error" if known else "warning", file.path, place, found, expected)
-    elif known and scan.n_eos > len(last):
-        found = f"{scan.n_eos} end-of-document tokens {usual} for {len(last)} documents"
-        expected = "one for each: do texts contain it, or does the index miss documents?"
-        report.add("warning", file.path, file.data_offset, found, expected)
+        return False
+    return True
 
 
 def _commonest(tokens: npt.NDArray[np.int64]) -> int:

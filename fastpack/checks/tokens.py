@@ -42,6 +42,37 @@ class TokenScan:
             yield start, tokens
 
 
+class InnerEos:
+    """Counts the EOS tokens that are not the last token of a document, and the documents that have such.
+
+    first, last: int64[n], the number of each document's first and last token in the file.
+    """
+
+    def __init__(self, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], eos: int) -> None:
+        if not (last[1:] > last[:-1]).all():
+            last, order = np.unique(last, return_index=True)
+            first = first[order]
+        self._first, self._last, self._eos = first, last, eos
+        self._document = -1  # the last one that was counted
+        self.n_tokens = self.n_documents = 0
+
+    def add(self, start: int, tokens: npt.NDArray[Any], n_eos: int) -> None:
+        """Take a piece of the file that begins at token `start` and has `n_eos` EOS tokens."""
+        first, end = np.searchsorted(self._last, [start, start + len(tokens)])
+        n_ends = int(np.count_nonzero(tokens[self._last[first:end] - start] == self._eos))
+        if n_eos == n_ends:
+            return
+        places = np.flatnonzero(tokens == self._eos) + start
+        numbers = np.searchsorted(self._last, places)
+        inside = numbers < len(self._last)
+        some, at = numbers[inside], places[inside]
+        inside[inside] = (self._first[some] <= at) & (at < self._last[some])
+        documents = np.unique(numbers[inside])
+        self.n_tokens += int(np.count_nonzero(inside))
+        self.n_documents += len(documents) - bool(len(documents) and documents[0] == self._document)
+        self._document = int(documents[-1]) if len(documents) else self._document
+
+
 def token_pieces(shard: Shard) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     """Pieces of a shard's tokens in a dtype that kernels take, with the number of the first token of each."""
     if not shard.plain:

@@ -33,6 +33,10 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOD_TOKEN = "<|endoftext|>"
+FLAGS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
+}
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -87,6 +91,14 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "SentencePiece .model",
     )
     texts.add_argument("--eod-token", "--eod_token", metavar="E", help="the token that ends each document")
+    texts.add_argument(
+        "--special-tokens-in-text",
+        "--special_tokens_in_text",
+        choices=("keep", "split", "skip", "error"),
+        default="keep",
+        help="a text that contains a special token such as <|endoftext|>: keep the token, as Modalities (default), "
+        "split it into the tokens of its text, skip the document, or stop at it",
+    )
     texts.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
     texts.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
 
@@ -111,12 +123,26 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
         help="what tokenises (default: auto, the fastest installed that gives the very same ids)",
     )
     work.add_argument(
+        "--audit",
+        type=float,
+        metavar="SHARE",
+        help="share of the documents, from 0 to 1, on which a faster engine is compared with the tokenizer's own "
+        "library during the run (default: as many as take 8 %% of the time)",
+    )
+    work.add_argument(
         "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
     )
 
 
 def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
+    from fastpack.errors import vocabulary
+
+    with vocabulary(FLAGS):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     import warnings
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):
@@ -160,6 +186,8 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
         "engine": args.engine,
         "resume": args.resume,
         "progress": progress(args, "pack"),
+        "special_tokens_in_text": args.special_tokens_in_text,
+        "audit": args.audit,
     }
     return pack_each(config, **options) if args.per_source else [pack_encoded_data(config, **options)]
 
@@ -176,6 +204,8 @@ def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> li
         bytes_per_task=args.part_bytes,
         folder=args.parts_folder,
         file_existence_policy=policy,
+        special_tokens_in_text=args.special_tokens_in_text,
+        audit=args.audit,
     )
 
     def collect() -> list[PackResult]:

@@ -14,10 +14,16 @@ REASONS_SHOWN = 5
 
 
 def report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
-    """Print what came of it."""
+    """Print the results."""
+    from fastpack.build.tokenizing.interface import OWN_ENGINES
+    from fastpack.errors import counted
+
     for note in {result.engine_note for result in results if result.engine_note}:
         say(args, note)
     for result in results:
+        if result.audited_documents:
+            own, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
+            say(args, f"{result.path}: {compared} compared with {own} during the run: the same ids")
         _say_skipped(args, result, len(results) > 1)
     reports = [_fields(result) for result in results]
     whole = reports[0] if not args.per_source else {"files": reports}
@@ -39,6 +45,9 @@ def _fields(result: PackResult) -> dict[str, Any]:
         "kept_existing": result.kept_existing,
         "resumed_documents": result.resumed_documents,
         "engine": result.engine,
+        "eos_inside": result.eos_inside,
+        "documents_with_eos_inside": result.documents_with_eos_inside,
+        "audited_documents": result.audited_documents,
     }
 
 

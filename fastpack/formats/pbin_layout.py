@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, counted
 from fastpack.files import ByteArray, PathLike
 from fastpack.formats import pickled_index
 
@@ -132,3 +132,9 @@ def check_range(rows: npt.NDArray[np.int64], layout: Layout, path: PathLike) -> 
                 f"offset and length in multiples of {layout.token_size} within the {layout.data_length} bytes of data"
             )
             raise pickled_index.entry_error(path, layout.index_offset, first + entry, row, expected)
+
+
+def inner_eos_text(n_tokens: int, n_documents: int) -> str:
+    """What EOS tokens inside documents lead to: readers that find documents by their EOS find more."""
+    documents = counted(n_documents, "document")
+    return f"{counted(n_tokens, 'EOS token')} inside documents: {documents} would be read as more"

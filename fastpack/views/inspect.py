@@ -42,7 +42,8 @@ def inspect(
 
     kind "webdataset" (a folder with .nv-meta): as `measure_webdataset` says; "jsonl": lines, index and energon_index
     (their paths or None), energon_samples, line_bytes; "idx": entries, line_bytes; "pbin": generation,
-    token_size_in_bytes, documents, tokens, document_tokens; "shards" (a folder or one shard): format, files, dtypes,
+    token_size_in_bytes, documents, tokens, document_tokens, eos_inside (EOS tokens that are not the last token of their
+    document), documents_with_eos_inside; "shards" (a folder or one shard): format, files, dtypes,
     tokens, zero_tail (tokens that are unused space behind the last document), tokenizer and vocab_size (of tatm's
     metadata), file_tokens, documents, document_tokens; "manifest": manifest_bytes, files, dtypes, tokens, documents,
     checksums, times_count (whether modification times of shards have to be those it tells), file_tokens.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.files import AnyPath
 from fastpack.formats.pbin import PackedFile
+from fastpack.formats.pbin_layout import inner_eos_text
 from fastpack.formats.shards import Shard
 from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID
 from fastpack.views.measured import File, Measured, count_samples, eos_facts, length_facts
@@ -25,7 +27,7 @@ def measure_packed(path: AnyPath, wanted: Wanted) -> Measured:
         given = wanted.eos_token_id
         eos = guess_packed(file) if given is None else Eos(given, "given")
         shard = Shard(file.path, file.data.dtype, len(file.data), file.data_offset)
-        read = None if wanted.quick else read_tokens([shard], eos.id, wanted, None)
+        read = None if wanted.quick else read_tokens([shard], eos.id, wanted, None, _borders(file))
         n_bytes, n_tokens = len(file.file), len(file.data)
         facts: dict[str, Any] = {
             "path": str(path),
@@ -37,11 +39,19 @@ def measure_packed(path: AnyPath, wanted: Wanted) -> Measured:
             "tokens": n_tokens,
             **length_facts("document_tokens", table),
             **eos_facts(eos, read),
+            "eos_inside": None if read is None or read.inner is None else read.inner[0],
+            "documents_with_eos_inside": None if read is None or read.inner is None else read.inner[1],
             "samples_at": [_samples(file, seq_len) for seq_len in wanted.seq_lens],
             "warnings": [*_index_warnings(file, table.total), *token_warnings(read, None)],
         }
     ids = None if read is None else read.ids
     return Measured(facts, "tokens", table, [File(path.name, n_bytes, n_tokens)], documents.cut, ids)
+
+
+def _borders(file: PackedFile) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The number of the first and of the last token of each document that has one, int64[n] each."""
+    rows = file.index[file.index[:, 1] > 0] // file.token_size_in_bytes
+    return rows[:, 0], rows.sum(axis=1) - 1
 
 
 def _samples(file: PackedFile, seq_len: int) -> dict[str, int | None]:
@@ -71,6 +81,8 @@ def token_warnings(read: Read | None, vocab_size: int | None) -> list[str]:
     if read is None:
         return []
     warnings = []
+    if read.inner is not None and read.inner[0]:
+        warnings.append(inner_eos_text(*read.inner))
     if read.has_negative:
         warnings.append("some token ids are negative")
     if vocab_size is not None and read.largest >= vocab_size:

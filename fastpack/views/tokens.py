@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.checks.tokens import TokenScan
+from fastpack.checks.tokens import InnerEos, TokenScan
 from fastpack.files import Progress
 from fastpack.formats.pbin import PackedFile
 from fastpack.formats.shards import Shard
@@ -119,13 +119,17 @@ class Wanted:
 
 @dataclass(slots=True)
 class Read:
-    """What reading all tokens gave: how many are EOS, the largest id, whether one is negative, the ids where asked."""
+    """What reading all tokens gave: how many are EOS, the largest id, whether one is negative, the ids where asked.
+
+    inner: EOS tokens inside documents, and how many documents have such; None where documents are found by their EOS.
+    """
 
     n_tokens: int
     n_eos: int
     largest: int
     has_negative: bool
     ids: IdCounter | None = field(default=None)
+    inner: tuple[int, int] | None = None
 
 
 def packed_documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
@@ -136,14 +140,28 @@ def packed_documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
         yield rows[:, 0] // size, rows[:, 1] // size
 
 
-def read_tokens(shards: Sequence[Shard], eos: int | None, wanted: Wanted, documents: DocumentFacts | None) -> Read:
-    """Look at all tokens; `documents`, where given, takes those that the EOS token ends, and what follows the last."""
+def read_tokens(
+    shards: Sequence[Shard],
+    eos: int | None,
+    wanted: Wanted,
+    documents: DocumentFacts | None,
+    known: tuple[Lengths, Lengths] | None = None,
+) -> Read:
+    """Look at all tokens; `documents`, where given, takes those that the EOS token ends, and what follows the last.
+
+    known: where the documents of the one shard are known, the number of the first and last token of each, int64[n].
+    """
+    inner = None if known is None or eos is None else InnerEos(*known, eos)
     scan = TokenScan(None, -1 if eos is None else eos)
     ids = IdCounter() if wanted.count_ids else None
     total, done = sum(shard.length for shard in shards), 0
     for shard in shards:
         open_at = 0  # where the document begins that is not ended yet
+        before = scan.n_eos
         for start, tokens in scan.look(shard):
+            if inner is not None:
+                inner.add(start, tokens, scan.n_eos - before)
+                before = scan.n_eos
             if ids is not None:
                 ids.add(tokens)
             if documents is not None and eos is not None:
@@ -154,7 +172,8 @@ def read_tokens(shards: Sequence[Shard], eos: int | None, wanted: Wanted, docume
         if documents is not None and open_at < shard.length:
             documents.add(np.array([open_at]), np.array([shard.length - open_at]))
         done += shard.length
-    return Read(scan.n_tokens, scan.n_eos, scan.largest, scan.smallest < 0, ids)
+    found = None if inner is None else (inner.n_tokens, inner.n_documents)
+    return Read(scan.n_tokens, scan.n_eos, scan.largest, scan.smallest < 0, ids, found)
 
 
 def _split(tokens: npt.NDArray[Any], start: int, eos: int, open_at: int, documents: DocumentFacts) -> int:

@@ -69,6 +69,9 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
         "kept_existing": False,
         "resumed_documents": 0,
         "engine": "tokenizers",
+        "eos_inside": 0,
+        "documents_with_eos_inside": 0,
+        "audited_documents": 0,
     }
     assert "docs.idx does not exist: making it" in err
     assert Path("docs.pbin").read_bytes() == golden_bytes()

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from fastpack.build.indexing.index import FaultyLine, create_raw_index
 from fastpack.build.packing.line_numbers import omission_reason_of
 from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
+from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.sources import Sources, find_sources, is_one_file
 from fastpack.build.tokenizing.interface import END_OF_TEXT
 from fastpack.build.tokenizing.read_back import named_tokenizer
@@ -32,6 +33,8 @@ def pack(
     engine: Engine = "auto",
     resume: bool = False,
     progress: Progress | None = None,
+    special_tokens_in_text: SpecialRule = "keep",
+    audit: float | None = None,
 ) -> PackResult:
     """Tokenise the documents of JSONL files and pack them into one `.pbin`, as the command `fastpack pack` does.
 
@@ -79,6 +82,8 @@ def pack(
         engine=engine,
         resume=resume,
         progress=progress,
+        special_tokens_in_text=special_tokens_in_text,
+        audit=audit,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,19 +11,36 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import files
-from fastpack.build.tokenizing.interface import FaultyText, Lengths, Tokenizer, TokenizerSpec, Tokens
+from fastpack.build.packing.audit import Audit
+from fastpack.build.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
+from fastpack.build.tokenizing.interface import (
+    END_OF_TEXT,
+    OWN_ENGINES,
+    FaultyText,
+    Lengths,
+    Tokenizer,
+    TokenizerSpec,
+    Tokens,
+)
 from fastpack.formats.json_blocks import compile_block_pattern
 from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """All that a process needs to encode lines; `eod` is a token id, `token_size` in bytes."""
+    """All that a process needs to encode lines.
+
+    eod: the id of `eod_token`; token_size: in bytes; special: what becomes of special tokens in texts; audit: the share
+    of the documents that is compared with the tokenizer's own library, None for what takes little time.
+    """
 
     jq_pattern: str
     tokenizer: TokenizerSpec
     eod: int
     token_size: int
+    eod_token: str = END_OF_TEXT
+    special: SpecialRule = "keep"
+    audit: float | None = None
 
 
 class Batch(NamedTuple):
@@ -35,14 +53,36 @@ class Batch(NamedTuple):
     data: bytes | None = None
 
 
+class Counts(NamedTuple):
+    """Of documents: EOS tokens before the last token of one, how many have such, and how many were audited."""
+
+    eos_inside: int = 0
+    documents_with_eos_inside: int = 0
+    audited_documents: int = 0
+
+    def plus(self, other: Sequence[int]) -> Counts:
+        """The sums."""
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Stop(NamedTuple):
+    """Why a run cannot go on: position in the batch, reason; by_engine: an engine gave wrong ids."""
+
+    position: int
+    reason: str
+    by_engine: bool
+
+
 class Encoded(NamedTuple):
-    """Documents back to back as little-endian tokens of the file's size, their lengths in tokens (int64[n]), and what
-    was left out: (position in the batch, reason).
+    """Documents one after another as little-endian tokens of the file's size, their lengths in tokens (int64[n]), what
+    was left out: (position in the batch, reason), counts, and why the run has to stop, if it has to.
     """
 
     tokens: Tokens
     lengths: Lengths
     faulty: list[tuple[int, str]]
+    counts: Counts = Counts()
+    stop: Stop | None = None
 
 
 class Encoder:
@@ -55,15 +95,26 @@ class Encoder:
         self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
         self._eod = spec.eod
         self._dtype = np.dtype(f"<u{spec.token_size}")
+        self._engine = spec.tokenizer.engine
+        self._audit = Audit(self._tokenizer, spec.eod, spec.audit)
+        self._special: SpecialTokenFilter | None = None
+        if spec.special != "keep":
+            self._special = SpecialTokenFilter(self._tokenizer, spec.eod_token, spec.eod, spec.special)
 
     def encode(self, batch: Batch) -> Encoded:
         """One batch; a faulty document costs no other."""
         if not len(batch.rows):
             return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), [])
+        started = time.perf_counter()
         texts, positions, faulty = self._read(self._lines_of(batch), batch.rows)
         if batch.data is None:
             files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
         tokens, lengths = self._tokenize(texts, positions, faulty)
+        seconds = time.perf_counter() - started
+        audited, wrong = self._audit.compare(texts, tokens, lengths, int(batch.rows.sum()), seconds)
+        stop = None if wrong is None else Stop(positions[wrong], self._differs(texts[wrong]), True)
+        if self._special is not None and stop is None:
+            tokens, lengths, stop = self._apply_rule(self._special, texts, positions, faulty, tokens, lengths)
         if not lengths.all():
             empty = np.flatnonzero(lengths == 0).tolist()
             faulty += [(positions[i], "empty text" if not texts[i] else "the text gives no tokens") for i in empty]
@@ -71,7 +122,39 @@ class Encoder:
             lengths = lengths[lengths > 0]
         tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
-        return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty)
+        counts = Counts(*count_inner(tokens, lengths, self._eod), audited)
+        return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty, counts, stop)
+
+    def _differs(self, text: str) -> str:
+        quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"
+        own = OWN_ENGINES["pretrained_hf_tokenizer"]
+        return f"the engine {self._engine} gives other ids than {own} on {quoted}"
+
+    def _apply_rule(
+        self,
+        special: SpecialTokenFilter,
+        texts: list[str],
+        positions: list[int],
+        faulty: list[tuple[int, str]],
+        tokens: Tokens,
+        lengths: Lengths,
+    ) -> tuple[Tokens, Lengths, Stop | None]:
+        """Split, leave out or stop at documents that contain special tokens; left out ones go to `faulty`."""
+        documents = special.find(texts, tokens, lengths)
+        left_out = special.left_out(documents)
+        if left_out and special.rule == "error":
+            number, reason = left_out[0]
+            return tokens, lengths, Stop(positions[number], reason, False)
+        if special.rule == "split":
+            tokens, lengths = special.split(documents, tokens, lengths)
+        if not left_out:
+            return tokens, lengths, None
+        faulty += [(positions[number], reason) for number, reason in left_out]
+        kept = np.ones(len(lengths), bool)
+        kept[[number for number, _ in left_out]] = False
+        positions[:] = [position for position, keep in zip(positions, kept.tolist(), strict=True) if keep]
+        texts[:] = [text for text, keep in zip(texts, kept.tolist(), strict=True) if keep]
+        return tokens[np.repeat(kept, lengths)], lengths[kept], None
 
     def _read(
         self, lines: memoryview, rows: npt.NDArray[np.int64]

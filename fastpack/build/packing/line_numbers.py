@@ -21,7 +21,7 @@ class Omitted(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """`lines` int64[n]: the number of each row's line, from 1. `n_lines`: of the numbered bytes, blank ones included."""
+    """`lines` int64[n]: the line number of each row, from 1. `n_lines`: how many there are, blank lines included."""
 
     lines: Rows
     omitted: list[Omitted]

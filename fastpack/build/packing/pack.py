@@ -14,18 +14,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from fastpack import files
+from fastpack.build.packing.audit import check_share
 from fastpack.build.packing.config import PackConfig, check_indexes, load_pack_config
-from fastpack.build.packing.encode import EncoderSpec
+from fastpack.build.packing.encode import Counts, EncoderSpec
 from fastpack.build.packing.run import Options, Output, Run, Skipped
 from fastpack.build.packing.sample import sample_texts
+from fastpack.build.packing.special_tokens import RULES, SpecialRule
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.engines import ENGINES, choose_engine
 from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
-from fastpack.errors import DataWarning
+from fastpack.errors import DataWarning, spoken
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
 from fastpack.formats.npy_writer import SMALLEST_TOKEN, is_npy
 from fastpack.formats.pbin_journal import remove_finished_journal
+from fastpack.formats.pbin_layout import inner_eos_text
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnFaulty: TypeAlias = Literal["skip", "error"]
@@ -36,8 +39,21 @@ Config: TypeAlias = PathLike | Mapping[str, Any]
 class PackResult:
     """What was packed.
 
-    skipped: the documents left out; resumed_documents: those that an earlier run had packed; engine: what tokenised,
-    and engine_note: a sentence on why; kept_existing: the target was there and stays, nothing was done.
+    Attributes
+    ----------
+    skipped
+        The lines that were left out. Documents and skipped lines together are all lines of the sources.
+    kept_existing
+        The target existed and was kept; nothing was done.
+    resumed_documents
+        Documents that an earlier run had packed.
+    engine, engine_note
+        The library that tokenised, and a sentence on why.
+    eos_inside, documents_with_eos_inside
+        EOS tokens that are not the last token of their document, and how many documents have such: whoever finds
+        documents by their EOS reads more documents than there are.
+    audited_documents
+        Documents whose tokens were compared with those of the tokenizer's own library during the run.
     """
 
     path: str
@@ -48,6 +64,9 @@ class PackResult:
     resumed_documents: int = 0
     engine: str = ""
     engine_note: str | None = None
+    eos_inside: int = 0
+    documents_with_eos_inside: int = 0
+    audited_documents: int = 0
 
 
 def pack_encoded_data(
@@ -58,6 +77,8 @@ def pack_encoded_data(
     engine: Engine = "auto",
     resume: bool = False,
     progress: Progress | None = None,
+    special_tokens_in_text: SpecialRule = "keep",
+    audit: float | None = None,
 ) -> PackResult:
     """Tokenise and pack what a Modalities configuration says (a YAML file, or a mapping of the same shape).
 
@@ -70,13 +91,20 @@ def pack_encoded_data(
     the fastest that is installed and gives the very ids of the slowest on a sample of the documents and on hard texts.
     resume: go on where a killed or failed run of the same work was at its last checkpoint; a target that is there
     counts as finished; when this run fails, its own checkpoints stay. progress(done, total): bytes of the sources.
+    special_tokens_in_text: what becomes of a text that contains a special token of the tokenizer, such as a literal
+    "<|endoftext|>": "keep" encodes it as that token, as Modalities does, and warns where documents then have EOS tokens
+    inside; "split" encodes it as ordinary text (the ids of transformers' `split_special_tokens=True`, the same for
+    every engine); "skip" leaves the document out; "error" stops. SentencePiece: the EOS token alone, where it is a
+    user-defined symbol. audit: the share of the documents, from 0 to 1, that are tokenised again by the tokenizer's own
+    library where a faster engine runs it, chosen at random; None: as many as take 8 % of the time. The first
+    document that differs ends the run with a JobError, and nothing is kept.
 
     Raises ValueError and FileNotFoundError for the configuration (`load_pack_config`) and the tokenizer; TargetExists
     (a ValueError) when the target is there; ValueError naming file, line, byte offset and reason for a faulty document
     under "error"; StaleIndex (a FormatError) for the index of a single source that does not belong to it as it is now;
     FormatError for damaged compressed files; JobError when a worker process dies, or another run is writing the target.
     """
-    options = _options(file_existence_policy, on_faulty, resume, progress)
+    options = _options(file_existence_policy, on_faulty, resume, progress, special_tokens_in_text, audit)
     checked = check_indexes(load_pack_config(config))
     return _pack(checked, one_target(checked.settings), options, engine)[0]
 
@@ -89,6 +117,8 @@ def pack_each(
     engine: Engine = "auto",
     resume: bool = False,
     progress: Progress | None = None,
+    special_tokens_in_text: SpecialRule = "keep",
+    audit: float | None = None,
 ) -> list[PackResult]:
     """As `pack_encoded_data`, but each source into a packed file of its own, beside it or in the folder `dst_path`.
 
@@ -96,19 +126,35 @@ def pack_each(
     bytes, not by files. Policy and `resume` hold for each file on its own: those that are finished are not done again.
     Raises ValueError as well where two sources would have the same packed file, before anything is written.
     """
-    options = _options(file_existence_policy, on_faulty, resume, progress)
+    options = _options(file_existence_policy, on_faulty, resume, progress, special_tokens_in_text, audit)
     checked = check_indexes(load_pack_config(config, one_output=False))
     return _pack(checked, target_each(checked.settings), options, engine)
 
 
-def _options(policy: ExistencePolicy, on_faulty: OnFaulty, resume: bool, progress: Progress | None) -> Options:
+def _options(
+    policy: ExistencePolicy,
+    on_faulty: OnFaulty,
+    resume: bool,
+    progress: Progress | None,
+    special: SpecialRule,
+    audit: float | None,
+) -> Options:
     if on_faulty not in ("skip", "error"):
         raise ValueError(f"unknown rule for faulty documents {on_faulty!r}: choose skip or error")
-    return Options(policy, on_faulty == "error", resume, progress)
+    check_rules(special, audit)
+    return Options(policy, on_faulty == "error", resume, progress, special, audit)
+
+
+def check_rules(special: SpecialRule, audit: float | None) -> None:
+    """ValueError for an unknown rule for special tokens, or a share of documents that is none."""
+    if special not in RULES:
+        name = spoken("special_tokens_in_text")
+        raise ValueError(f"{name}: found {special!r}, expected one of {', '.join(RULES)}")
+    check_share(audit)
 
 
 def _pack(config: PackConfig, targets: Sequence[Target], options: Options, engine: Engine) -> list[PackResult]:
-    spec, tokenizer, note = prepare(config, engine)
+    spec, tokenizer, note = prepare(config, engine, options.special, options.audit)
     for target in targets:
         remove_finished_journal(target.dst_path)
     missing = [target for target in targets if is_to_write(target, options.policy, options.resume)]
@@ -129,6 +175,7 @@ def _result(output: Output, engine: str, note: str | None) -> PackResult:
             DataWarning,
             stacklevel=4,
         )
+    warn_of_eos(output.target.dst_path, output.counts)
     return PackResult(
         output.target.dst_path,
         output.writer.n_documents,
@@ -137,7 +184,21 @@ def _result(output: Output, engine: str, note: str | None) -> PackResult:
         resumed_documents=output.resumed_documents,
         engine=engine,
         engine_note=note,
+        **output.counts._asdict(),
     )
+
+
+def warn_of_eos(path: str, counts: Counts) -> None:
+    """DataWarning for EOS tokens inside documents."""
+    if counts.eos_inside:
+        text = inner_eos_text(counts.eos_inside, counts.documents_with_eos_inside)
+        option = spoken("special_tokens_in_text")
+        warnings.warn(
+            f"{path}: {text}. {option} split encodes the EOS text of documents as ordinary text, skip leaves such "
+            "documents out",
+            DataWarning,
+            stacklevel=5,
+        )
 
 
 def is_to_write(target: Target, policy: ExistencePolicy, resume: bool) -> bool:
@@ -145,7 +206,9 @@ def is_to_write(target: Target, policy: ExistencePolicy, resume: bool) -> bool:
     return files.may_write(target.dst_path, "skip" if resume and policy == "error" else policy)
 
 
-def prepare(config: PackConfig, engine: Engine) -> tuple[EncoderSpec, Tokenizer, str | None]:
+def prepare(
+    config: PackConfig, engine: Engine, special: SpecialRule = "keep", audit: float | None = None
+) -> tuple[EncoderSpec, Tokenizer, str | None]:
     """What workers build their encoder from, the tokenizer, and a sentence on the engine; raises what is wrong."""
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
@@ -163,4 +226,5 @@ def prepare(config: PackConfig, engine: Engine) -> tuple[EncoderSpec, Tokenizer,
             f"a token takes with a vocabulary of {tokenizer.vocab_size}"
         )
     spec, tokenizer, note = choose_engine(spec, tokenizer, engine, lambda: sample_texts(settings))
-    return EncoderSpec(settings.jq_pattern, spec, eod, size), tokenizer, note
+    chosen = EncoderSpec(settings.jq_pattern, spec, eod, size, settings.eod_token, special, audit)
+    return chosen, tokenizer, note

@@ -10,7 +10,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,20 @@ from fastpack.build.packing.config import (
     check_indexes,
     load_pack_config,
 )
-from fastpack.build.packing.encode import Encoder
+from fastpack.build.packing.encode import Counts, Encoder
 from fastpack.build.packing.lines import lines_before, read_part
-from fastpack.build.packing.pack import Config, Engine, OnFaulty, PackResult, is_to_write, prepare
-from fastpack.build.packing.run import MAX_BATCH_BYTES, Skipped
+from fastpack.build.packing.pack import (
+    Config,
+    Engine,
+    OnFaulty,
+    PackResult,
+    check_rules,
+    is_to_write,
+    prepare,
+    warn_of_eos,
+)
+from fastpack.build.packing.run import MAX_BATCH_BYTES, Skipped, stopped
+from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.packing.targets import Target, one_target, target_each, tokenizer_files
 from fastpack.files import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.formats.compressed import is_compressed
@@ -44,6 +54,8 @@ def plan_parts(
     bytes_per_task: int | None = None,
     folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
+    special_tokens_in_text: SpecialRule = "keep",
+    audit: float | None = None,
 ) -> Plan:
     """`pack_encoded_data` (each: `pack_each`) in tasks; `collect_parts` does the last step.
 
@@ -63,7 +75,10 @@ def plan_parts(
         "each": each,
         "on_faulty": on_faulty,
         "engine": engine,
+        "special_tokens_in_text": special_tokens_in_text,
+        "audit": audit,
     }
+    check_rules(special_tokens_in_text, audit)
     paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
     stamps = [stamp(path) for path in [*paths, *tokenizer_files(checked)]]
     sizes = dict(zip(paths, (size for _, size, _ in stamps), strict=False))
@@ -100,12 +115,16 @@ def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     encoder, size, engine, note = _encoder(json.dumps(settings))
     lengths, pieces = array("q"), list[tuple[int, list[tuple[int, str]]]]()
     with AtomicFile(path, follow=False) as file:
+        counts = Counts()
         for number, part, n_parts in arguments["pieces"]:
             source = Source(*settings["sources"][number])
             n_lines = 0
             skipped: list[tuple[int, str]] = []
             for piece in read_part(source, part, n_parts, MAX_BATCH_BYTES):
                 encoded = encoder.encode(piece.batch)
+                if encoded.stop is not None:
+                    raise stopped(piece, encoded.stop, lines_before(source, part, n_parts))
+                counts = counts.plus(encoded.counts)
                 if encoded.faulty and settings["on_faulty"] == "error":
                     position, reason = encoded.faulty[0]
                     line = piece.lines[position] + lines_before(source, part, n_parts)
@@ -121,14 +140,15 @@ def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
         if lengths:
             file.write(lengths.tobytes())
     done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "pieces": pieces}
-    return {**done, "engine": engine, "engine_note": note}
+    return {**done, "counts": counts, "engine": engine, "engine_note": note}
 
 
 @lru_cache(maxsize=1)
 def _encoder(settings: str) -> tuple[Encoder, int, str, str | None]:
     """Made once a process: what decides on the engine reads a sample of the documents."""
-    config, engine = _config(json.loads(settings))
-    spec, tokenizer, note = prepare(config, engine)
+    chosen = json.loads(settings)
+    config, engine = _config(chosen)
+    spec, tokenizer, note = prepare(config, engine, chosen["special_tokens_in_text"], chosen["audit"])
     return Encoder(spec, tokenizer), spec.token_size, spec.tokenizer.engine, note
 
 
@@ -185,8 +205,16 @@ def _join(target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advanc
     else:
         join_packed(parts, said["token_size"], target.dst_path, policy, advance)
     n_documents, n_tokens = sum(part.n_documents for part in parts), n_bytes // said["token_size"]
+    counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
+    warn_of_eos(target.dst_path, counts)
     return PackResult(
-        target.dst_path, n_documents, n_tokens, [], engine=said["engine"], engine_note=said["engine_note"]
+        target.dst_path,
+        n_documents,
+        n_tokens,
+        [],
+        engine=said["engine"],
+        engine_note=said["engine_note"],
+        **counts._asdict(),
     )
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
 from fastpack.build.packing.config import PackConfig
-from fastpack.build.packing.encode import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.build.packing.encode import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
 from fastpack.build.packing.lines import Piece, read_pieces
+from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.packing.targets import Target, identity
 from fastpack.build.tokenizing.interface import Tokenizer
+from fastpack.errors import JobError, spoken
 from fastpack.files import ExistencePolicy, Progress, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.npy_writer import NpyWriter, is_npy
@@ -38,12 +40,18 @@ class Skipped(TypedDict):
 
 @dataclass(frozen=True)
 class Options:
-    """How to run: `fail`: the first faulty document ends it; `resume`: go on from the last checkpoints."""
+    """How to run.
+
+    fail: the first faulty document ends the run; resume: continue from the last checkpoints; special and audit: as of
+    `EncoderSpec`.
+    """
 
     policy: ExistencePolicy
     fail: bool
     resume: bool
     progress: Progress | None
+    special: SpecialRule = "keep"
+    audit: float | None = None
 
 
 @dataclass
@@ -53,6 +61,7 @@ class Output:
     target: Target
     writer: CheckpointedWriter
     skipped: list[Skipped] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
     resumed_documents: int = 0
     waiting: int = 0  # pieces that are being encoded
     all_read: bool = False
@@ -62,6 +71,8 @@ class Output:
 
     def __post_init__(self) -> None:
         self.skipped += [skipped for note in self.writer.notes for skipped in note["skipped"]]
+        if self.writer.notes:
+            self.counts = Counts(*self.writer.notes[-1]["counts"])
         self.resumed_documents = self.writer.n_documents
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
@@ -75,9 +86,24 @@ class Output:
         n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.writer.token_size_in_bytes
         if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
             return
-        self.writer.checkpoint({"source": source, "rows": rows, "skipped": self.skipped[self._noted_skipped :]})
+        skipped = self.skipped[self._noted_skipped :]
+        self.writer.checkpoint({"source": source, "rows": rows, "skipped": skipped, "counts": self.counts})
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
         self._noted_at = time.monotonic()
+
+
+class EngineDiffers(JobError):
+    """A faster engine gave other ids than the tokenizer's own library: what it encoded before is not trusted either."""
+
+
+def stopped(piece: Piece, stop: Stop, lines_before: int) -> Exception:
+    """The error for a document at which the run has to stop; lines_before: of those that `piece` counts."""
+    where = (
+        f"{piece.batch.path}: line {piece.lines[stop.position] + lines_before} at byte {piece.offset(stop.position)}"
+    )
+    if not stop.by_engine:
+        return ValueError(f"{where}: {stop.reason}")
+    return EngineDiffers(f"{where}: {stop.reason}. Nothing was written: run again with {spoken('engine')} tokenizers")
 
 
 class Run:
@@ -135,7 +161,7 @@ class Run:
         writer = kind(
             target.dst_path,
             self._spec.token_size,
-            identity(self._config, target, self._spec.eod, self._spec.token_size),
+            identity(self._config, target, self._spec.eod, self._spec.token_size, self._spec.special),
             file_existence_policy=self._options.policy,
             resume=self._options.resume,
         )
@@ -145,7 +171,10 @@ class Run:
         return output
 
     def _write(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
+        if encoded.stop is not None:
+            raise stopped(piece, encoded.stop, 0)
         self._note_skipped(output, piece, encoded.faulty)
+        output.counts = output.counts.plus(encoded.counts)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
         if len(piece.batch.rows):
@@ -171,9 +200,9 @@ class Run:
             output.writer.close()
             self._open.remove(output)
 
-    def _stop(self, *_: object) -> None:
+    def _stop(self, _kind: object, error: object, _trace: object) -> None:
         for output in self._open:
-            if self._options.resume:
+            if self._options.resume and not isinstance(error, EngineDiffers):
                 output.writer.suspend()
             else:
                 output.writer.abort()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fastpack.build.packing.config import PackConfig, PackSettings, Source
+from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.files import absolute, real_path
 from fastpack.formats.compressed import SUFFIXES
 from fastpack.formats.npy_writer import is_npy
@@ -61,7 +62,7 @@ def _stem(path: str) -> str:
     return os.path.splitext(path)[0]
 
 
-def identity(config: PackConfig, target: Target, eod: int, token_size: int) -> str:
+def identity(config: PackConfig, target: Target, eod: int, token_size: int, special: SpecialRule) -> str:
     """A digest of all that decides a target's bytes: sources and tokenizer files by size and time of change."""
     parts = {
         "version": IDENTITY_VERSION,
@@ -71,6 +72,7 @@ def identity(config: PackConfig, target: Target, eod: int, token_size: int) -> s
         "tokenizer_files": [stamp(path) for path in tokenizer_files(config)],
         "eod": eod,
         "token_size": token_size,
+        "special_tokens_in_text": special,
     }
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.build.tokenizing.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
+from fastpack.build.tokenizing.interface import (
+    EngineDeclines,
+    FaultyText,
+    Lengths,
+    SpecialTokens,
+    Tokens,
+    refusals,
+)
 from fastpack.build.tokenizing.unsettled import UnsettledCharacters
 
 if TYPE_CHECKING:
@@ -96,6 +103,17 @@ class FasterTokenizer:
 
     def eod_id(self, eod_token: str) -> int:
         return self._own.eod_id(eod_token)
+
+    @property
+    def own(self) -> HFTokenizer:
+        """The tokenizer on its own library, which the ids are to be equal to."""
+        return self._own
+
+    def special_tokens(self, eod_token: str) -> SpecialTokens:
+        return self._own.special_tokens(eod_token)
+
+    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
+        return self._own.encode_split(texts, eod_token, eod)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """As `Tokenizer.encode_many`, on the calling thread."""

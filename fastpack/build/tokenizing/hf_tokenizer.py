@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from fastpack.build.tokenizing.hf_classes import SPECIAL_TOKENS
 from fastpack.build.tokenizing.hf_loading import LoadedTokenizer, load_directory, load_file
-from fastpack.build.tokenizing.interface import Lengths, Tokens, check_options, flatten, refusals
+from fastpack.build.tokenizing.interface import Lengths, SpecialTokens, Tokens, check_options, flatten, refusals
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -46,6 +48,7 @@ class HFTokenizer:
         if options.special_tokens:
             _name_special_tokens(self.backend, self.tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
+        self._split: tuple[str, Backend] | None = None  # made when it is needed
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
@@ -89,12 +92,44 @@ class HFTokenizer:
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """As `Tokenizer.encode_many`, a bounded number of texts a call of the library."""
-        documents: list[list[int]] = []
-        remaining = iter(texts)
-        while part := list(islice(remaining, TEXTS_PER_CALL)):
-            with refusals():
-                documents.extend(encoding.ids for encoding in self.backend.encode_batch_fast(part))
-        return flatten(documents, eod)
+        return _encode(self.backend, texts, eod)
+
+    def special_tokens(self, eod_token: str) -> SpecialTokens:
+        """As `Tokenizer.special_tokens`: the added tokens that are special, and the one that ends documents."""
+        added = self.backend.get_added_tokens_decoder().items()
+        tokens = [(number, token) for number, token in added if token.special or token.content == eod_token]
+        if not any(token.content == eod_token for _, token in tokens):
+            return SpecialTokens((*(token.content for _, token in tokens), eod_token))
+        normalizes = self.backend.normalizer is not None
+        loose = {token.content: number for number, token in tokens if normalizes and token.normalized}
+        return SpecialTokens(tuple(token.content for _, token in tokens), loose)
+
+    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
+        """As `Tokenizer.encode_split`; the ids of transformers with `split_special_tokens=True`."""
+        if self._split is None or self._split[0] != eod_token:
+            self._split = eod_token, _splitting(self.backend, eod_token)
+        return _encode(self._split[1], texts, eod)
+
+
+def _encode(backend: Backend, texts: Sequence[str], eod: int | None) -> tuple[Tokens, Lengths]:
+    documents: list[list[int]] = []
+    remaining = iter(texts)
+    while part := list(islice(remaining, TEXTS_PER_CALL)):
+        with refusals():
+            documents.extend(encoding.ids for encoding in backend.encode_batch_fast(part))
+    return flatten(documents, eod)
+
+
+def _splitting(backend: Backend, eod_token: str) -> Backend:
+    """A copy that takes the text of special tokens, `eod_token` among them, as ordinary text."""
+    from tokenizers import Tokenizer
+
+    description = orjson.loads(backend.to_str())
+    for token in description["added_tokens"]:
+        token["special"] = token["special"] or token["content"] == eod_token
+    copy = Tokenizer.from_str(orjson.dumps(description).decode())
+    copy.encode_special_tokens = True
+    return copy
 
 
 def _options(config: Mapping[str, Any]) -> HFOptions:

@@ -6,7 +6,8 @@ import contextlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,28 @@ class Tokenizer(Protocol):
         gives no ids gets length 0 (and no `eod`). Raises FaultyText for a text that cannot be encoded.
         """
         ...
+
+    def special_tokens(self, eod_token: str) -> SpecialTokens:
+        """The special tokens that a text can contain, `eod_token` among them."""
+        ...
+
+    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
+        """As `encode_many`, but the text of special tokens (as of `special_tokens`) is encoded as ordinary text.
+
+        Where the vocabulary itself holds the text of such a token as a word, it stays that token.
+        """
+        ...
+
+
+class SpecialTokens(NamedTuple):
+    """Special tokens that become their id where a text contains them.
+
+    literals: found in a text as they are written. loose: the text and id of those found in the normalized text, which
+    may have another spelling.
+    """
+
+    literals: tuple[str, ...] = ()
+    loose: Mapping[str, int] = MappingProxyType({})
 
 
 class FaultyText(ValueError):
@@ -132,6 +155,14 @@ class BytesTokenizer:
         if eod_token != END_OF_TEXT:
             raise ValueError(f"the tokenizer builtin_bytes has one special token, {END_OF_TEXT!r}, not {eod_token!r}")
         return 256
+
+    def special_tokens(self, eod_token: str) -> SpecialTokens:  # noqa: ARG002
+        """None: a text is its bytes, whatever it contains."""
+        return SpecialTokens()
+
+    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:  # noqa: ARG002
+        """As `encode_many`."""
+        return self.encode_many(texts, eod)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """As `Tokenizer.encode_many`, without a loop over tokens."""

@@ -10,6 +10,7 @@ from pack_sources import config_of, line, tokenizer_of, write_source
 from packed_files import documents_of
 
 from fastpack.build.packing.pack import pack_encoded_data
+from fastpack.errors import DataWarning
 from fastpack.formats.pbin import PackedFile
 
 
@@ -27,7 +28,8 @@ def test_token_sizes(vocab_size: int, token_size: int, tmp_path: Path) -> None:
 def test_the_end_of_document_rule(tmp_path: Path) -> None:
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "b"], ["<eod>"])
     lines = [line(text) for text in ("a b", "a <eod>", "a <eod> <eod>", "<eod>", "<eod> a")]
-    result = pack_encoded_data(config_of(write_source(tmp_path, lines), tokenizer, eod_token="<eod>"))
+    with pytest.warns(DataWarning, match="2 EOS tokens inside documents: 2 documents would be read as more"):
+        result = pack_encoded_data(config_of(write_source(tmp_path, lines), tokenizer, eod_token="<eod>"))
     assert documents_of(result.path) == [[1, 2, 3], [1, 3], [1, 3, 3], [3], [3, 1, 3]]
 
 
@@ -41,6 +43,7 @@ def test_the_end_of_document_rule(tmp_path: Path) -> None:
         ({"max_length": 1}, [[1, 2, 1, 3], [1, 3]]),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*EOS tokens inside documents:fastpack.errors.DataWarning")
 def test_truncation_and_padding(options: dict[str, Any], expected: list[list[int]], tmp_path: Path) -> None:
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "b"], ["<eod>"], **options)
     source = write_source(tmp_path, [line("a b a"), line("a")])
