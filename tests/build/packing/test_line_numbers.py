@@ -75,15 +75,23 @@ def test_an_index_of_some_lines_alone(tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", [line(str(n)) for n in range(10)])
     fastpack.create_raw_index(source)
     rows = fastpack.read_raw_index(source.with_suffix(".idx"))
-    write_raw_index(source.with_suffix(".idx"), rows[[3, 4, 7]])
+    write_raw_index(source.with_suffix(".idx"), rows[[3, 4, 9]])
     result = pack_encoded_data(config_of(source))
-    assert result.skipped == [{"line": n, "reason": "not in the index"} for n in (1, 2, 3, 6, 7, 9, 10)]
-    write_raw_index(source.with_suffix(".idx"), rows[[7, 3]])
+    assert result.skipped == [{"line": n, "reason": "not in the index"} for n in (1, 2, 3, 6, 7, 8, 9)]
+    write_raw_index(source.with_suffix(".idx"), rows[[9, 3]])
     again = pack_encoded_data(config_of(source), file_existence_policy="override")
-    assert numbers(again) == [1, 2, 3, 5, 6, 7, 9, 10]
-    write_raw_index(source.with_suffix(".idx"), rows[:0])
-    none = pack_encoded_data(config_of(source), file_existence_policy="override")
-    assert (none.documents, numbers(none)) == (0, list(range(1, 11)))
+    assert numbers(again) == [1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_an_index_that_ends_before_the_last_document_is_refused(tmp_path: Path) -> None:
+    """It cannot be told from the index of a file that has grown since."""
+    source = write(tmp_path / "x.jsonl", [line(str(n)) for n in range(10)])
+    fastpack.create_raw_index(source)
+    rows = fastpack.read_raw_index(source.with_suffix(".idx"))
+    for some in (rows[:9], rows[:0]):
+        write_raw_index(source.with_suffix(".idx"), some)
+        with pytest.raises(fastpack.FormatError, match="has no entry"):
+            pack_encoded_data(config_of(source))
 
 
 def test_a_faulty_line_that_stops_the_run_has_its_number(tmp_path: Path) -> None:
