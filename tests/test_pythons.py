@@ -32,7 +32,7 @@ def found(tmp_path: Path) -> tuple[list[str], list[str]]:
 def test_where_there_is_none_each_is_named(tmp_path: Path) -> None:
     names, messages = found(tmp_path)
     assert names == []
-    expected = {version: "NOT RUN, as this machine has none that works" for version in SUPPORTED}
+    expected = dict.fromkeys(SUPPORTED, "NOT RUN, as this machine has none that works")
     expected |= {OWN: f"{sys.executable} (runs this script)"}
     assert messages == [f"python {version}: {what}" for version, what in expected.items()]
 

@@ -1,6 +1,7 @@
 """Runs the code blocks of a Markdown page in order, in one folder and one Python namespace that is empty at first.
 
-So the page runs as for a reader, who sees nothing of its comments. What a block is run as stands in its fence; every other word there is an error:
+So the page runs as for a reader, who sees nothing of its comments. What a block is run as stands in its fence; every
+other word there is an error:
 
     ```python     run in this process; `assert` what a reader should rely on
     ```console    lines of `$ ` are commands for bash; what stands below is what they print. One bash a block: `cd`
@@ -176,7 +177,7 @@ def run_page(page: Path, folder: Path) -> list[str]:
 
 
 def _run_given(block: Block, page: Path, where: str, visible: str) -> None:
-    """Runs Python that readers do not see; what it makes has to be named in the visible text, and no name of it stays."""
+    """Runs Python that readers do not see; the visible text has to name the files that it makes."""
     before = set(os.listdir())
     exec(compile("\n" * block.line + block.code, str(page), "exec"), {"__name__": "__given__", "Path": Path, "np": np})
     unnamed = sorted(name for name in set(os.listdir()) - before if name not in visible)
