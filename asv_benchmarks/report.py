@@ -189,7 +189,10 @@ def table(results: list[Result]) -> str:
 
 
 def version(package: str) -> str:
-    return str(importlib.import_module(package).__version__)
+    try:
+        return str(importlib.import_module(package).__version__)
+    except ModuleNotFoundError:
+        return "not installed"
 
 
 def processor() -> str:

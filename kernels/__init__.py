@@ -190,8 +190,9 @@ def _remedy(module: str) -> str:
     folder = os.path.dirname(os.path.realpath(__file__))
     if os.path.exists(os.path.join(folder, "lines_cy.pyx")):  # only a checkout has the sources
         return (
-            f"Python imported fastpack from the checkout {os.path.dirname(folder)}, where the kernels are not built for "
-            "this Python: run `pip install -e .` there, or start Python in another folder to use an installed fastpack"
+            f"Python imported fastpack from the checkout {os.path.dirname(folder)}, where the kernels are not built "
+            "for this Python: run `pip install -e .` there, or start Python in another folder to use an "
+            "installed package"
         )
     return "the compiled extension is missing: reinstall fastpack, or choose FASTPACK_KERNELS=numpy (slow)"
 

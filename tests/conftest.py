@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,14 @@ from fastpack import kernels
 GOLDEN = Path(__file__).parent / "golden"
 
 # Machines are shared: a slow example is no failure, and the same examples run everywhere.
-# FASTPACK_EXAMPLES=1000 asks for more of them, and for others each time.
-EXAMPLES = os.environ.get("FASTPACK_EXAMPLES")
+# FASTPACK_EXAMPLES=5 asks for fewer of them, FASTPACK_EXAMPLES=1000 for more, which differ from run to run.
+EXAMPLES = 40
+WANTED = int(os.environ.get("FASTPACK_EXAMPLES") or EXAMPLES)
 settings.register_profile(
     "suite",
     deadline=None,
-    derandomize=EXAMPLES is None,
-    max_examples=int(EXAMPLES or 40),
+    derandomize=WANTED <= EXAMPLES,
+    max_examples=WANTED,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("suite")
@@ -28,7 +30,9 @@ settings.load_profile("suite")
 
 @pytest.fixture(params=kernels.BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Runs the test once on every kernel backend."""
+    """Runs the test once on every kernel backend that is installed."""
+    if request.param == "numba" and importlib.util.find_spec("numba") is None:
+        pytest.skip("numba is not installed")
     before, chosen = kernels.backend(), kernels._chosen
     kernels.use(request.param)
     yield request.param

@@ -20,7 +20,7 @@ CI = (ROOT / ".ci" / "run").read_text()
 
 
 def test_there_is_a_table_of_checks() -> None:
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 14
 
 
 def test_one_command_sets_up_what_the_checks_need() -> None:

@@ -30,7 +30,18 @@ def matrices(workflow: Path) -> list[dict[str, Any]]:
 
 
 def test_the_stages_of_ci_are_those_it_lists() -> None:
-    assert STAGES == ["quickstart", "tests", "slow", "lint", "stores", "torch", "installed", "benchmarks", "ray"]
+    assert STAGES == [
+        "quickstart",
+        "tests",
+        "pythons",
+        "slow",
+        "lint",
+        "stores",
+        "torch",
+        "installed",
+        "benchmarks",
+        "ray",
+    ]
     (default,) = re.findall(r"stages=\((\w.*)\)", CI)
     assert [*default.split(), "ray"] == STAGES
     for stage in STAGES:

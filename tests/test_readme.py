@@ -66,6 +66,12 @@ def test_there_is_python_to_run() -> None:
     assert len(BLOCKS) == 4
 
 
+def test_its_first_python_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(BLOCKS[0], str(README), "exec"), {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.idx", "corpus.jsonl", "corpus.pbin"]
+
+
 def test_its_python_runs_as_it_stands(corpus: Path) -> None:
     for block in BLOCKS:
         exec(compile(block, str(README), "exec"), {})

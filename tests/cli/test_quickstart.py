@@ -42,7 +42,9 @@ def test_one_line_a_stage_and_a_second_run_replaces_the_first(
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in lines[:4]] == STAGES
         n_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())
-        assert lines[4].endswith(f" x memcpy of the same arrays; files of {n_bytes / 1e6:.1f} MB in {tmp_path.resolve()}")
+        assert lines[4].endswith(
+            f" x memcpy of the same arrays; files of {n_bytes / 1e6:.1f} MB in {tmp_path.resolve()}"
+        )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stdlib.idx", "stdlib.jsonl", "stdlib.pbin"]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import re
+import symtable
 from pathlib import Path
 
 import doc_pages
@@ -40,6 +42,27 @@ def test_there_are_pages_to_run() -> None:
     assert all(doc_pages.blocks_of(page.read_text()) is not None for page in PAGES)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_its_python_uses_names_of_its_own_blocks_only(page: Path) -> None:
+    """Also in blocks that need what is not installed here."""
+    blocks = [block for block in doc_pages.blocks_of(page.read_text()) if block.language == "python"]
+    programs = [block.code for block in blocks if block.file_name]
+    for code in ["".join(block.code for block in blocks if not block.file_name), *programs]:
+        assert unbound_names(symtable.symtable(code, page.name, "exec")) == set()
+
+
+def unbound_names(module: symtable.SymbolTable) -> set[str]:
+    """The names that code of a module reads without any of it binding them."""
+    bound = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
+    read, tables = set(), [module]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
+        read |= {symbol.get_name() for symbol in symbols if table is module or symbol.is_global()}
+    return read - bound - set(dir(builtins))
+
+
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     counts = {
         page.name: [block.notes["not run"] for block in blocks if "not run" in block.notes]
@@ -52,11 +75,15 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
 
 PAGE = """# A page
 
+A file of yours is own.txt.
+
 <!-- given:
 Path("own.txt").write_text("mine")
 -->
 
 ```python
+from pathlib import Path
+
 print(Path("own.txt").read_text(), 3.25)
 ```
 
@@ -95,7 +122,7 @@ def run(text: str, folder: Path) -> list[str]:
 
 
 def test_a_page_runs_as_it_says(tmp_path: Path) -> None:
-    assert run(PAGE, tmp_path) == ["page.md:33 needs torch_of_nowhere"]
+    assert run(PAGE, tmp_path) == ["page.md:37 needs torch_of_nowhere"]
     assert (tmp_path / "empty" / "settings" / "config.yaml").read_text().endswith("a: [1, 2]\n")
 
 
@@ -107,12 +134,20 @@ def test_a_page_runs_as_it_says(tmp_path: Path) -> None:
         ("```console\n$ exit 3\n```", "bash ended early"),
         ("```console\n$ (exit 3)\n```", r"\(exit 3\) ended with 3"),
         ("```console\n$ echo a; echo b\na\n```", "printed\na\nb"),
+        ("<!-- given:\nPath('other.txt').touch()\n-->", "page.md:1: a comment makes other.txt"),
         ("```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```", "printed was\n1"),
     ],
 )
 def test_what_a_page_promises_wrongly_fails(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=message):
         run(text + "\n", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["own", "Path", "np"])
+def test_a_comment_supplies_no_names(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NameError, match=f"'{name}' is not defined"):
+        run(f"<!-- given:\nown = Path, np\n-->\n\n```python\n{name}\n```\n", tmp_path)
+    assert unbound_names(symtable.symtable(f"def f():\n    return {name}\n", "page", "exec")) == {name}
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ def test_every_twin_is_in_the_table() -> None:
 
 
 def test_cold_process_runs_cython_and_warm_switches_to_numba() -> None:
+    pytest.importorskip("numba")
     code = "from fastpack import kernels; import sys; print(kernels.backend(), 'numba' in sys.modules, kernels.warm())"
     assert printed(code) == "cython False numba"
 
@@ -125,7 +126,7 @@ def test_missing_extension_is_one_sentence_and_no_silent_fallback(checkout: bool
         (tmp_path / "fastpack" / "kernels").symlink_to("../kernels")
         remedy = (
             f"Python imported fastpack from the checkout {tmp_path}, where the kernels are not built for this Python: "
-            "run `pip install -e .` there, or start Python in another folder to use an installed fastpack\n"
+            "run `pip install -e .` there, or start Python in another folder to use an installed package\n"
         )
     else:
         remedy = "the compiled extension is missing: reinstall fastpack, or choose FASTPACK_KERNELS=numpy (slow)\n"
@@ -158,6 +159,7 @@ if __name__ == "__main__":
 def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
     method: str, expected: str, tmp_path: Path
 ) -> None:
+    pytest.importorskip("numba")
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     env = {name: value for name, value in os.environ.items() if name != "FASTPACK_KERNELS"}
@@ -168,6 +170,7 @@ def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
 
 
 def test_kernels_run_where_no_cache_folder_is_writable(tmp_path: Path) -> None:
+    pytest.importorskip("numba")
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
     code = (

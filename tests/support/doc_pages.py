@@ -1,6 +1,7 @@
-"""Runs the code blocks of a Markdown page in order, in one folder and one Python namespace.
+"""Runs the code blocks of a Markdown page in order, in one folder and one Python namespace that is empty at first.
 
-What a block is run as stands in its fence; every other word there is an error:
+So the page runs as for a reader, who sees nothing of its comments. What a block is run as stands in its fence; every
+other word there is an error:
 
     ```python     run in this process; `assert` what a reader should rely on
     ```console    lines of `$ ` are commands for bash; what stands below is what they print. One bash a block: `cd`
@@ -22,9 +23,9 @@ Comments on a line of their own, right before the block (several may follow each
 
 Comments anywhere on a page, best at its top:
 
-    <!-- given:                        Python that makes what a reader has and the page only speaks of ("your own
-    Path("corpus.jsonl").write_...     files"): run where it stands, as are blocks; `Path` and `np` are there
-    -->
+    <!-- given:                        Python that makes files that a reader has and the text names ("your own files"):
+    Path("corpus.jsonl").write_...     run where it stands, as are blocks, but in a namespace of its own, in which
+    -->                                `Path` and `np` are; a file that the text does not name is an error
     <!-- in a checkout -->             `examples` and `asv_benchmarks` are links in the page's folder
     <!-- slow: trains -->              the page is tested by `pytest -m slow` alone
 """
@@ -53,6 +54,7 @@ FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```[ ]*$", re.DOTALL | re.MULTILINE
 )
 GIVEN = re.compile(r"^<!-- given:\n(?P<code>.*?)^-->$", re.DOTALL | re.MULTILINE)
+COMMENTS = re.compile(r"<!--.*?-->", re.DOTALL)
 COMMENT = re.compile(r"<!-- (?P<what>needs|not run|file|output|in a checkout|slow)(?:: (?P<value>[^\n]*?))? -->")
 FILE_NAME = re.compile(r"# (?P<name>[\w./-]+\.(?:py|yaml|yml|toml|json|jsonl|txt))")
 LANGUAGES = ("python", "console", "yaml", "toml", "json", "jsonl", "text")
@@ -157,7 +159,7 @@ def run_page(page: Path, folder: Path) -> list[str]:
     if "in a checkout" in page_notes(text):
         for name in ("examples", "asv_benchmarks"):
             (folder / name).symlink_to(page.parents[1] / name)
-    namespace: dict[str, Any] = {"__name__": "__page__", "Path": Path, "np": np}
+    namespace: dict[str, Any] = {"__name__": "__page__"}
     left_out, printed = [], ""
     with _within(folder):
         for block in blocks_of(text):
@@ -167,9 +169,19 @@ def run_page(page: Path, folder: Path) -> list[str]:
             if missing := block.missing():
                 left_out.append(f"{where} needs {', '.join(missing)}")
                 printed = "..."
+            elif block.language == "given":
+                _run_given(block, page, where, COMMENTS.sub("", text))
             else:
                 printed = _run(block, page, where, namespace, printed)
     return left_out
+
+
+def _run_given(block: Block, page: Path, where: str, visible: str) -> None:
+    """Runs Python that readers do not see; the visible text has to name the files that it makes."""
+    before = set(os.listdir())
+    exec(compile("\n" * block.line + block.code, str(page), "exec"), {"__name__": "__given__", "Path": Path, "np": np})
+    unnamed = sorted(name for name in set(os.listdir()) - before if name not in visible)
+    assert not unnamed, f"{where}: a comment makes {', '.join(unnamed)}, of which the text says nothing"
 
 
 def _run(block: Block, page: Path, where: str, namespace: dict[str, Any], printed: str) -> str:
@@ -184,7 +196,7 @@ def _run(block: Block, page: Path, where: str, namespace: dict[str, Any], printe
         _run_console(block.code, where)
     elif block.language == "text":
         assert "output" not in block.notes or _fits(block.code, printed), f"{where}: printed was\n{printed}"
-    elif block.language == "given" or not block.file_name:
+    elif not block.file_name:
         code = compile("\n" * block.line + block.code, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(code, namespace)
