@@ -134,7 +134,7 @@ class Staging:
             done = [WalkedShard(*note[:5]) for note in notes]
             for file, end in zip(self._files.values(), notes[-1][5], strict=True):
                 file.truncate(end)
-        except (ValueError, TypeError, IndexError):  # torn: not ours, or cut off
+        except (ValueError, TypeError, LookupError, RecursionError):  # torn: not ours, or cut off
             return False
         self._notes.truncate(self._notes.tell() - len(lines[-1]))
         self._n_names = self._files["name_bounds"].tell() // 8 - 1

@@ -63,6 +63,6 @@ def _identity(index: AnyPath) -> list[int] | None:
 def _load(path: AnyPath) -> dict[str, Any]:
     try:
         tree = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # it only saves work: a torn or foreign file is as good as none
+    except (OSError, ValueError, RecursionError):  # it only saves work: a torn or foreign file is as good as none
         return {}
     return tree if isinstance(tree, dict) else {}
