@@ -13,7 +13,7 @@ from fastpack.files import PathLike, open_stream
 
 SUFFIXES = (".gz", ".zst")
 MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-MAX_LINE_BYTES = 1 << 33  # a line beyond this is a compression bomb, not a document
+MAX_LINE_BYTES = 1 << 30  # a line beyond this is a compression bomb, not a document: 1 MB of gzip can hold it
 
 
 def is_compressed(path: PathLike) -> bool:
@@ -39,7 +39,9 @@ def read_lines(path: PathLike, n_bytes: int) -> Iterator[tuple[bytes, int]]:
                     parts.append(block)
                     waiting += len(block)
                     if waiting > MAX_LINE_BYTES:
-                        raise FormatError(path, file.tell(), f"a line of more than {MAX_LINE_BYTES} bytes", "a newline")
+                        raise FormatError(
+                            path, file.tell(), f"a line of more than {MAX_LINE_BYTES:,} bytes", "a newline"
+                        )
                     continue
                 yield b"".join([*parts, block[:end]]), file.tell()
                 parts, waiting = [block[end:]], len(block) - end

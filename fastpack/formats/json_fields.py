@@ -23,6 +23,7 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
+MAX_FAST_BYTES = 64 << 20  # of a line for jq and orjson, which end the process where they get no memory
 _NAMES = {dict: "an object", list: "an array", int: "a number", float: "a number", bool: "a boolean"}
 
 
@@ -56,24 +57,30 @@ def compile_pattern(pattern: str) -> Callable[[Line], str]:
     It raises FaultyDocument where there is no such string. A pattern that is more than a path needs the extra `jq`.
     Lines that orjson refuses (NaN, a BOM, deep nesting, lone surrogates, two values on a line) get jq's answer where jq
     is installed, and that of the standard library's json, with jq's rules for surrogates and BOM, where it is not.
+    Lines of more than MAX_FAST_BYTES get the latter in any case; jq's other patterns refuse them.
 
     Raises ValueError for a pattern jq refuses, MissingExtra when jq is needed and not installed.
     """
     steps = parse_plain_path(pattern)
     if steps is None:
         return _by_jq(pattern)
+    by_json = _by_json(steps)
     try:
-        slow = _by_jq(pattern)
+        by_jq = _by_jq(pattern)
     except MissingExtra:
-        slow = _by_json(steps)
-    return _by_orjson(steps, slow)
+        by_jq = by_json
+    return _by_orjson(steps, by_jq, by_json)
 
 
-def _by_orjson(steps: tuple[Step, ...], slow: Callable[[Line], str]) -> Callable[[Line], str]:
+def _by_orjson(
+    steps: tuple[Step, ...], slow: Callable[[Line], str], safe: Callable[[Line], str]
+) -> Callable[[Line], str]:
     loads, refused = orjson.loads, orjson.JSONDecodeError
     key = steps[0] if len(steps) == 1 and isinstance(steps[0], str) else None
 
     def text_of(line: Line) -> str:
+        if len(line) > MAX_FAST_BYTES:
+            return safe(line)
         try:
             value = loads(line)
         except refused:
@@ -114,6 +121,8 @@ def _by_jq(pattern: str) -> Callable[[Line], str]:
         raise ValueError(f"the jq pattern {pattern!r} is refused: {_one_line(error)}") from None
 
     def text_of(line: Line) -> str:
+        if len(line) > MAX_FAST_BYTES:
+            raise FaultyDocument(f"a line of {len(line):,} bytes, more than the {MAX_FAST_BYTES:,} that jq is given")
         source = decode(line)
         try:
             value = program.input_text(source).first()

@@ -89,6 +89,8 @@ def json_fault(line: bytes) -> Exception | None:
     """What `json.loads` raises for a line, None where it takes it."""
     try:
         json.loads(line)
+    except MemoryError:  # says nothing of the line
+        raise
     except Exception as error:  # any: also RecursionError, and ValueError of huge integers
         return error.with_traceback(None)  # its frames would hold the mapping, and themselves, in a cycle
     return None

@@ -7,10 +7,17 @@ from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
-# What PyYAML raises beside its own errors: for a date that there is not, `!!int ''`, `!!bool x`, `!!timestamp x`, ...
-_SLIPS = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
+MAX_YAML_BYTES = 16 << 20  # a minute of PyYAML's time for each 2 MiB
+MAX_NUMBER = 1000  # characters: PyYAML's time for 1:59:59:... grows with their square
+MAX_KEYS = 10_000  # of a mapping that merges others (<<): merges of merges multiply
+# What PyYAML raises in addition to its own errors: for a date that there is not, `!!int ''`, `!!bool x`, 1:1:...:1.5
+_SLIPS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class ParseError(ValueError):
@@ -34,8 +41,33 @@ class NoAliases:
         return super().compose_node(parent, index)  # type: ignore[misc]
 
 
-class ValueLoader(NoAliases, yaml.SafeLoader):
-    """PyYAML's safe loader without aliases."""
+class LimitedLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, which refuses numbers and merges by which a short file takes much time or memory."""
+
+    def construct_scalar(self, node: Any) -> Any:
+        if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
+            found = f"found a number of {len(node.value)} characters, expected at most {MAX_NUMBER}"
+            raise ConstructorError(None, None, found, node.start_mark)
+        return super().construct_scalar(node)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        merged = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
+        parts = [
+            part for value in merged for part in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+        ]
+        n_keys = len(node.value)
+        for part in parts:
+            if isinstance(part, yaml.MappingNode):
+                self.flatten_mapping(part)
+                n_keys += len(part.value)
+            if n_keys > MAX_KEYS:
+                found = f"found a mapping that merges (<<) more than {MAX_KEYS} keys"
+                raise ConstructorError(None, None, found, node.start_mark)
+        super().flatten_mapping(node)
+
+
+class ValueLoader(NoAliases, LimitedLoader):
+    """The same without aliases."""
 
 
 class TextLoader(NoAliases, yaml.BaseLoader):
@@ -43,7 +75,9 @@ class TextLoader(NoAliases, yaml.BaseLoader):
 
 
 def parse_yaml(data: bytes, loader: Any = ValueLoader) -> Any:
-    """What a YAML text holds, as `loader` reads it; ParseError."""
+    """What a YAML text holds, as `loader` reads it; ParseError, also for one of more than 16 MiB."""
+    if len(data) > MAX_YAML_BYTES:
+        raise ParseError(f"found {len(data):,} bytes of YAML, expected at most {MAX_YAML_BYTES:,}", MAX_YAML_BYTES)
     try:
         return yaml.load(data, Loader=loader)
     except (yaml.YAMLError, *_SLIPS) as error:

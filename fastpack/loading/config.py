@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import tomllib
 import types
 import typing
@@ -12,8 +13,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from fastpack.files import PathLike, as_path
+from fastpack.files import PathLike, read_start
 
+MAX_BYTES, MAX_PARTS, MAX_BITS = 1 << 18, 100, 4096  # of a file, a dotted key, a whole number
+_DEEP_KEY = re.compile(
+    rb"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){%d}""" % MAX_PARTS
+)
 T = TypeVar("T")
 
 
@@ -135,10 +140,7 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     other people's, but for the seeds of `[train]`. Raises FileNotFoundError, and ValueError for a file that is no TOML,
     keys that there are not, and values of another type or out of range.
     """
-    try:
-        tables = tomllib.loads(as_path(path).read_bytes().decode())
-    except (ValueError, RecursionError) as error:  # also a date or a number that there is not, and brackets in brackets
-        raise ValueError(f"{path}: no TOML: {error}") from error
+    tables = _tables(path)
     data, train = dict(_table(tables, "data")), dict(_table(tables, "train"))
     for argument in cli_args:
         section, key, value = _parse(argument)
@@ -147,6 +149,18 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     config = _build(DataConfig, data)
     config.train = _build(TrainSeeds, {key: train[key] for key in ("seed", "data_seed") if key in train})
     return config
+
+
+def _tables(path: PathLike) -> dict[str, Any]:
+    text = read_start(path, MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{path}: found more than {MAX_BYTES:,} bytes, expected a configuration of at most that")
+    if _DEEP_KEY.search(text):  # tomllib's time grows with the square of the parts
+        raise ValueError(f"{path}: found a key of more than {MAX_PARTS} parts, expected a configuration")
+    try:
+        return tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:  # also a date or a number that there is not, and brackets in brackets
+        raise ValueError(f"{path}: no TOML: {error}") from error
 
 
 class _Text(str):
@@ -195,6 +209,8 @@ def _convert(name: str, value: Any, wanted: Any) -> Any:
         value = _literal(value, str in choices)
     if value is None and type(None) in choices:
         return None
+    if type(value) is int and value.bit_length() > MAX_BITS:  # Python refuses to print such numbers
+        raise ValueError(f"{name} is a number of {value.bit_length()} bits, at most {MAX_BITS} are taken")
     kind, inner = typing.get_origin(choices[0]) or choices[0], typing.get_args(choices[0])
     if kind is list and isinstance(value, (list, tuple)):
         return [_build(inner[0], _table({name: one}, name)) for one in value]
@@ -213,7 +229,7 @@ def _literal(text: str, may_be_text: bool) -> Any:
         return str(text) if may_be_text else text == "true"
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # the last two for many brackets or signs
         return str(text)
     return str(text) if may_be_text and not isinstance(value, (str, types.NoneType)) else value
 

@@ -54,6 +54,8 @@ def compile_template(source: str, data: Mapping[str, Any], stream: random.Random
             return template.render(messages=messages, chat_template_data=data)
         except jinja2.TemplateError as error:
             raise TemplateFault(f"the template failed: {error.message}") from error
+        except MemoryError:
+            raise
         except Exception as error:  # any: the template computes whatever it likes
             raise TemplateFault(f"the template failed: {type(error).__name__}: {error}") from error
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import yaml
 
 from fastpack.files import PathLike, read_start
-from fastpack.formats.parsing import ParseError, parse_yaml
+from fastpack.formats.parsing import LimitedLoader, ParseError, parse_yaml
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 10_000  # aliases counted as often as they are used, so a bomb ends here
@@ -20,8 +20,8 @@ INTEGER_VARIABLES = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
 Path: TypeAlias = tuple[Hashable, ...]
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader that refuses a key written twice; 1e5 is a number and 2024-01-01 a text, as in OmegaConf."""
+class _Loader(LimitedLoader):
+    """Refuses a key written twice; 1e5 is a number and 2024-01-01 a text, as in OmegaConf."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()

@@ -80,6 +80,8 @@ def refusals() -> Iterator[None]:
     """Turn what a library raises over a text, a Rust panic included, into FaultyText."""
     try:
         yield
+    except MemoryError:  # says nothing of the text
+        raise
     except Exception as error:  # the libraries raise bare Exception
         raise FaultyText(f"the tokenizer refuses the text: {error}") from None
     except BaseException as error:
