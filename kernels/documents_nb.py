@@ -57,7 +57,7 @@ def _count(position_ids):
     for row in range(n_rows):
         end = length
         while end > 0:
-            position = np.int64(position_ids[row, end - 1])
+            position = int(position_ids[row, end - 1])
             if position < 0 or position >= end:
                 return 0, row * length + end - 1
             longest = max(longest, position + 1)
@@ -75,7 +75,7 @@ def _write(position_ids, out, needed):
     for row in range(n_rows - 1, -1, -1):
         end = length
         while end > 0:
-            position = np.int64(position_ids[row, end - 1])
+            position = int(position_ids[row, end - 1])
             if position < 0 or position >= end or k < 1:
                 return row * length + end - 1
             out[k] = row * length + end

@@ -14,12 +14,14 @@ from fastpack.datasets.outputs import (
     WHOLE_OUTPUTS,
     OutputDtype,
     add_bounds,
+    check_apart,
     check_grids,
     check_whole,
     new_outputs,
     split_outputs,
 )
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids
+from fastpack.formats.item_numbers import item_numbers
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]
@@ -121,16 +123,19 @@ class BatchDataset(Dataset):
     def fill(self, indices: Indices, out: Outputs) -> None:
         """Write the samples `indices` [B] into the arrays of `out`, any of these names, in place.
 
+        indices: integers, in range; bools, floats and texts are none.
         input_ids, labels, doc_ids, position_ids: [B, L], C-contiguous, all int64 or all int32. position_ids count from
         0 at every document and every row. cu_seqlens: int32 [n], where documents and rows end in the batch as one
         sequence of B * L tokens, behind a leading 0 (as FlashAttention takes them); what is left of it repeats the
         last; or None, and an array of just the right length takes its place. max_seqlen: the longest document, written
-        into a 0-d array; anything else is replaced by a Python int.
+        into a 0-d array; anything else is replaced by a Python int. No two arrays may share memory, and no other thread
+        may write to them meanwhile.
 
-        Raises IndexError for an index out of range, ValueError for arrays that do not fit (cu_seqlens that are too
-        short say how many are needed) or documents that are not known, OverflowError for a token beyond int32.
+        Raises IndexError for an index out of range, TypeError for one that is no integer, ValueError for arrays that do
+        not fit (cu_seqlens that are too short say how many are needed) or documents that are not known, OverflowError
+        for a token beyond int32.
         """
-        index = np.ascontiguousarray(indices, np.int64)
+        index = item_numbers(indices)
         if not self._has_documents() and not DOCUMENT_OUTPUTS.isdisjoint(out):
             unknown = next(name for name in out if name in DOCUMENT_OUTPUTS)
             raise ValueError(f"{unknown} need the dataset's eos_token_id")
@@ -140,6 +145,7 @@ class BatchDataset(Dataset):
             check_whole(out)
             grids = split_outputs(out, len(index), self._row_length())
         self._check_grids(grids, len(index))
+        check_apart(out)
         self._check_open()
         if grids:
             self._fill_rows(index, grids, None)
@@ -204,4 +210,4 @@ class WindowDataset(BatchDataset):
         that is touched brings no neighbours along. Raises IndexError.
         """
         self._check_open()
-        self._windows.will_need(np.ascontiguousarray(indices, np.int64), self._negative)
+        self._windows.will_need(item_numbers(indices), self._negative)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
+from fastpack.formats.item_numbers import item_number
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DummyDataset(Dataset):
         self.seed = seed
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[Any]]:
-        number = operator.index(index)
+        number = item_number(index)
         position = number + self._total if number < 0 else number
         if not 0 <= position < self._total:
             raise IndexError(f"Index {number} out of range for {self._total} samples")

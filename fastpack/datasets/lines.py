@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from types import TracebackType
 from typing import SupportsIndex
 
 from fastpack.files import AnyPath, PathLike, as_path
+from fastpack.formats.item_numbers import item_number
 from fastpack.formats.raw_index import JsonlFile
 from fastpack.formats.raw_index_check import default_index_path
 
@@ -56,7 +56,7 @@ class LargeFileLinesReader:
         return self._n_lines
 
     def __getitem__(self, key: SupportsIndex) -> str | bytes:
-        i = operator.index(key)
+        i = item_number(key)
         if not -self._n_lines <= i < self._n_lines:
             raise IndexError(f"line {i} of {self._n_lines} in {self.raw_data_path}")
         i %= self._n_lines

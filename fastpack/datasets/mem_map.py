@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, SupportsIndex
 
@@ -10,6 +9,7 @@ from fastpack.datasets.base import Dataset
 from fastpack.datasets.lines import LargeFileLinesReader
 from fastpack.errors import FormatError
 from fastpack.files import PathLike
+from fastpack.formats.item_numbers import item_number
 from fastpack.formats.json_fields import FaultyDocument, Line, compile_pattern
 
 
@@ -49,7 +49,7 @@ class MemMapDataset(Dataset):
 
     def __getitem__(self, index: SupportsIndex) -> list[int]:
         self._check_open()
-        tokens: list[int] = self._tokenize(self.text(operator.index(index)))
+        tokens: list[int] = self._tokenize(self.text(item_number(index)))
         return tokens
 
     def text(self, index: int) -> str:

@@ -16,6 +16,7 @@ from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Windows
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike, as_path, is_remote
+from fastpack.formats.item_numbers import item_number
 from fastpack.formats.manifest import is_manifest
 from fastpack.formats.manifest_shards import ManifestShards, known_traps, lengths_of, open_shards
 from fastpack.formats.shards import Shard, check_dtypes, find_shards, scan_shards
@@ -87,6 +88,7 @@ class MemoryMappedDataset(WindowDataset):
         self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
+        index = item_number(index)
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
         self._check_open()

@@ -14,6 +14,7 @@ from fastpack import kernels
 from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices, WindowDataset
 from fastpack.datasets.outputs import ROW_OUTPUTS, OutputDtype
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids, joined_windows
+from fastpack.formats.item_numbers import item_number, item_numbers
 
 Part = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]  # dataset, samples within it, the rows they fill
 
@@ -42,6 +43,8 @@ class _Samples(BatchDataset):
         for name, array in grids.items():
             if name not in self._first:
                 raise ValueError(f"unknown output {name!r}: a {type(self._dataset).__name__} has {list(self._first)}")
+            if not isinstance(array, np.ndarray) or not array.flags.writeable:
+                raise ValueError(f"{name} must be an array, and writeable")
             if array.shape != (n_rows, *self._first[name].shape):
                 raise ValueError(f"{name} has shape {array.shape}, {(n_rows, *self._first[name].shape)} is needed")
 
@@ -209,7 +212,7 @@ class _Concatenation(BatchDataset):
 
     def will_need(self, indices: Indices) -> None:
         """Pass on to each dataset what is needed of it soon."""
-        index = self._wrapped(np.ascontiguousarray(indices, np.int64))
+        index = self._wrapped(item_numbers(indices))
         for number, local, _ in self._route(index, np.empty_like(index)):
             if isinstance(self.datasets[number], Dataset):
                 self.datasets[number].will_need(local)
@@ -269,6 +272,7 @@ class MixtureDataset(_Concatenation):
         self.cumulative_sizes, self.dataset_names = self._bounds, list(names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
+        index = item_number(index)
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
         number = bisect_right(self._bounds, index) - 1
@@ -302,6 +306,8 @@ class MixtureDataset(_Concatenation):
         numbers = grids.get("dataset_idx")
         if numbers is not None and (numbers.shape != (n_rows,) or numbers.dtype != np.int64):
             raise ValueError(f"dataset_idx is {numbers.dtype} {list(numbers.shape)}, int64 [{n_rows}] is needed")
+        if numbers is not None and not numbers.flags.writeable:
+            raise ValueError("dataset_idx must be writeable")
         super()._check_grids(_tokens_only(grids), n_rows)
 
     def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
@@ -328,11 +334,12 @@ class CombinedDataset(_Concatenation):
         self.cumulative_sizes = self._cumulative[1:]
 
     def __getitem__(self, index: int) -> Any:
+        index = item_number(index)
         position = index + self._total if index < 0 else index
         if not 0 <= position < self._total:
             raise IndexError(f"Index {index} out of range for {self._total} samples")
         number = bisect_right(self._bounds, position) - 1
-        return self.datasets[number][int(position - self._bounds[number])]
+        return self.datasets[number][position - self._bounds[number]]
 
     def _wrapped(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.where(index < 0, index + self._total, index)

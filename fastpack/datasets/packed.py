@@ -16,6 +16,7 @@ from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
 from fastpack.errors import DataWarning, FormatError
 from fastpack.files import PathLike, is_remote
+from fastpack.formats.item_numbers import item_number, item_numbers
 from fastpack.formats.manifest import is_manifest
 from fastpack.formats.manifest_shards import ManifestShards, open_shards
 from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
@@ -62,9 +63,10 @@ class _PackedDataset(Dataset):
         self._check_open()
         if isinstance(index, slice):
             return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
-        position = index + len(self) if index < 0 else index
+        number = item_number(index)
+        position = number + len(self) if number < 0 else number
         if not 0 <= position < len(self):
-            raise IndexError(f"Index {index} out of range for {len(self)} samples")
+            raise IndexError(f"Index {number} out of range for {len(self)} samples")
         return {self.sample_key: self._read(range(position, position + 1))[0]}
 
     def _read(self, samples: range) -> list[Tokens]:
@@ -124,7 +126,7 @@ class PackedMemMapDatasetBase(_PackedDataset):
 
     def batch(self, indices: Indices) -> dict[str, list[Tokens]]:
         """{sample_key: the documents}, a list of arrays, since lengths differ; negative indices count from the end."""
-        return {self.sample_key: [self[int(index)][self.sample_key] for index in indices]}
+        return {self.sample_key: [self[index][self.sample_key] for index in item_numbers(indices).tolist()]}
 
 
 class BlockDataset(WindowDataset, _PackedDataset):
@@ -157,7 +159,7 @@ class BlockDataset(WindowDataset, _PackedDataset):
         if (
             blocks is None
             or len(out) > 1
-            or (self.sample_key in ROW_OUTPUTS and blocks.shape[1:] == (self._window - 1,))
+            or (self.sample_key in ROW_OUTPUTS and np.shape(blocks)[1:] == (self._window - 1,))
         ):
             return None
         return blocks
@@ -166,10 +168,14 @@ class BlockDataset(WindowDataset, _PackedDataset):
         blocks = self._blocks(grids)
         if blocks is None:
             super()._check_grids(grids, n_rows)
+        elif not isinstance(blocks, np.ndarray):
+            raise ValueError(f"{self.sample_key} is a {type(blocks).__name__}, an array is needed")
         elif blocks.shape != (n_rows, self._window):
             raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self._window)} is needed")
         elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
             raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
+        elif not (blocks.flags.writeable and blocks.flags.aligned):
+            raise ValueError(f"{self.sample_key} must be aligned and writeable")
 
     def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
         blocks = self._blocks(grids)

@@ -22,6 +22,7 @@ from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.windows import Tokens, Windows
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike, as_path, is_remote
+from fastpack.formats.item_numbers import item_number, item_numbers
 from fastpack.formats.shards import scan_shards
 from fastpack.formats.tatm import TatmDataMetadata
 from fastpack.formats.traps import find_traps
@@ -154,7 +155,8 @@ class TatmMemmapDataset(Dataset):
         return self._split_index if self.split is SplitType.TRAIN else n_items - self._split_index
 
     def __getitem__(self, index: int) -> TatmMemmapDatasetItem:
-        return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([index]).items()})
+        number = item_number(index)
+        return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([number]).items()})
 
     def batch(self, indices: Indices) -> dict[str, Any]:
         """The items stacked: {"token_ids", "document_ids", "document_mask"}, those that are made.
@@ -162,7 +164,7 @@ class TatmMemmapDataset(Dataset):
         Raises IndexError, and ValueError for items that differ in length (only where they are not chunks).
         """
         self._check_open()
-        windows = [self._window(int(index)) for index in indices]
+        windows = [self._window(index) for index in item_numbers(indices).tolist()]
         lengths = {self.context_length} if self.chunked else {len(window) for window in windows}
         if len(lengths) > 1:
             raise ValueError(f"items of {sorted(lengths)} tokens are no batch")

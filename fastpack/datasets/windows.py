@@ -195,7 +195,9 @@ class Windows:
             index = int(indices[done])
             if not 0 <= index < self.cumulative[-1]:
                 return None
-            self.shard(kernels.locate(self.cumulative, index))
+            number = kernels.locate(self.cumulative, index)
+            last = int(self.cumulative[number + 1] - self.cumulative[number]) - 1
+            _check_inside(self.shard(number), last * self._step, self._n_tokens)
             if self._mapped is not mapped:  # shards were let go: this batch may need more than can be mapped
                 return None
         return None
@@ -204,10 +206,9 @@ class Windows:
         self, indices: npt.NDArray[np.int64], negative: bool
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Shard and first token of each window."""
-        if negative:
-            indices = np.where(indices < 0, indices + self.cumulative[-1], indices)
+        places = np.where(indices < 0, indices + self.cumulative[-1], indices) if negative else indices
         shards, starts = np.empty_like(indices), np.empty_like(indices)
-        n_good = kernels.locate_many(self.cumulative, indices, shards, starts)
+        n_good = kernels.locate_many(self.cumulative, places, shards, starts)
         if n_good < len(indices):
             raise IndexError(f"Index {indices[n_good]} out of range [0, {self.cumulative[-1]})")
         starts *= self._step
@@ -217,6 +218,8 @@ class Windows:
         self, shards: list[int], starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
     ) -> Iterator[Group]:
         arrays = [self.shard(number) for number in shards]
+        for array, start in zip(arrays, starts.tolist(), strict=True):
+            _check_inside(array, start, self._n_tokens)
         likes = [like_of(array) for array in arrays]
         for like in {id(like): like for like in likes}.values():
             chosen = [k for k, other in enumerate(likes) if other is like]
@@ -320,6 +323,12 @@ def starts_of(
         number = int(numbers[beyond.argmax()])
         raise ValueError(f"sample {number} is {n_tokens} tokens from token {starts[number]} of {n_there}")
     return chosen
+
+
+def _check_inside(tokens: Tokens, start: int, n_tokens: int) -> None:
+    """ValueError unless the window lies in the array: kernels get addresses, and cannot look."""
+    if not 0 <= start <= len(tokens) - n_tokens:
+        raise ValueError(f"a window is {n_tokens} tokens from token {start} of {len(tokens)}")
 
 
 def copied_group(windows: Sequence[Tokens], rows: npt.NDArray[np.int64]) -> Group:

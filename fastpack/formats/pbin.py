@@ -5,7 +5,6 @@ Read in all the generations that `pbin_layout` describes, written in today's.
 
 from __future__ import annotations
 
-import operator
 import os
 from array import array
 from types import TracebackType
@@ -27,6 +26,7 @@ from fastpack.files import (
     open_bytes,
 )
 from fastpack.formats import pickled_index
+from fastpack.formats.item_numbers import item_number
 from fastpack.formats.pbin_layout import (
     HEADER,
     HEADER_BYTES,
@@ -158,7 +158,7 @@ class PackedFile:
         return len(self.index)
 
     def __getitem__(self, i: SupportsIndex) -> npt.NDArray[Any]:
-        index, number = self.index, operator.index(i)
+        index, number = self.index, item_number(i)
         n_documents = len(index)
         if not -n_documents <= number < n_documents:
             raise IndexError(f"document {number} of {n_documents} in {self.path}")

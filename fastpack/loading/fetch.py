@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.formats.item_numbers import item_numbers
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.default_collate import collate
 
@@ -103,7 +104,7 @@ class FillFetch:
                 del self._local.threads
 
     def __call__(self, indices: Any) -> Any:
-        numbers = np.asarray(indices, np.int64)
+        numbers = item_numbers(indices)
         out = self._new_outputs(numbers)
         if self._num_threads == 1:
             self._dataset.fill(numbers, out)

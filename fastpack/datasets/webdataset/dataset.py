@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, SupportsIndex
@@ -20,6 +19,7 @@ from fastpack.datasets.webdataset.selection import LineKeys, TarKeys, select
 from fastpack.datasets.webdataset.shards import Io, RawSample, Samples, TarShards, split_name
 from fastpack.errors import FastpackError, FormatError
 from fastpack.files import PathLike, as_path, is_remote
+from fastpack.formats.item_numbers import item_number
 from fastpack.formats.nvmeta import meta_path
 
 _AHEAD = 64  # samples that are asked for before the first of them is read, in an order that is not the tars'
@@ -129,7 +129,7 @@ class WebDataset(Dataset):
     def _position(self, index: SupportsIndex) -> int:
         """The position among all samples, excluded ones too."""
         self._check_open()
-        i = operator.index(index)
+        i = item_number(index)
         if not -self._total <= i < self._total:
             raise IndexError(f"index {i} out of range for {self._total} samples")
         i %= self._total
