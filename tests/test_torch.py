@@ -119,7 +119,9 @@ def test_collators_under_every_loader(tmp_path: Path) -> None:
     datasets = [dataset, fastpack.torch.PackedMemMapDatasetContinuous(*arguments), fastpack.torch._OneByOne(dataset)]
     makers = (fastpack.torch.StatefulDataLoader, torch.utils.data.DataLoader)
     for collate, source, make in itertools.product(collators, datasets, makers):
-        options = {"drop_last": True} if make is torch.utils.data.DataLoader else {}
+        options: dict[str, Any] = {"drop_last": True, "sampler": range(len(source))}
+        if make is fastpack.torch.StatefulDataLoader:
+            del options["drop_last"]
         for batch, other in zip(make(source, 4, collate_fn=collate, **options), expected, strict=True):
             assert type(batch) is fastpack.torch.DatasetBatch
             assert len(batch) == 4
@@ -162,7 +164,7 @@ def test_several_datasets_as_one(shards: Path, kind: str) -> None:
         same(ours.batch(rows), theirs.batch(rows))
         for loader in (
             torch.utils.data.DataLoader(ours, 16, drop_last=True),
-            fastpack.torch.StatefulDataLoader(ours, 16),
+            fastpack.torch.StatefulDataLoader(ours, 16, range(len(ours))),
         ):
             for number, batch in enumerate(loader):
                 same(batch, theirs.batch(range(number * 16, number * 16 + 16)))
@@ -189,7 +191,8 @@ def test_several_samples_are_made_at_once(shards: Path, monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 with torch 2.13
 def test_under_torchdata(shards: Path) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is not installed, or broken")
-    expected = [batch["labels"] for batch in fastpack.StatefulDataLoader(packed(shards, fastpack), 8)]
+    dataset = packed(shards, fastpack)
+    expected = [batch["labels"] for batch in fastpack.StatefulDataLoader(dataset, 8, range(len(dataset)))]
     for num_workers in (0, 2):
         loader = stateful.StatefulDataLoader(packed(shards), 8, num_workers=num_workers, drop_last=True)
         taken = iter(loader)
@@ -208,7 +211,7 @@ def test_under_torchdata(shards: Path) -> None:
 def test_our_loader_gives_tensors_in_the_leased_memory(shards: Path, where: Any) -> None:
     dataset = packed(shards, where)
     seen: set[int] = set()
-    for number, batch in enumerate(fastpack.torch.StatefulDataLoader(dataset, 8)):
+    for number, batch in enumerate(fastpack.torch.StatefulDataLoader(dataset, 8, range(len(dataset)))):
         same(batch, packed(shards, fastpack).batch(range(number * 8, number * 8 + 8)))
         seen |= {tensor.data_ptr() for tensor in batch.values()}
     assert number > 30
@@ -217,7 +220,8 @@ def test_our_loader_gives_tensors_in_the_leased_memory(shards: Path, where: Any)
 
 def test_tensors_that_are_kept_never_change(shards: Path) -> None:
     kept: list[tuple[Any, Any]] = []
-    loader = fastpack.torch.StatefulDataLoader(packed(shards), 4, prefetch=3)
+    dataset = packed(shards)
+    loader = fastpack.torch.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=3)
     views = (
         lambda tensor: tensor,
         lambda tensor: tensor[1:],
@@ -263,12 +267,14 @@ class Samples:
 
 def test_any_dataset_goes_through_torchs_collate() -> None:
     theirs = torch.utils.data.DataLoader(Samples(), 6, drop_last=True)
-    ours = fastpack.torch.StatefulDataLoader(Samples(), 6)
+    ours = fastpack.torch.StatefulDataLoader(Samples(), 6, range(len(Samples())))
     assert len(ours) == len(theirs) == 3
     for one, other in zip(ours, theirs, strict=True):
         assert torch.equal(one.pop("x"), other.pop("x"))
         assert {name: str(value) for name, value in one.items()} == {name: str(value) for name, value in other.items()}
-    collated = fastpack.torch.StatefulDataLoader(Samples(), 6, collate_fn=lambda samples: [one["s"] for one in samples])
+    collated = fastpack.torch.StatefulDataLoader(
+        Samples(), 6, range(len(Samples())), collate_fn=lambda samples: [one["s"] for one in samples]
+    )
     assert next(iter(collated)) == ["0", "1", "2", "3", "4", "5"]
     sampler = torch.utils.data.RandomSampler(range(20), generator=torch.Generator().manual_seed(1))
     shuffled = [n for batch in fastpack.torch.StatefulDataLoader(Samples(), 5, sampler) for n in batch["n"].tolist()]
@@ -285,7 +291,7 @@ def test_pinned_memory(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(fastpack.torch, "pinned_memory", aligned_memory)
     assert not fastpack.torch.StatefulDataLoader(dataset, 4, config=config, pin_memory=False).pin_memory
-    loader = fastpack.torch.StatefulDataLoader(dataset, 4, config=config)
+    loader = fastpack.torch.StatefulDataLoader(dataset, 4, range(len(dataset)), config=config)
     assert loader.pin_memory
     recent: list[set[int]] = []
     for number, batch in enumerate(loader):

@@ -37,6 +37,14 @@ class Rows(list[dict[str, Any]]):
         super().__init__(dict(zip(batch, values, strict=True)) for values in zip(*columns, strict=True))
 
 
+class Selection(list[int]):
+    """Sample numbers of a batch with the options of `batch` that its rows are to be made with."""
+
+    def __init__(self, indices: Sequence[int], options: dict[str, Any]) -> None:
+        super().__init__(indices)
+        self.options = options
+
+
 class Dataset:
     """Base of all datasets of fastpack: length, state, closing."""
 
@@ -179,7 +187,8 @@ class BatchDataset(Dataset):
         Its default collate stacks them once more. To have the batch as it is, uncopied, give the DataLoader
         `collate_fn=lambda rows: rows.batch`: the dict of [B, L] arrays behind the rows.
         """
-        return Rows(self.batch(indices))
+        options = indices.options if isinstance(indices, Selection) else {}
+        return Rows(self.batch(indices, **options))
 
 
 class WindowDataset(BatchDataset):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices, WindowDataset
+from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices, Selection, WindowDataset
 from fastpack.datasets.outputs import ROW_OUTPUTS, OutputDtype
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids, joined_windows
 from fastpack.formats.item_numbers import item_number, item_numbers
@@ -190,6 +190,8 @@ class _Concatenation(BatchDataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """As `BatchDataset.__getitems__` where the datasets' rows are alike; else one sample after the other."""
+        if isinstance(indices, Selection) and "outputs" in indices.options:
+            return super().__getitems__(indices)
         if self._alike is None:
             self._alike = self._are_alike()
         return super().__getitems__(indices) if self._alike else [self[index] for index in indices]

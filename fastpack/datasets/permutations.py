@@ -67,14 +67,22 @@ def feistel_keys(seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.uint6
     """
     state = FEISTEL_VERSION
     for number in (seed, epoch, stream):
-        state = _splitmix(state ^ number)
-    return np.array([_splitmix(state + k * 0x9E3779B97F4A7C15) for k in range(4)], np.uint64)
+        state = splitmix(state ^ number)
+    return np.array([splitmix(state + k * 0x9E3779B97F4A7C15) for k in range(4)], np.uint64)
 
 
-def _splitmix(state: int) -> int:
+def splitmix(state: int) -> int:
     """The number SplitMix64 gives in this state."""
     mask = 0xFFFFFFFFFFFFFFFF
     value = (state + 0x9E3779B97F4A7C15) & mask
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
     value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
     return value ^ value >> 31
+
+
+def splitmix_array(states: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """`splitmix` of each state."""
+    values = states + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return values ^ values >> np.uint64(31)

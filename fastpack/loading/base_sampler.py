@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fastpack.datasets.permutations import Indices
 from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
+from fastpack.loading.resume import check_order, fingerprint
 
 ORDERS = ("torch", "feistel")
 
@@ -79,6 +80,10 @@ class EpochSampler(ABC):
             raise ValueError(f"cannot resume after {consumed} samples of {base_num_replicas} ranks")
         self._resume = Resume(operator.index(consumed), operator.index(base_num_replicas))
 
+    def forget_resume(self) -> None:
+        """Take back `resume_at`: the next iteration begins with this rank's first sample of the epoch."""
+        self._resume = None
+
     @abstractmethod
     def global_order_length(self, base_num_replicas: int) -> int:
         """Samples in the global order of the current epoch as it is laid out for so many ranks, padding included."""
@@ -117,11 +122,11 @@ class EpochSampler(ABC):
 
         With order="feistel" and without shuffling nothing else is held; torch's order holds 4 bytes a sample.
         """
-        steps, skip = self._open()
+        steps, skip = self._open()  # now, not when the first block is taken: what is set afterwards holds from the next
         return steps.settled().blocks(skip, size)
 
-    def __iter__(self) -> Iterator[int]:
-        return integers(self.blocks())
+    def __iter__(self) -> SampleNumbers:
+        return SampleNumbers(self)
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, whatever is skipped or resumed."""
@@ -138,3 +143,57 @@ class EpochSampler(ABC):
     def fingerprint(self) -> dict[str, Any]:
         """What the global order depends on beside epoch and number of ranks; equal fingerprints, equal orders."""
         return {"order": self.order, "seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last}
+
+
+class SampleNumbers(Iterator[int]):
+    """An iteration over a rank's sample numbers, as Python ints, that can be saved and resumed.
+
+    torchdata's StatefulDataLoader saves this state next to the sampler's, which has no position in the epoch.
+    """
+
+    def __init__(self, sampler: EpochSampler) -> None:
+        self._sampler = sampler
+        self._open()
+
+    def _open(self) -> None:
+        resume = self._sampler._resume
+        steps, self._taken = self._sampler._open()
+        self._rest = integers(steps.settled().blocks(self._taken, BLOCK))
+        self._saved = {
+            "sampler": self._sampler.state_dict(),
+            "order": fingerprint(self._sampler),
+            "resumed_at": None if resume is None else list(resume),
+        }
+
+    def __next__(self) -> int:
+        number = next(self._rest)
+        self._taken += 1
+        return number
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many of the rank's samples were taken, and what their order depends on: JSON."""
+        return {"taken": self._taken, **self._saved}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after the last sample that was taken when the state was saved.
+
+        Raises
+        ------
+        ValueError
+            If this sampler has another order or another number of ranks.
+        """
+        saved, ranks = state["sampler"], self._sampler.num_replicas
+        if state["taken"] and saved["num_replicas"] != ranks:
+            raise ValueError(
+                f"the sampler's state was saved in the middle of an epoch on {saved['num_replicas']} ranks, now there "
+                f"are {ranks}: resume on {saved['num_replicas']} ranks, or use fastpack's StatefulDataLoader, which "
+                "can resume on any number"
+            )
+        if state["taken"]:
+            check_order(state["order"], self._sampler)
+        self._sampler.load_state_dict(saved)
+        self._sampler.forget_resume()
+        if state["resumed_at"] is not None:
+            self._sampler.resume_at(*state["resumed_at"])
+        self._sampler.set_skip(state["taken"])
+        self._open()

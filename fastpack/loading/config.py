@@ -34,8 +34,8 @@ class DatasetSource:
 
     def __post_init__(self) -> None:
         if not self.path and not self.hf_name:
-            raise ValueError("a dataset needs a path or an hf_name")
-        _require(self.weight > 0, "weight", self.weight, "above 0")
+            raise ValueError(f"DatasetSource '{self.name}' must have either path or hf_name")
+        _require(self.weight > 0, "Dataset weight must be positive", self.weight)
 
     @property
     def label(self) -> str:
@@ -52,9 +52,9 @@ class TrainingPhase:
     lr_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _require(self.start_step >= 0, "start_step", self.start_step, "at least 0")
-        _require_weights("dataset_weights", self.dataset_weights)
-        _require(self.lr_scale > 0, "lr_scale", self.lr_scale, "above 0")
+        _require(self.start_step >= 0, "TrainingPhase.start_step must be non-negative", self.start_step)
+        _require(self.lr_scale > 0, "TrainingPhase.lr_scale must be positive", self.lr_scale)
+        _require_weights("TrainingPhase.dataset_weights", self.dataset_weights)
 
 
 @dataclass
@@ -96,17 +96,19 @@ class DataConfig:
     train: TrainSeeds = field(default_factory=TrainSeeds, init=False)
 
     def __post_init__(self) -> None:
-        _require(self.num_workers >= 0, "num_workers", self.num_workers, "at least 0")
-        _require(self.prefetch_factor >= 1, "prefetch_factor", self.prefetch_factor, "at least 1")
-        _require(self.hf_image_size >= 1, "hf_image_size", self.hf_image_size, "at least 1")
-        _require(self.mix_temperature > 0, "mix_temperature", self.mix_temperature, "above 0")
-        _require(self.anneal_start_step >= 0, "anneal_start_step", self.anneal_start_step, "at least 0")
-        _require_weights("anneal_weights", self.anneal_weights)
+        _require(self.num_workers >= 0, "num_workers must be non-negative", self.num_workers)
+        _require(self.prefetch_factor >= 1, "prefetch_factor must be >= 1", self.prefetch_factor)
+        _require(self.hf_image_size >= 1, "hf_image_size must be >= 1", self.hf_image_size)
+        _require(self.mix_temperature > 0, "mix_temperature must be positive", self.mix_temperature)
         steps = [phase.start_step for phase in self.phases]
-        if any(later <= earlier for earlier, later in pairwise(steps)):
-            raise ValueError(f"phases must have strictly increasing start_step, these have {steps}")
+        increasing = all(earlier < later for earlier, later in pairwise(steps))
+        _require(increasing, "data.phases start_steps must be strictly monotonically increasing", steps)
+        _require(self.anneal_start_step >= 0, "anneal_start_step must be non-negative", self.anneal_start_step)
+        _require_weights("anneal_weights", self.anneal_weights)
         if self.phases and (self.anneal_start_step > 0 or self.anneal_weights):
-            raise ValueError("phases and anneal_start_step/anneal_weights exclude each other: give one of them")
+            raise ValueError(
+                "Cannot use both data.phases and data.anneal_start_step — use phases for multi-phase scheduling"
+            )
 
     @property
     def data(self) -> DataConfig:
@@ -152,6 +154,8 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
 
 
 def _tables(path: PathLike) -> dict[str, Any]:
+    if not as_path(path).exists():
+        raise FileNotFoundError(f"Config file not found: {path}")  # KempnerForge's text
     text = read_start(path, MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path}: found more than {MAX_BYTES:,} bytes, expected a configuration of at most that")
@@ -234,11 +238,12 @@ def _literal(text: str, may_be_text: bool) -> Any:
     return str(text) if may_be_text and not isinstance(value, (str, types.NoneType)) else value
 
 
-def _require(good: bool, name: str, value: object, needed: str) -> None:
+def _require(good: bool, needed: str, found: object) -> None:
+    """ValueError that begins with the words of KempnerForge's, which its users match on."""
     if not good:
-        raise ValueError(f"{name} is {value}, {needed} is needed")
+        raise ValueError(f"{needed}, got {found}")
 
 
 def _require_weights(name: str, weights: Mapping[str, float]) -> None:
     for source, weight in weights.items():
-        _require(weight >= 0, f"{name}.{source}", weight, "at least 0")
+        _require(weight >= 0, f"{name}['{source}'] must be non-negative", weight)

@@ -13,15 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.outputs import WHOLE_OUTPUTS
 from fastpack.formats.item_numbers import item_numbers
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.default_collate import collate
 
 Fetch: TypeAlias = Callable[[Any], Any]
 Rows: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-
-
-_WHOLE = ("cu_seqlens", "max_seqlen")  # outputs that are of a batch, not of its rows
 
 
 def make_fetch(
@@ -34,6 +32,26 @@ def make_fetch(
     cu_seqlens_length: int | None = None,
 ) -> Fetch:
     """What makes a batch of `dataset`; ValueError where it cannot do what was asked for."""
+    options = batch_options(dataset, collate_fn, outputs, dtype, num_threads, cu_seqlens_length)
+    if options is None:
+        return SampleFetch(dataset, collate_fn, pool)
+    if callable(getattr(dataset, "fill", None)):
+        return FillFetch(dataset, options, pool, num_threads)
+    return BatchFetch(dataset, options)
+
+
+def batch_options(
+    dataset: Any,
+    collate_fn: Callable[[list[Any]], Any] | None,
+    outputs: Sequence[str] | None,
+    dtype: str,
+    num_threads: int,
+    cu_seqlens_length: int | None,
+) -> dict[str, Any] | None:
+    """What `dataset.batch` is given next to the sample numbers; None where batches are made sample by sample.
+
+    Raises ValueError where the dataset cannot do what was asked for.
+    """
     takes = _batch_parameters(dataset) if collate_fn is None else None
     if outputs is not None and (takes is None or "outputs" not in takes):
         why = "with a collate_fn" if collate_fn is not None else f"of a {type(dataset).__name__}"
@@ -41,18 +59,16 @@ def make_fetch(
     if cu_seqlens_length is not None and "cu_seqlens" not in (outputs or ()):
         raise ValueError("cu_seqlens_length= is for the output cu_seqlens, which was not asked for")
     if takes is None:
-        return SampleFetch(dataset, collate_fn, pool)
+        return None
     options: dict[str, Any] = {"dtype": dtype} if "dtype" in takes else {}
     if outputs is not None:
         options["outputs"] = tuple(outputs)
     if cu_seqlens_length is not None:
         options["cu_seqlens_length"] = cu_seqlens_length
-    whole = [name for name in _WHOLE if name in (outputs or ())]
+    whole = [name for name in WHOLE_OUTPUTS if name in (outputs or ())]
     if whole and num_threads > 1:
         raise ValueError(f"{', '.join(whole)} are of a whole batch, which num_threads > 1 would slice")
-    if callable(getattr(dataset, "fill", None)):
-        return FillFetch(dataset, options, pool, num_threads)
-    return BatchFetch(dataset, options)
+    return options
 
 
 def _batch_parameters(dataset: Any) -> frozenset[str] | None:

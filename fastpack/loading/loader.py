@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Any, Literal, Self
 
-import numpy as np
-
 from fastpack import kernels
+from fastpack.loading.batch_numbers import BatchNumbers, batches_of
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.fetch import Fetch, make_fetch
+from fastpack.loading.fetch import Fetch, batch_options, make_fetch
 from fastpack.loading.producer import Producer
-from fastpack.loading.resume import Job, Place, check_order
+from fastpack.loading.resume import HOW_TO_GO_ON, Job, Place, check_order, fingerprint
+from fastpack.loading.sampler import DistributedSampler
 
 # Compiling the Numba kernels takes a second and saves 0.2 ns a token against the Cython ones: worth it from here on.
 WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
-BATCHES_A_BLOCK = 512  # of an order that is computed, not stored
 
 
 class StatefulDataLoader:
@@ -50,6 +51,11 @@ class StatefulDataLoader:
     (without its buffers), and may be inherited by a forked process. Raises ValueError for sizes below 1.
     """
 
+    # What a torch DataLoader says of itself, for tools that ask it.
+    num_workers = 0
+    prefetch_factor: int | None = None
+    drop_last = True
+
     def __init__(
         self,
         dataset: Any,
@@ -71,7 +77,8 @@ class StatefulDataLoader:
         for name, (value, lowest) in least.items():
             if value < lowest:
                 raise ValueError(f"{name} is {value}, at least {lowest} is needed")
-        self.dataset, self.batch_size, self.sampler, self.config = dataset, batch_size, sampler, config
+        self.sampler = DistributedSampler(dataset) if sampler is None else sampler
+        self.dataset, self.batch_size, self.config = dataset, batch_size, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
         self.outputs, self.dtype, self.num_threads = outputs, dtype, num_threads
         self.cu_seqlens_length = cu_seqlens_length
@@ -79,11 +86,12 @@ class StatefulDataLoader:
         self._place = Place(0, self._num_replicas)  # where this process took the epoch up
         self._since = 0  # batches yielded since then
         self._to_check: Mapping[str, Any] | None = None  # the order a loaded state speaks of
-        self._shared_out = False  # whether the sampler was told to resume
         self._attach()
         self._warm()
 
     def _attach(self) -> None:
+        self._lock = threading.RLock()  # re-entrant: a signal handler may ask for the state within next()
+        _LOADERS.add(self)
         self._pool = self._make_pool()
         self._fetch = self._make_fetch()
         self._running: list[Producer] = []  # the one at work, if any
@@ -99,10 +107,16 @@ class StatefulDataLoader:
         wanted = (self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
         return make_fetch(self.dataset, self.collate_fn, self._pool, *wanted)
 
+    def _batch_options(self) -> dict[str, Any]:
+        """What the dataset's `batch` is given next to the sample numbers."""
+        wanted = (self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
+        return batch_options(self.dataset, self.collate_fn, *wanted) or {}
+
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
         if multiprocessing.parent_process() is None and hasattr(self.dataset, "new_outputs") and len(self.dataset):
-            n_tokens = max(array.size for array in self.dataset.new_outputs(1).values())
+            arrays = self.dataset.new_outputs(1, **self._batch_options()).values()
+            n_tokens = max((array.size for array in arrays if array is not None), default=0)
             if len(self) * self.batch_size * n_tokens >= WARM_TOKENS:
                 kernels.warm(out_dtypes=(self.dtype,))
 
@@ -116,30 +130,45 @@ class StatefulDataLoader:
         return Job(self._num_replicas, self.batch_size, len(self.dataset) if sized else None)
 
     def __len__(self) -> int:
-        return len(self.dataset if self.sampler is None else self.sampler) // self.batch_size
+        return len(self.sampler) // self.batch_size
 
     def __iter__(self) -> Self:
+        with self._lock:
+            self._begin(self._plan_or_next_epoch)
+        return self
+
+    def _plan_or_next_epoch(self) -> Iterator[Any]:
+        """The plan of this epoch; of the next one when all its batches were taken here.
+
+        Loops that count batches by `len()` never ask for the one after the last, and so do not see the epoch's end.
+        """
+        plan = self._plan()
+        if not self._since:
+            return plan
+        first = next(plan, None)
+        if first is not None:
+            return chain((first,), plan)
+        self._go_to(self._epoch + 1, Place(0, self._num_replicas))
+        return self._plan()
+
+    def _begin(self, make_plan: Callable[[], Iterator[Any]]) -> None:
         for producer in self._running:  # they stay until there is another: an interrupt here is not the epoch's end
             producer.end()
-        if self._to_check is not None:
-            check_order(self._to_check, self.sampler)
-            self._to_check = None
-        if hasattr(self.sampler, "set_epoch"):
-            if self._shared_out:  # another epoch makes the sampler forget where it resumed
-                self.sampler.set_epoch(self._epoch + 1)
-            self.sampler.set_epoch(self._epoch)
-            self._shared_out = False
+        plan = make_plan()
         if hasattr(self.dataset, "check_unchanged"):
             self.dataset.check_unchanged()
         hint = getattr(self.dataset, "will_need", None)
-        self._running[:] = [Producer(self._plan(), self._fetch, self.prefetch, self._since, hint)]
-        return self
+        self._running[:] = [Producer(plan, self._fetch, self.prefetch, self._since, hint)]
 
     def __next__(self) -> Any:
+        with self._lock:  # of several threads each has its batch in turn
+            return self._next()
+
+    def _next(self) -> Any:
         if not self._running:
             raise StopIteration
         if self._running[0].lost:
-            iter(self)
+            self._begin(self._plan)
         self._pool.next_batch()
         made = self._running[0].get()
         if made is None:
@@ -152,24 +181,21 @@ class StatefulDataLoader:
 
     def _plan(self) -> Iterator[Any]:
         """The samples of each batch that is still to come in this epoch."""
+        if self._to_check is not None:
+            check_order(self._to_check, self.sampler, HOW_TO_GO_ON)
+            self._to_check = None
+        for name, arguments in (("set_epoch", (self._epoch,)), ("forget_resume", ())):
+            if hasattr(self.sampler, name):
+                getattr(self.sampler, name)(*arguments)
         place = self._here()
         skip = place.skip(self._num_replicas)
-        if self.sampler is None:
-            return _counted(skip or 0, len(self.dataset), self.batch_size)
         if skip is None:
             self.sampler.resume_at(place.consumed, place.base)
-            self._shared_out = True
             skip = 0
         elif skip and hasattr(self.sampler, "set_skip"):
             self.sampler.set_skip(skip)
             skip = 0
-        if isinstance(self.sampler, np.ndarray):
-            return _sliced(self.sampler, skip, self.batch_size)
-        if skip == 0 and hasattr(self.sampler, "blocks"):
-            return _of_blocks(self.sampler.blocks(self.batch_size * BATCHES_A_BLOCK), self.batch_size)
-        if hasattr(self.sampler, "indices"):
-            return _sliced(self.sampler.indices(), skip, self.batch_size)
-        return _listed(islice(iter(self.sampler), skip, None), self.batch_size)
+        return batches_of(self.sampler, skip, self.batch_size)
 
     def _here(self) -> Place:
         """How far all ranks are together, as every rank yields batches at the same pace."""
@@ -178,19 +204,36 @@ class StatefulDataLoader:
     def _go_to(self, epoch: int, place: Place) -> None:
         self._epoch, self._place, self._since = epoch, place, 0
 
+    def set_epoch(self, epoch: int) -> None:
+        """Begin another epoch, counted from 0, at the next `iter()`; the current one goes on where it is.
+
+        Loops that count epochs themselves call this (as transformers' Trainer). Without it each `for` is the next one.
+        """
+        with self._lock:
+            if epoch != self._epoch:
+                self._stop()
+                self._to_check = None
+                self._go_to(epoch, Place(0, self._num_replicas))
+
+    @property
+    def batch_sampler(self) -> BatchNumbers:
+        """The sample numbers of each batch of the current epoch, for tools that load batches by themselves."""
+        return BatchNumbers(self)
+
     def state_dict(self) -> dict[str, Any]:
         """{"epoch", "batches_yielded", "sampler"} as KempnerForge has it, and "elastic": what another job needs.
 
         It counts what was yielded, not what was made ahead. A rank's state serves every rank.
         """
-        place = self._here()
-        batches = place.batches(self._num_replicas, self.batch_size)
-        state: dict[str, Any] = {"epoch": self._epoch, "batches_yielded": batches}
-        if hasattr(self.sampler, "state_dict"):
-            state["sampler"] = self.sampler.state_dict()
-        if self.elastic:
-            state["elastic"] = self._job.extra(place, self.sampler)
-        return state
+        with self._lock:
+            place = self._here()
+            batches = place.batches(self._num_replicas, self.batch_size)
+            state: dict[str, Any] = {"epoch": self._epoch, "batches_yielded": batches}
+            if hasattr(self.sampler, "state_dict"):
+                state["sampler"] = self.sampler.state_dict()
+            if self.elastic:
+                state["elastic"] = self._job.extra(place, self.sampler)
+            return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was saved, at the next `iter()`.
@@ -199,9 +242,13 @@ class StatefulDataLoader:
         that cannot be told: another dataset length, seed, order or weights (these are looked at by `iter()`, as weights
         may still be set until then); or KempnerForge's own state and another number of ranks.
         """
-        self._stop()
+        with self._lock:
+            self._stop()
+            self._load(state)
+
+    def _load(self, state: Mapping[str, Any]) -> None:
         if self.elastic:
-            place = self._job.place(state, getattr(self.sampler, "seed", None))
+            place = self._job.place(state, fingerprint(self.sampler))
             if place.skip(self._num_replicas) is None and not hasattr(self.sampler, "resume_at"):
                 raise ValueError(
                     f"a {type(self.sampler).__name__} cannot share out the rest of an epoch that {place.base} ranks "
@@ -209,47 +256,43 @@ class StatefulDataLoader:
                 )
             self._to_check = state.get("elastic", {}).get("order") if place.consumed else None
         else:
-            place = Place(state["batches_yielded"] * self.batch_size * self._num_replicas, self._num_replicas)
+            place = Place(state.get("batches_yielded", 0) * self.batch_size * self._num_replicas, self._num_replicas)
             self._to_check = None
-        self._go_to(state["epoch"], place)
+        self._go_to(state.get("epoch", 0), place)
         if "sampler" in state and hasattr(self.sampler, "load_state_dict"):
             self.sampler.load_state_dict(state["sampler"])
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
-        for producer in self._running:
-            producer.pause(None)
-        self._stop()
+        with self._lock:
+            for producer in self._running:
+                producer.pause(None)
+            self._stop()
 
     def _stop(self) -> None:
         _end_all(self._running)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_pool", "_fetch", "_running")}
+        left_out = ("_pool", "_fetch", "_running", "_lock")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
 
 
+_LOADERS: weakref.WeakSet[StatefulDataLoader] = weakref.WeakSet()
+
+
+def _unlock_all() -> None:
+    """In a forked child: a thread that held a loader's lock has no copy here."""
+    for loader in list(_LOADERS):
+        loader._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_unlock_all)
+
+
 def _end_all(producers: list[Producer]) -> None:
     while producers:
         producers.pop().end()
-
-
-def _counted(first: int, end: int, size: int) -> Iterator[Any]:
-    return (np.arange(start, start + size) for start in range(first, end - size + 1, size))
-
-
-def _sliced(order: Any, first: int, size: int) -> Iterator[Any]:
-    return (order[start : start + size] for start in range(first, len(order) - size + 1, size))
-
-
-def _of_blocks(blocks: Iterator[Any], size: int) -> Iterator[Any]:
-    """Batches of blocks that hold a whole number of them, but for the last one."""
-    return (batch for block in blocks for batch in _sliced(block, 0, size))
-
-
-def _listed(samples: Iterator[Any], size: int) -> Iterator[Any]:
-    while len(batch := list(islice(samples, size))) == size:
-        yield batch

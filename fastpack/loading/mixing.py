@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 def check_weights(weights: Sequence[float], where: str) -> None:
     """Raise ValueError for an empty list, a negative weight, or a sum that is not above 0; `where` names the list."""
     if not len(weights):
-        raise ValueError(f"{where}: weights must not be empty, got {weights}")
+        raise ValueError(f"{where}: weights list is empty")
     if any(weight < 0 for weight in weights):
         raise ValueError(f"{where}: weights must be non-negative, got {weights}")
     if compensated_sum(weights) <= 0:

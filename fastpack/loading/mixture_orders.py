@@ -1,4 +1,4 @@
-"""Global orders of a mixture: dealt out by ranks, computed from keys, or drawn from what was seen least."""
+"""Global orders of a mixture: those that ranks deal out, and one that is computed from keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.permutations import FeistelOrder, Indices, TorchGenerator, index_dtype
+from fastpack.datasets.permutations import FeistelOrder, Indices, index_dtype
 from fastpack.loading.order import Order, StraightOrder
 
 
@@ -69,21 +69,3 @@ class FeistelMixture:
                 places = (draws[where].astype(np.int64) - self._starts[number]) % order.n
                 out[where] = order.at(places) + self._dtype.type(self._offsets[number])
         return out
-
-
-def undrawn(
-    seen: Indices, sizes: Sequence[int], offsets: Sequence[int], counts: Sequence[int], generator: TorchGenerator | None
-) -> Indices:
-    """So many more samples of each dataset, those seen least often first, at random (in order without a generator)."""
-    times = np.bincount(seen, minlength=offsets[-1] + sizes[-1])
-    parts: list[Indices] = [seen[:0]]
-    for size, offset, count in zip(sizes, offsets, counts, strict=True):
-        own = times[offset : offset + size]
-        while count > 0:
-            least = np.flatnonzero(own == own.min()).astype(seen.dtype)
-            taken = (generator.shuffle(least) if generator else least)[:count]
-            own[taken] += 1
-            parts.append(taken + seen.dtype.type(offset))
-            count -= len(taken)
-    rest = np.concatenate(parts)
-    return generator.shuffle(rest) if generator else rest

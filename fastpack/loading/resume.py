@@ -71,17 +71,18 @@ class Job:
             "order": fingerprint(sampler),
         }
 
-    def place(self, state: Mapping[str, Any], seed: int | None) -> Place:
+    def place(self, state: Mapping[str, Any], order: Mapping[str, Any]) -> Place:
         """Where the state says the job was; ValueError when going on from there would lose or repeat samples.
 
-        seed: the sampler's. A state without extra keys is KempnerForge's own, and its batch size must be this one's.
+        order: the sampler's fingerprint. A state without extra keys is KempnerForge's own: its batch size must be this
+        one's, and its order is the one that both systems have.
         """
-        batches = state["batches_yielded"]
+        batches = state.get("batches_yielded", 0)
         if batches == 0 and not state.get("elastic", {}).get("consumed"):
             return Place(0, self.num_replicas)  # between two epochs nothing can be lost
         sampler, extra = state.get("sampler", {}), state.get("elastic")
         if extra is None:
-            self._refuse_changes(sampler.get("num_replicas", self.num_replicas), sampler.get("seed", seed), seed)
+            self._refuse_changes(sampler, order)
             return Place(batches * self.batch_size * self.num_replicas, self.num_replicas)
         if extra["version"] != VERSION:
             raise ValueError(f"the loader's state is of version {extra['version']}, this fastpack reads {VERSION}")
@@ -89,37 +90,39 @@ class Job:
             raise ValueError(
                 f"the state was saved {batches} batches into an epoch of a dataset of {extra['dataset_length']} "
                 f"samples, this one has {self.dataset_length}: the rest of that epoch cannot be found in it. "
-                + _HOW_TO_GO_ON
+                + HOW_TO_GO_ON
             )
         return Place(extra["consumed"], extra["base_num_replicas"])
 
-    def _refuse_changes(self, num_replicas: int, saved_seed: int | None, seed: int | None) -> None:
+    def _refuse_changes(self, saved: Mapping[str, Any], order: Mapping[str, Any]) -> None:
+        num_replicas = saved.get("num_replicas", self.num_replicas)
         if num_replicas != self.num_replicas:
             raise ValueError(
                 f"the state was saved in the middle of an epoch by {num_replicas} ranks, these are "
                 f"{self.num_replicas}, and it does not say which samples were done (KempnerForge's states do not): "
-                f"resume on {num_replicas} ranks. " + _HOW_TO_GO_ON
+                f"resume on {num_replicas} ranks. " + HOW_TO_GO_ON
             )
-        if saved_seed != seed:
-            raise ValueError(_order_differs({"seed": saved_seed}, {"seed": seed}))
+        theirs = {"seed": saved.get("seed", order.get("seed")), "order": "torch"}
+        if any(order.get(name, value) != value for name, value in theirs.items()):
+            raise ValueError(_order_differs(theirs, {**theirs, **order}) + HOW_TO_GO_ON)
 
 
-def check_order(saved: Mapping[str, Any], sampler: Any) -> None:
+def check_order(saved: Mapping[str, Any], sampler: Any, advice: str = "") -> None:
     """ValueError when the order that `saved` (a fingerprint) speaks of is not the sampler's."""
     now = fingerprint(sampler)
     if any(now.get(name) != value for name, value in saved.items()):
-        raise ValueError(_order_differs(saved, now))
+        raise ValueError(_order_differs(saved, now) + advice)
 
 
 def _order_differs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     changes = [f"{name} was {saved[name]}, is {now.get(name)}" for name in saved if saved[name] != now.get(name)]
     return (
         f"the state was saved in the middle of an epoch of another order ({'; '.join(changes)}): set "
-        f"{'it' if len(changes) == 1 else 'them'} back until the epoch's end. " + _HOW_TO_GO_ON
+        f"{'it' if len(changes) == 1 else 'them'} back until the epoch's end. "
     )
 
 
-_HOW_TO_GO_ON = (
+HOW_TO_GO_ON = (
     "Or give the loader elastic=False, which goes on as KempnerForge does: at the same batch number, samples lost or "
     "repeated without a word"
 )

@@ -64,8 +64,10 @@ class Interrupted:
 def test_no_batch_is_lost_when_next_is_interrupted(
     dataset: fastpack.MemoryMappedDataset, prefetch: int, when: str
 ) -> None:
-    expected = [batch["input_ids"].copy() for batch in fastpack.StatefulDataLoader(dataset, 4, prefetch=0)]
-    loader = iter(fastpack.StatefulDataLoader(dataset, 4, prefetch=prefetch))
+    expected = [
+        batch["input_ids"].copy() for batch in fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=0)
+    ]
+    loader = iter(fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=prefetch))
     next(loader)  # starts the thread
     for number, rows in enumerate(expected[1:8], start=1):
         producer = loader._running[0]
@@ -94,7 +96,7 @@ class Fragile:
 
 
 def test_an_interrupted_batch_is_made_again() -> None:
-    loader = iter(fastpack.StatefulDataLoader(Fragile(), 4, prefetch=0))
+    loader = iter(fastpack.StatefulDataLoader(Fragile(), 4, range(len(Fragile())), prefetch=0))
     found, interrupts = [], 0
     while len(found) < 5:
         try:
@@ -150,7 +152,7 @@ class Slow:
     def __getitem__(self, i):
         if i > 8: print("at work", flush=True); time.sleep(0.3)
         return i
-for batch in fastpack.StatefulDataLoader(Slow(), 4, prefetch=int(sys.argv[1])): pass
+for batch in fastpack.StatefulDataLoader(Slow(), 4, range(len(Slow())), prefetch=int(sys.argv[1])): pass
 """
 
 

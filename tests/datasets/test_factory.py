@@ -146,7 +146,7 @@ def test_dummy_samples() -> None:
     assert len([one for one in dataset]) == 5  # noqa: C416 (iteration ends, by IndexError)
     with pytest.raises(IndexError):
         dataset[5]
-    (batch,) = fastpack.StatefulDataLoader(dataset, 5)
+    (batch,) = fastpack.StatefulDataLoader(dataset, 5, range(len(dataset)))
     assert batch["image"].shape == (5, 3, 4)
     for wrong in ({"sample_key": "x"}, {"sample_key": "x", "sample_shape": [1], "sample_type": "text"}):
         with pytest.raises(ValueError, match="sample_"):

@@ -201,6 +201,6 @@ def test_a_modalities_configuration_and_a_loader_take_it(folder: Path) -> None:
     )
     assert len(combined) == 2 * len(dataset)
     np.testing.assert_array_equal(combined[len(dataset)]["input_ids"], dataset[0]["input_ids"])
-    loader = fastpack.StatefulDataLoader(dataset, 4, outputs=("input_ids", "labels"))
+    loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), outputs=("input_ids", "labels"))
     seen = np.concatenate([batch["input_ids"] for batch in loader])
     np.testing.assert_array_equal(seen, dataset.batch(range(len(seen)), ("input_ids",))["input_ids"])

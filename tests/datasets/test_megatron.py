@@ -168,5 +168,7 @@ def test_pickles_as_a_path_and_closes_for_good(tmp_path: Path) -> None:
 def test_under_the_loader(tmp_path: Path) -> None:
     write(tmp_path / "a.pbin", [7, 12, 30, 2] * 40)
     dataset = PackedMemMapDatasetMegatron(tmp_path / "a.pbin", "ids", 16)
-    seen = [row.tolist() for batch in fastpack.StatefulDataLoader(dataset, 4) for row in batch["ids"]]
+    seen = [
+        row.tolist() for batch in fastpack.StatefulDataLoader(dataset, 4, range(len(dataset))) for row in batch["ids"]
+    ]
     assert seen == [dataset[i]["ids"].tolist() for i in range(len(dataset) // 4 * 4)]

@@ -133,5 +133,6 @@ def test_under_the_loader_with_a_collate_fn_that_pads(raw: Path) -> None:
             row[: len(sample)] = sample
         return out
 
-    loader = fastpack.StatefulDataLoader(MemMapDataset(raw, Characters(), "ids"), 2, collate_fn=pad)
+    dataset = MemMapDataset(raw, Characters(), "ids")
+    loader = fastpack.StatefulDataLoader(dataset, 2, range(len(dataset)), collate_fn=pad)
     assert [batch.tolist() for batch in loader] == [[[97, 98], [0, 0]], [[233, 0x2028, 0x1F600], [120, 32, 121]]]

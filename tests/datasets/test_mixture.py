@@ -214,7 +214,9 @@ def test_samples_that_make_no_batch_are_given_one_by_one(tmp_path: Path) -> None
             (lengths[0], "int32"),
             (lengths[1], "uint8"),
         ]
-        loader = StatefulDataLoader(combined, 2, collate_fn=lambda rows: [row["ids"].tolist() for row in rows])
+        loader = StatefulDataLoader(
+            combined, 2, range(len(combined)), collate_fn=lambda rows: [row["ids"].tolist() for row in rows]
+        )
         assert [one for batch in loader for one in batch] == [one["ids"].tolist() for one in combined]
     assert CombinedDataset([[1, 2], CombinedDataset([[3]])]).__getitems__([2, -2]) == [3, 2]
     nested = CombinedDataset([CombinedDataset([blocks.datasets[0]]), CombinedDataset([]), blocks.datasets[0]])

@@ -208,7 +208,9 @@ def test_a_batch_made_at_once_is_not_copied(blocks: fastpack.PackedMemMapDataset
 def test_under_the_loader(blocks: fastpack.PackedMemMapDatasetContinuous) -> None:
     collate = pickle.loads(pickle.dumps(wrapper()))
     n_batches = 0
-    for n_batches, batch in enumerate(fastpack.StatefulDataLoader(blocks, 4, collate_fn=collate), 1):
+    for n_batches, batch in enumerate(
+        fastpack.StatefulDataLoader(blocks, 4, range(len(blocks)), collate_fn=collate), 1
+    ):
         first = 4 * (n_batches - 1)
         rows = np.stack([blocks[i]["ids"] for i in range(first, first + 4)])
         np.testing.assert_array_equal(batch.samples["ids"], rows[:, :-1])

@@ -142,23 +142,35 @@ def test_unknown_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("num_workers = -1", "num_workers is -1, at least 0 is needed"),
-        ("prefetch_factor = 0", "prefetch_factor is 0, at least 1"),
-        ("hf_image_size = 0", "hf_image_size is 0"),
-        ("mix_temperature = 0", "mix_temperature is 0.0, above 0"),
-        ("mix_temperature = -1.5", "mix_temperature is -1.5"),
-        ("anneal_start_step = -1", "anneal_start_step is -1"),
-        ("anneal_weights = {a = -0.1}", "anneal_weights.a is -0.1"),
-        ("datasets = [{path = 'a', weight = 0}]", "weight is 0.0, above 0"),
-        ("datasets = [{weight = 1}]", "a dataset needs a path or an hf_name"),
+        ("num_workers = -1", "num_workers must be non-negative, got -1"),
+        ("prefetch_factor = 0", "prefetch_factor must be >= 1, got 0"),
+        ("hf_image_size = 0", "hf_image_size must be >= 1, got 0"),
+        ("mix_temperature = 0", "mix_temperature must be positive, got 0.0"),
+        ("mix_temperature = -1.5", "mix_temperature must be positive"),
+        ("anneal_start_step = -1", "anneal_start_step must be non-negative"),
+        ("anneal_weights = {a = -0.1}", r"anneal_weights\['a'\] must be non-negative, got -0.1"),
+        ("datasets = [{path = 'a', weight = 0}]", "Dataset weight must be positive, got 0.0"),
+        ("datasets = [{weight = 1}]", "DatasetSource '' must have either path or hf_name"),
         ("datasets = ['a']", r"\[datasets\] is 'a', a table is needed"),
         ("phases = [{}]", "TrainingPhase needs start_step"),
-        ("phases = [{start_step = -1}]", "start_step is -1"),
-        ("phases = [{start_step = 1, lr_scale = 0}]", "lr_scale is 0.0, above 0"),
-        ("phases = [{start_step = 1, dataset_weights = {a = -1}}]", "dataset_weights.a is -1.0"),
-        ("phases = [{start_step = 5}, {start_step = 5}]", r"strictly increasing start_step, these have \[5, 5\]"),
-        ("phases = [{start_step = 5}]\nanneal_start_step = 3", "exclude each other"),
-        ("phases = [{start_step = 5}]\nanneal_weights = {a = 1}", "exclude each other"),
+        ("phases = [{start_step = -1}]", "TrainingPhase.start_step must be non-negative"),
+        ("phases = [{start_step = 1, lr_scale = 0}]", "TrainingPhase.lr_scale must be positive, got 0.0"),
+        (
+            "phases = [{start_step = 1, dataset_weights = {a = -1}}]",
+            r"TrainingPhase.dataset_weights\['a'\] must be non-negative",
+        ),
+        (
+            "phases = [{start_step = 5}, {start_step = 5}]",
+            r"data.phases start_steps must be strictly monotonically increasing, got \[5, 5\]",
+        ),
+        (
+            "phases = [{start_step = 5}]\nanneal_start_step = 3",
+            "Cannot use both data.phases and data.anneal_start_step — use phases for multi-phase scheduling",
+        ),
+        (
+            "phases = [{start_step = 5}]\nanneal_weights = {a = 1}",
+            "Cannot use both data.phases and data.anneal_start_step — use phases for multi-phase scheduling",
+        ),
         ("num_workers = 'four'", "num_workers is 'four', int is needed"),
         ("num_workers = true", "num_workers is True, int is needed"),
         ("pin_memory = 1", "pin_memory is 1, bool is needed"),
@@ -184,7 +196,7 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
 
 
 def test_files_and_arguments_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"Config file not found: .*missing\.toml"):
         fastpack.load_config(tmp_path / "missing.toml")
     with pytest.raises(ValueError, match="no TOML"):
         load(tmp_path, "[data")

@@ -61,7 +61,7 @@ def test_golden_scripts(name: str) -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
 def test_batches_in_order_and_the_tail_dropped(prefetch: int) -> None:
-    loader = fastpack.StatefulDataLoader(Numbers(23), 5, prefetch=prefetch)
+    loader = fastpack.StatefulDataLoader(Numbers(23), 5, range(23), prefetch=prefetch)
     assert len(loader) == 4
     assert [batch.tolist() for batch in loader] == np.arange(20).reshape(4, 5).tolist()
     assert loader.state_dict()["epoch"] == 1
@@ -70,15 +70,15 @@ def test_batches_in_order_and_the_tail_dropped(prefetch: int) -> None:
     assert len(list(loader)) == 4
     assert loader.state_dict()["epoch"] == 2
     with pytest.raises(StopIteration):
-        next(fastpack.StatefulDataLoader(Numbers(23), 5))  # never begun
+        next(fastpack.StatefulDataLoader(Numbers(23), 5, range(23)))  # never begun
 
 
 def test_a_state_saved_at_the_very_end_yields_nothing_and_then_the_next_epoch() -> None:
-    loader = fastpack.StatefulDataLoader(Numbers(20), 5)
+    loader = fastpack.StatefulDataLoader(Numbers(20), 5, range(20))
     iter(loader)
     for _ in range(4):
         next(loader)
-    other = fastpack.StatefulDataLoader(Numbers(20), 5)
+    other = fastpack.StatefulDataLoader(Numbers(20), 5, range(20))
     other.load_state_dict(loader.state_dict())
     assert list(other) == []
     assert other.state_dict()["epoch"] == 1
@@ -115,7 +115,7 @@ def test_batches_are_those_of_the_dataset(shards: Path, dtype: Any, num_threads:
 
 def test_a_consumer_that_keeps_random_batches_and_views_sees_them_unchanged(shards: Path) -> None:
     dataset = packed(shards)
-    loader = fastpack.StatefulDataLoader(dataset, 4, prefetch=3)
+    loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=3)
     rng, kept = random.Random(5), []
     for _ in range(6):
         for number, batch in enumerate(loader):
@@ -163,7 +163,7 @@ class Kinds(Numbers):
 
 
 def test_samples_are_put_together_as_torch_does() -> None:
-    batch = next(iter(fastpack.StatefulDataLoader(Kinds(10), 3)))
+    batch = next(iter(fastpack.StatefulDataLoader(Kinds(10), 3, range(10))))
     assert batch["array"].tolist() == [[[i] * 3] * 2 for i in range(3)]
     dtypes = {"array": "int16", "int": "int64", "float": "float64", "bool": "bool", "scalar": "float32"}
     assert {name: str(batch[name].dtype) for name in dtypes} == dtypes
@@ -190,13 +190,15 @@ def test_samples_are_put_together_as_torch_does() -> None:
 )
 def test_samples_that_make_no_batch(items: list[Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
-        next(iter(fastpack.StatefulDataLoader(items, 2)))
+        next(iter(fastpack.StatefulDataLoader(items, 2, range(len(items)))))
 
 
 def test_collate_fn_gets_the_samples_of_any_dataset(shards: Path) -> None:
     dataset = packed(shards)
     got: list[Any] = []
-    loader = fastpack.StatefulDataLoader(dataset, 3, collate_fn=lambda samples: got.append(samples) or "batch")
+    loader = fastpack.StatefulDataLoader(
+        dataset, 3, range(len(dataset)), collate_fn=lambda samples: got.append(samples) or "batch"
+    )
     assert next(iter(loader)) == "batch"
     loader.close()
     assert isinstance(got[0], list)
@@ -220,7 +222,7 @@ class Batched(Numbers):
 
 def test_other_datasets_and_samplers() -> None:
     assert next(iter(fastpack.StatefulDataLoader(Many(9), 3, np.arange(9)))) == ["s0", "s1", "s2"]
-    assert next(iter(fastpack.StatefulDataLoader(Batched(9), 3))) == [0, 2, 4]
+    assert next(iter(fastpack.StatefulDataLoader(Batched(9), 3, range(9)))) == [0, 2, 4]
     words = dict(zip("abcdef", range(6), strict=True))
     loader = fastpack.StatefulDataLoader(words, 2, iter("abcdef"))
     assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5]]
@@ -299,10 +301,50 @@ def test_a_computed_order_is_never_held() -> None:
 def test_cu_seqlens_of_one_length(shards: Path) -> None:
     dataset = fastpack.MemoryMappedDataset(shards, 9, pack_sequences=True, eos_token_id=0)
     wanted = ("input_ids", "cu_seqlens")
-    loader = fastpack.StatefulDataLoader(dataset, 4, outputs=wanted, cu_seqlens_length=64)
+    loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), outputs=wanted, cu_seqlens_length=64)
     for number, batch in enumerate(loader):
         one = dataset.batch(range(4 * number, 4 * number + 4), wanted, cu_seqlens_length=64)
         assert batch["cu_seqlens"].shape == (64,)
         np.testing.assert_array_equal(batch["cu_seqlens"], one["cu_seqlens"])
     with pytest.raises(ValueError, match="which was not asked for"):
         fastpack.StatefulDataLoader(dataset, 4, cu_seqlens_length=64)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_loop_that_counts_batches_needs_not_ask_for_the_end(prefetch: int) -> None:
+    """Lightning takes len() batches and no more: the next loop was empty, every second epoch."""
+    dataset = Numbers(23)
+    loader, reference = (fastpack.StatefulDataLoader(dataset, 5, prefetch=prefetch) for _ in range(2))
+    for epoch in range(3):
+        batches = iter(loader)
+        assert loader.state_dict()["epoch"] == epoch
+        taken = [next(batches).tolist() for _ in range(len(loader))]
+        assert taken == [batch.tolist() for batch in reference]
+    with pytest.raises(StopIteration):
+        next(loader)
+    loader.close()
+
+
+def test_without_a_sampler_the_order_is_kempnerforges() -> None:
+    """It was 0, 1, 2, ... on every rank."""
+    dataset = Numbers(23)
+    loader = fastpack.StatefulDataLoader(dataset, 5)
+    sampler = fastpack.DistributedSampler(dataset)
+    assert len(loader) == 4
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        assert [number for batch in loader for number in batch.tolist()] == list(sampler)[:20]
+    state = loader.state_dict()
+    assert state["sampler"] == {"epoch": 1, "seed": 0, "num_replicas": 1, "rank": 0}
+
+
+def test_a_sampler_told_another_epoch_meanwhile_changes_nothing() -> None:
+    """Lightning sets the epoch of a loader's sampler by its own count, between iter() and the first next()."""
+    dataset = Numbers(40)
+    for kind in ("shuffled", "feistel"):
+        order = "torch" if kind == "shuffled" else "feistel"
+        samplers = [fastpack.DistributedSampler(dataset, 1, 0, order=order) for _ in range(2)]
+        loader, reference = (fastpack.StatefulDataLoader(dataset, 5, sampler, prefetch=0) for sampler in samplers)
+        iter(loader)
+        samplers[0].set_epoch(7)
+        assert drawn(loader, 8) == drawn(iter(reference), 8)

@@ -61,7 +61,7 @@ class Recording(Numbers):
 
 def test_no_more_is_made_ahead_than_asked_for() -> None:
     dataset = Recording(1000)
-    loader = iter(fastpack.StatefulDataLoader(dataset, 10, prefetch=3))
+    loader = iter(fastpack.StatefulDataLoader(dataset, 10, range(len(dataset)), prefetch=3))
     for taken in range(1, 20):
         next(loader)
         time.sleep(0.002)
@@ -77,7 +77,7 @@ def test_no_more_is_made_ahead_than_asked_for() -> None:
 def test_errors_come_to_the_caller_with_their_origin_and_can_be_tried_again() -> None:
     for prefetch in (0, 2):
         dataset = Failing(20)
-        loader = iter(fastpack.StatefulDataLoader(dataset, 5, prefetch=prefetch))
+        loader = iter(fastpack.StatefulDataLoader(dataset, 5, range(len(dataset)), prefetch=prefetch))
         assert next(loader).tolist() == [0, 1, 2, 3, 4]
         for _ in range(2):
             with pytest.raises(ZeroDivisionError, match="sample 7 is bad") as caught:
@@ -95,7 +95,7 @@ def test_errors_come_to_the_caller_with_their_origin_and_can_be_tried_again() ->
 def test_stop_iteration_of_a_dataset_is_not_the_end_of_the_epoch() -> None:
     dataset = Failing(20)
     dataset.error = StopIteration("surprise")
-    loader = iter(fastpack.StatefulDataLoader(dataset, 5))
+    loader = iter(fastpack.StatefulDataLoader(dataset, 5, range(len(dataset))))
     next(loader)
     with pytest.raises(RuntimeError, match="raised StopIteration: surprise"):
         next(loader)
@@ -115,13 +115,13 @@ def test_a_sampler_that_fails_is_not_the_end_of_the_epoch() -> None:
 
 def test_threads_end_when_the_loader_is_gone(no_threads: Callable[[], bool]) -> None:
     def abandon() -> None:
-        for _ in fastpack.StatefulDataLoader(Numbers(100), 2):
+        for _ in fastpack.StatefulDataLoader(Numbers(100), 2, range(100)):
             break
 
     for _ in range(5):
         abandon()
     assert no_threads()
-    loader = fastpack.StatefulDataLoader(Numbers(100), 2)
+    loader = fastpack.StatefulDataLoader(Numbers(100), 2, range(100))
     for _ in range(20):
         next(iter(loader))  # each takes up the epoch anew
     assert loader.state_dict()["batches_yielded"] == 20
@@ -142,7 +142,7 @@ class Slow:
     def __getitem__(self, i):
         if i > 6: time.sleep(float(sys.argv[2]))
         return i
-loader = fastpack.StatefulDataLoader(Slow(), 2)
+loader = fastpack.StatefulDataLoader(Slow(), 2, range(len(Slow())))
 for batch in loader:
     if sys.argv[1] == "raise": raise SystemExit(3)
     break
@@ -200,8 +200,10 @@ def test_slicing_threads_live_as_long_as_batches_are_made(
 
 def test_parent_and_forked_child_go_on_from_the_same_place(shards: Path) -> None:
     dataset = packed(shards)
-    expected = [batch["labels"].copy() for batch in fastpack.StatefulDataLoader(dataset, 8, prefetch=0)]
-    loader = iter(fastpack.StatefulDataLoader(dataset, 8))
+    expected = [
+        batch["labels"].copy() for batch in fastpack.StatefulDataLoader(dataset, 8, range(len(dataset)), prefetch=0)
+    ]
+    loader = iter(fastpack.StatefulDataLoader(dataset, 8, range(len(dataset))))
     for number in range(0, 30, 3):
         np.testing.assert_array_equal(next(loader)["labels"], expected[number])
         assert not [thread for thread in background_threads() if run_forked(lambda: 1) != 1]
@@ -216,7 +218,7 @@ def test_no_thread_runs_while_the_process_forks() -> None:
     """Else the child may inherit a lock that is held, and Python 3.12 and later warn."""
     seen: list[int] = []
     os.register_at_fork(after_in_parent=lambda: seen.append(len(background_threads())))
-    loader = iter(fastpack.StatefulDataLoader(Numbers(10_000), 2))
+    loader = iter(fastpack.StatefulDataLoader(Numbers(10_000), 2, range(10_000)))
     for _ in range(20):
         next(loader)
         assert run_forked(lambda: len(background_threads())) == 0
@@ -238,7 +240,7 @@ class AtWork(Numbers):
 def test_a_fork_does_not_wait_for_ever_and_the_child_finds_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.loading.producer.PATIENCE", 0.05)
     dataset = AtWork(40)
-    loader = iter(fastpack.StatefulDataLoader(dataset, 4))
+    loader = iter(fastpack.StatefulDataLoader(dataset, 4, range(len(dataset))))
     assert next(loader).tolist() == [0, 1, 2, 3]
     assert dataset.at_work.wait(30)
 
@@ -262,7 +264,8 @@ def in_process(loader: fastpack.StatefulDataLoader, answers: Any) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_loaders_move_to_other_processes(shards: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parents[2])  # a spawned process imports this very module
-    loader = iter(fastpack.StatefulDataLoader(packed(shards), 8, prefetch=3))
+    dataset = packed(shards)
+    loader = iter(fastpack.StatefulDataLoader(dataset, 8, range(len(dataset)), prefetch=3))
     next(loader)
     context = multiprocessing.get_context(method)
     answers = context.Queue()

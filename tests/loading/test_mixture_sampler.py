@@ -81,17 +81,6 @@ def test_lists_are_the_peers(case: dict[str, Any]) -> None:
         replay(sampler, step, MixtureSampler.state_dict)
 
 
-def test_without_a_change_of_weights_no_repeat_changes_nothing() -> None:
-    checked = 0
-    for case in PEER:
-        if case["steps"] and not any(step["op"][0] == "weights" for step in case["steps"]):
-            sampler = quiet(cumulative(case["sizes"]), case["weights"], **case["kw"], no_repeat=True)
-            for step in case["steps"]:
-                replay(sampler, step, lambda one: {k: v for k, v in one.state_dict().items() if k != "segments"})
-            checked += 1
-    assert checked >= 15
-
-
 def test_sums_are_those_of_python_3_12() -> None:
     assert mixing.compensated_sum([0.1] * 10) == 1.0
     assert mixing.compensated_sum([1e100, 1.0, -1e100]) == 1.0
@@ -118,7 +107,11 @@ def test_sums_are_those_of_this_python() -> None:
 
 
 def test_weights_that_cannot_be() -> None:
-    for weights, text in (([], "must not be empty"), ([0.0, 0], "must sum to > 0"), ([1, -1], "must be non-negative")):
+    for weights, text in (
+        ([], r"MixtureSampler\(weights=...\): weights list is empty$"),
+        ([0.0, 0], "must sum to > 0"),
+        ([1, -1], "must be non-negative"),
+    ):
         with pytest.raises(ValueError, match=text):
             MixtureSampler([0, 5, 9], weights)
     sampler = MixtureSampler([0, 5, 9], [1, 2])
@@ -214,9 +207,9 @@ def phases(sampler: MixtureSampler) -> None:
     sampler.update_weights([0.5, 0.4, 0.1])
 
 
-def test_no_repeat_forgets_with_the_epoch_and_when_the_epoch_starts_anew() -> None:
+def test_no_repeat_forgets_with_the_epoch_and_when_the_epoch_starts_again() -> None:
     _, _, samplers = annealed(no_repeat=True)
-    fresh = world(weights=[0.2, 0.2, 0.6])
+    fresh = world(weights=[0.2, 0.2, 0.6], no_repeat=True)
     assert np.array_equal(together(samplers), together(fresh))  # no skip: nothing of this epoch counts as seen
     _, _, samplers = annealed(no_repeat=True)
     for sampler in [*samplers, *fresh]:

@@ -110,7 +110,7 @@ def test_a_packed_file_that_goes_or_changes_meanwhile(store: Any, packed: Path) 
     content = packed.read_bytes()
     url = store.put("text.pbin", content)
     dataset = DATASETS["continuous"](url)
-    loader = iter(fastpack.StatefulDataLoader(dataset, batch_size=8))
+    loader = iter(fastpack.StatefulDataLoader(dataset, batch_size=8, sampler=range(len(dataset))))
     next(loader)
     pickled = pickle.dumps(dataset)
     store.door.choose = lambda *_: "404"

@@ -348,7 +348,7 @@ def test_shards_that_change_between_epochs_are_noticed(three: Path, io: Any) -> 
     dataset = WebDataset(three, io=io)
     dataset[0]
     dataset.check_unchanged()
-    loader = fastpack.StatefulDataLoader(dataset, 2, collate_fn=len)
+    loader = fastpack.StatefulDataLoader(dataset, 2, range(len(dataset)), collate_fn=len)
     assert list(loader) == [2, 2, 2]
     os.truncate(three / "x0.tar", 3000)
     with pytest.raises(FormatError, match="a file whose size has changed") as raised:

@@ -40,6 +40,6 @@ def test_torchs_loader_makes_batches(golden: Path) -> None:
         return [sample.__key__ for sample in samples], sum(int(sample.image.numel()) for sample in samples)
 
     theirs = list(torch.utils.data.DataLoader(dataset, batch_size=2, collate_fn=collate, drop_last=True))
-    ours = list(StatefulDataLoader(dataset, 2, collate_fn=collate))
+    ours = list(StatefulDataLoader(dataset, 2, range(len(dataset)), collate_fn=collate))
     assert ours == theirs
     assert len(ours) == len(dataset) // 2

@@ -1,0 +1,269 @@
+"""MixtureSampler(no_repeat=True): passes of a source are complete, shares hold, after any history of an epoch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numbered import Numbers
+
+import fastpack
+from fastpack import MixtureSampler, StatefulDataLoader
+from fastpack.loading.mixture_schedule import ScheduledMixture, ShareSchedule
+
+
+def cumulative(sizes: list[int]) -> list[int]:
+    return [0, *np.cumsum(sizes).tolist()]
+
+
+class Job:
+    """The loaders of all ranks, and what they delivered in the order of the global list."""
+
+    def __init__(self, sizes: list[int], weights: list[float], ranks: int, batch_size: int, **options: Any) -> None:
+        self.sizes, self.ranks, self.batch_size = sizes, ranks, batch_size
+        self.samplers = [
+            MixtureSampler(cumulative(sizes), weights, ranks, rank, seed=3, no_repeat=True, **options)
+            for rank in range(ranks)
+        ]
+        dataset = Numbers(sum(sizes))
+        self.loaders = [StatefulDataLoader(dataset, batch_size, one, prefetch=0) for one in self.samplers]
+
+    def step(self) -> list[int] | None:
+        batches = [next(loader, None) for loader in self.loaders]
+        if any(batch is None for batch in batches):
+            assert all(batch is None for batch in batches)
+            return None
+        return [int(number) for numbers in zip(*batches, strict=True) for number in numbers]
+
+    def begin(self) -> None:
+        for loader in self.loaders:
+            iter(loader)
+
+    def set_weights(self, weights: list[float]) -> None:
+        for sampler in self.samplers:
+            sampler.update_weights(weights)
+
+    def load(self, state: dict[str, Any]) -> None:
+        for loader in self.loaders:
+            loader.load_state_dict(json.loads(json.dumps(state)))
+
+
+def check_passes(delivered: list[int], sizes: list[int]) -> None:
+    """No sample comes again before all samples of its source have come as often."""
+    bounds = cumulative(sizes)
+    sources = np.searchsorted(bounds, delivered, side="right") - 1
+    for source, size in enumerate(sizes):
+        own = np.array(delivered)[sources == source]
+        for start in range(0, len(own), max(1, size)):
+            one_pass = own[start : start + size]
+            assert len(np.unique(one_pass)) == len(one_pass), f"source {source}, pass {start // size}"
+
+
+def check_shares(delivered: list[int], sizes: list[int], weights: list[float], batch: int) -> None:
+    """After every step each source has its share of what came since the last change of weights."""
+    sources = np.searchsorted(cumulative(sizes), delivered, side="right") - 1
+    shares = np.array(weights) / sum(weights)
+    counts = (sources[:, None] == np.arange(len(sizes))).cumsum(0)
+    off = np.abs(counts - shares * np.arange(1, len(delivered) + 1)[:, None])
+    assert off.max(initial=0) < (1.001 if len(sizes) == 2 else 4)
+    assert off[batch - 1 :: batch].max(initial=0) <= max(batch, 4)
+
+
+events = st.one_of(
+    st.tuples(st.just("steps"), st.integers(1, 30)),
+    st.tuples(st.just("weights"), st.lists(st.integers(1, 9), min_size=4, max_size=4)),
+    st.tuples(st.just("break"), st.just(None)),
+    st.tuples(st.just("resume"), st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans())),
+    st.tuples(st.just("peek"), st.just(None)),
+)
+
+
+@settings(max_examples=300)
+@given(
+    sizes=st.lists(st.integers(4, 250), min_size=1, max_size=4), history=st.lists(events, max_size=25),
+    ranks=st.integers(1, 4), batch_size=st.integers(1, 6), shuffle=st.booleans(), epoch=st.integers(0, 2),
+)  # fmt: skip
+def test_any_history_of_an_epoch(
+    sizes: list[int], history: list[Any], ranks: int, batch_size: int, shuffle: bool, epoch: int
+) -> None:
+    """Weights changed in the epoch, loops left and entered again, and resumes on other ranks and batch sizes."""
+    original = weights = [1.0] * len(sizes)
+    job = Job(sizes, original, ranks, batch_size, shuffle=shuffle)
+    length = job.samplers[0].global_order_length(ranks)
+    job.load({"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}})
+    job.begin()
+    delivered: list[int] = []
+    since = 0  # delivered when the weights changed
+    for name, value in [*history, ("steps", 10**6)]:
+        if name == "steps":
+            for _ in range(value):
+                samples = job.step()
+                if samples is None:
+                    break
+                delivered += samples
+                check_shares(delivered[since:], sizes, weights, len(samples))
+            if samples is None:
+                break
+        elif name == "weights":
+            changed = [float(weight) for weight in value[: len(sizes)]]
+            weights, since = changed, since if changed == weights else len(delivered)
+            job.set_weights(weights)
+            job.begin()
+        elif name == "break":
+            job.begin()
+        elif name == "peek":
+            for sampler in job.samplers:
+                sampler.set_epoch(epoch + 1)  # as Lightning, which counts epochs itself
+        else:
+            state = job.loaders[-1].state_dict()
+            if not delivered:  # another layout of a whole epoch
+                length = job.samplers[0].global_order_length(value[0])
+            job = Job(sizes, original, value[0], value[1], shuffle=shuffle)
+            if value[2]:  # phases are replayed before or after the state is loaded
+                job.set_weights(weights)
+            job.load(state)
+            job.set_weights(weights)
+            job.begin()
+        if job.loaders[0].state_dict()["epoch"] != epoch:  # all batches had been taken before
+            break
+    check_passes(delivered, sizes)
+    assert len(delivered) <= length
+    assert length - len(delivered) < job.ranks * job.batch_size  # what fills no batch on every rank
+
+
+def test_the_loop_is_entered_again_after_an_elastic_resume() -> None:
+    """From 2 ranks to 1 after a change of weights, then break and again: once 424 of 2,000 samples never came."""
+    sizes = [1000, 600, 400]
+    job = Job(sizes, [5, 3, 2], ranks=2, batch_size=4)
+    job.begin()
+    delivered = [number for _ in range(60) for number in job.step() or ()]
+    job.set_weights([5.0, 3.1, 2.1])
+    job.begin()
+    delivered += [number for _ in range(20) for number in job.step() or ()]
+    state = job.loaders[0].state_dict()
+    one = Job(sizes, [5.0, 3.1, 2.1], ranks=1, batch_size=4)
+    one.load(state)
+    for n_batches in (70, 50, 10**6):
+        one.begin()
+        for _ in range(n_batches):
+            samples = one.step()
+            if samples is None:
+                break
+            delivered += samples
+    assert len(delivered) == 2000
+    assert sum(count == 2 for count in Counter(delivered).values()) < 20  # shares are not quite the sizes
+    check_passes(delivered, sizes)
+
+
+def test_a_second_pass_begins_when_the_first_is_complete() -> None:
+    """Sizes 100 and 900, weights .1/.9 then .9/.1: 18 samples came twice while 54 had not come at all."""
+    job = Job([100, 900], [0.1, 0.9], ranks=1, batch_size=10)
+    job.begin()
+    delivered = [number for _ in range(40) for number in job.step() or ()]
+    job.set_weights([0.9, 0.1])
+    job.begin()
+    for _ in range(60):
+        delivered += job.step() or []
+        check_passes(delivered, [100, 900])
+    counts = Counter(number for number in delivered if number < 100)
+    assert min(counts.values()) == 5
+    assert max(counts.values()) == 6
+    assert sum(counts.values()) == pytest.approx(40 + 540, abs=2)
+
+
+def test_epochs_differ_and_passes_too() -> None:
+    sampler = MixtureSampler([0, 50, 100], [9, 1], 1, 0, seed=1, no_repeat=True)
+    first = sampler.indices().tolist()
+    own = [number for number in first if number < 50]
+    assert own[:40] != own[50:90]
+    sampler.set_epoch(1)
+    assert sampler.indices().tolist() != first
+    assert MixtureSampler([0, 50, 100], [9, 1], 1, 0, seed=1, no_repeat=True).indices().tolist() == first
+    assert MixtureSampler([0, 50, 100], [9, 1], 1, 0, seed=2, no_repeat=True).indices().tolist() != first
+
+
+def test_ranks_share_every_source() -> None:
+    """With equal weights two ranks that take turns must not be one source each."""
+    ranks = [MixtureSampler([0, 5000, 10_000], [1, 1], 2, rank, seed=1, no_repeat=True) for rank in (0, 1)]
+    for sampler in ranks:
+        assert abs(sum(sampler.indices() < 5000) / 5000 - 0.5) < 0.05
+
+
+def test_an_order_once_trained_on_comes_back() -> None:
+    sampler = MixtureSampler([0, 7, 20, 21], [3, 2, 1], 1, 0, seed=5, no_repeat=True)
+    assert sampler.indices().tolist() == [14, 0, 2, 18, 6, 20, 5, 13, 11, 4, 12, 1, 20, 3, 17, 6, 1, 15, 20, 2, 9]
+
+
+def test_any_place_is_computed() -> None:
+    sampler = MixtureSampler([0, 60, 90, 100], [6, 3, 1], 3, 1, no_repeat=True)
+    whole = [sampler.at(place) for place in range(sampler.global_order_length(3))]
+    assert sampler.indices().tolist() == whole[1::3]
+    sampler.set_skip(10)
+    sampler.update_weights([1, 1, 8])
+    rest = sampler.indices().tolist()
+    assert [sampler.at(place) for place in range(31, 99, 3)] == rest
+    assert [sampler.at(place) for place in range(30)] == whole[:30]
+    huge = MixtureSampler([0, 10**12, 2 * 10**12], [1, 3], 64, 63, no_repeat=True)
+    assert [number for number, _ in zip(huge, range(50), strict=False)] == [huge.at(63 + 64 * k) for k in range(50)]
+
+
+def test_sources_without_samples_and_without_weight() -> None:
+    sampler = MixtureSampler([0, 0, 30, 50], [5, 1, 0], 1, 0, no_repeat=True)
+    assert sorted(sampler) == sorted([*range(30), *list(sampler)[30:]])
+    assert len(list(sampler)) == 50
+    assert max(sampler) < 30
+    assert list(MixtureSampler([0, 0], [1], 1, 0, no_repeat=True)) == []
+    with pytest.raises(ValueError, match="every dataset with a weight above 0 is empty"):
+        MixtureSampler([0, 0, 30], [1, 0], 1, 0, no_repeat=True)
+    with pytest.raises(ValueError, match="every dataset with a weight above 0 is empty"):
+        sampler.update_weights([1, 0, 0])
+    assert sampler.weights == [5, 1, 0]
+
+
+def test_states_of_other_orders_are_refused() -> None:
+    """KempnerForge's state, and that of a sampler without no_repeat, are of an order that this one does not have."""
+    sizes, dataset = [30, 70], Numbers(100)
+    theirs = StatefulDataLoader(dataset, 4, MixtureSampler(cumulative(sizes), [1, 1], 1, 0), prefetch=0)
+    next(iter(theirs))
+    state = theirs.state_dict()
+    for saved in (state, {name: value for name, value in state.items() if name != "elastic"}):
+        ours = Job(sizes, [1, 1], 1, 4).loaders[0]
+        with pytest.raises(ValueError, match="order was torch, is passes-1"):
+            ours.load_state_dict(saved)
+            iter(ours)
+    feistel = fastpack.DistributedSampler(dataset, 1, 0, order="feistel")
+    with pytest.raises(ValueError, match="order was torch, is feistel"):
+        StatefulDataLoader(dataset, 4, feistel).load_state_dict({"epoch": 0, "batches_yielded": 3, "sampler": {}})
+
+
+@settings(max_examples=200)
+@given(
+    weights=st.lists(st.floats(0, 1, width=16), min_size=1, max_size=9).filter(any),
+    key=st.one_of(st.none(), st.integers(0, 2**64 - 1)), start=st.integers(0, 10**12),
+)  # fmt: skip
+def test_a_schedule_keeps_shares_and_counts(weights: list[float], key: int | None, start: int) -> None:
+    schedule = ShareSchedule(weights, key)
+    shares, n = np.array(weights) / sum(weights), 400
+    sources, numbers = schedule.assign(np.arange(start, start + n))
+    before = schedule.counts(start)
+    assert before.sum() == start
+    for source, share in enumerate(shares):
+        own = sources == source
+        assert numbers[own].tolist() == list(range(before[source], before[source] + own.sum()))
+        counts = before[source] + own.cumsum()
+        assert np.abs(counts - share * np.arange(start + 1, start + n + 1)).max() < (1.01 if len(weights) <= 2 else 4)
+        assert share > 0 or not own.any()
+    assert schedule.counts(start + n).tolist() == (before + np.bincount(sources, minlength=len(weights))).tolist()
+
+
+def test_counts_of_a_mixture() -> None:
+    order = ScheduledMixture([40, 60], [0, 40], 100, [(0, [0.5, 0.5]), (30, [0.1, 0.9])], 1, 0, True)
+    whole = order.take(0, 1, 100)
+    for place in (0, 1, 29, 30, 31, 77, 100):
+        first = int((whole[:place] < 40).sum())
+        assert order.counts(place).tolist() == [first, place - first]
