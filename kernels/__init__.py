@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fastpack.kernels.encode_np import encode_rows
     from fastpack.kernels.header_np import decode_index
     from fastpack.kernels.json_np import validate_json_rows
+    from fastpack.kernels.leaves_np import read_leaves
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
@@ -60,6 +61,7 @@ __all__ = [
     "locate_windows",
     "mask_labels",
     "pack_cells",
+    "read_leaves",
     "scan_tokens",
     "seed_generator",
     "shuffle",
@@ -109,6 +111,7 @@ TABLE: dict[str, dict[str, str]] = {
     "walk_tar": _twins("tar", numba=False),
     "encode_cells": _twins("btree", numba=False),
     "pack_cells": _twins("btree", numba=False),
+    "read_leaves": _twins("leaves", numba=False),
     "first_unsorted": _twins("texts", numba=False),
     "sort_texts": _twins("texts", numba=False),
     "sort_within": _twins("texts", numba=False),

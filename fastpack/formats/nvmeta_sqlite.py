@@ -21,7 +21,8 @@ from fastpack.errors import FormatError, JobError
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats.nvmeta_lookup import connect_read_only
 from fastpack.formats.nvmeta_media import write_media
-from fastpack.formats.nvmeta_pages import KeysRepeat, write_index_pages
+from fastpack.formats.nvmeta_pages import PARTS_SQL, SAMPLES_SQL, KeysRepeat, write_index_pages
+from fastpack.formats.nvmeta_rows import TableRows
 from fastpack.formats.nvmeta_staging import Staging, WalkedShard
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class IndexWriter:
     ) -> None:
         self._previous, self._sample_tables, self._resume = previous, sample_tables, resume
         self._old: sqlite3.Connection | None = None
+        self._tables: list[TableRows] | None = None
         self._file = AtomicFile(path, follow=False)
         try:
             if mode is not None:
@@ -128,6 +130,8 @@ class IndexWriter:
         Raises FormatError where that cannot be read, or has not `n_samples` samples of it; then no rows are taken.
         """
         if not self._sample_tables:
+            return
+        if self._copy_pages(tar_file_id, old_tar_file_id, n_samples):
             return
         samples = self._old_rows(_OLD_SAMPLES, tar_file_id, old_tar_file_id)
         parts = self._old_rows(_OLD_PARTS, tar_file_id, old_tar_file_id)
@@ -176,6 +180,26 @@ class IndexWriter:
         self._staging.suspend()
         self.abort()
 
+    def _copy_pages(self, tar_file_id: int, old_tar_file_id: int, n_samples: int | None) -> bool:
+        """Take the rows of a shard from the pages of the previous index; False where SQLite has to read them."""
+        import sqlite3
+
+        assert self._previous is not None
+        try:
+            if self._tables is None:
+                self._old = self._old or connect_read_only(self._previous)
+                self._tables = [TableRows(self._previous, self._old, sql) for sql in (SAMPLES_SQL, PARTS_SQL)]
+            samples, parts = (table.of_shard(old_tar_file_id) for table in self._tables)
+        except (sqlite3.DatabaseError, ValueError):
+            self._tables = None
+            return False
+        if samples is None or parts is None or len(samples.numbers) != len(samples.lengths):
+            return False
+        if n_samples is not None and len(samples.numbers) != n_samples:
+            return False  # `copy` says what is wrong
+        self._staging.add_old_shard(tar_file_id, samples, parts)
+        return True
+
     def _old_rows(
         self, query: str, tar_file_id: int, old_tar_file_id: int
     ) -> list[tuple[list[npt.NDArray[np.int64]], Sequence[bytes]]]:
@@ -198,6 +222,7 @@ class IndexWriter:
         return rows
 
     def _close_old(self) -> None:
+        self._tables = None
         if self._old is not None:
             self._old.close()
             self._old = None

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.files import AtomicFile, Bytes, map_bytes
 from fastpack.formats.nvmeta_pages import IndexRows
+from fastpack.formats.nvmeta_rows import ShardRows
 
 if TYPE_CHECKING:
     from fastpack.formats.webdataset import ShardScan
@@ -103,6 +104,14 @@ class Staging:
         """Append parts, given as the first four columns of `IndexRows.parts`."""
         self._write("parts", np.column_stack((*columns, self._numbers(names))))
 
+    def add_old_shard(self, tar_file_id: int, samples: ShardRows, parts: ShardRows) -> None:
+        """Append a shard's rows of an older index."""
+        numbers = self._numbers(parts.texts())[parts.numbers]
+        samples.columns[:, 0] = parts.columns[:, 0] = tar_file_id
+        self._append_joined("keys", "key_bounds", samples.text, samples.lengths)
+        self._write("samples", samples.columns)
+        self._write("parts", np.ascontiguousarray(np.column_stack((parts.columns, numbers))))
+
     def add_media(self, entry: Sequence[str]) -> None:
         """Append something about media, which `media` gives again."""
         self._files["media"].write(json.dumps(entry).encode() + b"\n")
@@ -157,10 +166,11 @@ class Staging:
         self._notes.write(json.dumps(note).encode() + b"\n")
 
     def _append_texts(self, column: str, bounds: str, texts: Sequence[bytes]) -> None:
-        ends = np.fromiter(map(len, texts), np.int64, len(texts))
-        np.cumsum(ends, out=ends)
-        ends += self._files[column].tell()
-        self._write(column, b"".join(texts))
+        self._append_joined(column, bounds, b"".join(texts), np.fromiter(map(len, texts), np.int64, len(texts)))
+
+    def _append_joined(self, column: str, bounds: str, text: Bytes, lengths: npt.NDArray[np.int64]) -> None:
+        ends = np.cumsum(lengths) + self._files[column].tell()
+        self._write(column, text)
         self._write(bounds, ends)
 
     def _numbers(self, names: Sequence[bytes]) -> npt.NDArray[np.int64]:
