@@ -143,7 +143,7 @@ def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
     script.write_text(WORKER)
     env = {name: value for name, value in os.environ.items() if name != "FASTPACK_KERNELS"}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", str(script), method]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == expected
 
