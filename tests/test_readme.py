@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shlex
 import tarfile
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import numpy as np
 import orjson
 import pytest
 from PIL import Image
+
+from fastpack.cli import main
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
@@ -69,9 +72,11 @@ def test_there_is_python_to_run() -> None:
 def test_its_first_python_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS[0], str(README), "exec"), {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus.idx", "corpus.jsonl", "corpus.pbin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["python.idx", "python.jsonl", "python.pbin"]
 
 
-def test_its_python_runs_as_it_stands(corpus: Path) -> None:
-    for block in BLOCKS:
+def test_its_commands_and_python_run_as_they_stand(corpus: Path) -> None:
+    commands = re.findall(r"^fastpack (data .*)$", README.read_text(), re.MULTILINE)
+    assert [main(shlex.split(command)) for command in commands] == [0, 0]
+    for block in BLOCKS[1:]:
         exec(compile(block, str(README), "exec"), {})
