@@ -76,7 +76,7 @@ def run_quickstart(args: argparse.Namespace) -> int:
     report(feed)
     files = {path.suffix[1:]: str(path.resolve()) for path in (corpus, index, packed)}
     result = {"stages": [stage._asdict() for stage in stages], "memcpy_ratio": round(ratio, 3), "files": files}
-    emit(args, result, f"batches at {ratio:.2f} x memcpy of the same arrays; files in {folder.resolve()}")
+    emit(args, result, [f"batches at {ratio:.2f} x memcpy of the same arrays; files in {folder.resolve()}"])
     return 0
 
 
