@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
+from fastpack.cli.escaping import escaping_output, safe_line
+
 STDOUT = "standard output"  # the name of what print() could not write to
 
 
@@ -22,6 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _open_closed_streams()
     _listen_to_signals()
+    with escaping_output():
+        return _main(words)
+
+
+def _main(words: list[str]) -> int:
     try:
         try:
             return _run(words)
@@ -37,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         with contextlib.suppress(OSError):  # of a stderr that is full: the exit code says it
-            print(f"fastpack: error: {text}", file=sys.stderr)
+            print(safe_line(f"fastpack: error: {text}"), file=sys.stderr)
         return 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -112,7 +112,7 @@ def _report(args: argparse.Namespace) -> int:
         lines.append(peer.line("torch DataLoader, sample by sample", f", fastpack is {ratio:,.1f} x"))
     else:
         say(args, "torch is not installed: its DataLoader was not measured")
-    emit(args, result, "\n".join(lines), lambda: [_table(result)])
+    emit(args, result, lines, lambda: [_table(result)])
     return 0
 
 

@@ -104,7 +104,7 @@ def _report(args: argparse.Namespace, result: PreparedChat, seconds: float) -> N
         "kept_existing": result.kept_existing,
     }
     if result.kept_existing:
-        emit(args, fields, f"{result.folder}: exists, kept")
+        emit(args, fields, [f"{result.folder}: exists, kept"])
         return
     skipped = [(part.jsonl_path, entry) for part in result.partitions for entry in part.skipped]
     for path, entry in skipped[:REASONS_SHOWN]:
@@ -113,7 +113,7 @@ def _report(args: argparse.Namespace, result: PreparedChat, seconds: float) -> N
         say(args, f"left out {len(skipped) - REASONS_SHOWN} more (--json lists all)")
     lines = [_line(partition, result.dry_run) for partition in result.partitions]
     done = "nothing written (dry run)" if result.dry_run else f"in {seconds:.1f} s"
-    emit(args, fields, "\n".join([*lines, f"{result.folder}: {done}"]))
+    emit(args, fields, [*lines, f"{result.folder}: {done}"])
 
 
 def _line(partition: PreparedPartition, dry_run: bool) -> str:

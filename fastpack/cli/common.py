@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli import STDOUT
+from fastpack.cli.escaping import safe_line, unescaped
 
 if TYPE_CHECKING:
     from fastpack.cli.tables import Table
@@ -156,11 +157,12 @@ def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) ->
 def emit(
     args: argparse.Namespace,
     result: Mapping[str, Any],
-    text: str,
+    text: str | Iterable[str],
     parts: Callable[[], Iterable[Table | str]] | None = None,
 ) -> None:
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet).
 
+    text: lines, in each of which a line end is part of a name, and is escaped; or a whole text.
     parts: the same as tables and lines, for a terminal where rich is installed.
     """
     end_progress()
@@ -172,7 +174,7 @@ def emit(
         if parts is not None and takes_tables():
             show(parts())
         else:
-            put(text)
+            put(text if isinstance(text, str) else "\n".join(map(safe_line, text)))
 
 
 def _json(result: Mapping[str, Any]) -> str:
@@ -185,10 +187,10 @@ def _json(result: Mapping[str, Any]) -> str:
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
-def put(text: str) -> None:
-    """A line on stdout; an OSError names it."""
+def put(text: str, *, raw: bool = False) -> None:
+    """A line on stdout; an OSError names it. raw: its control characters are fastpack's own."""
     try:
-        print(text)
+        print(text, file=unescaped(sys.stdout) if raw else sys.stdout)
     except OSError as error:
         error.filename = STDOUT
         raise
@@ -199,7 +201,7 @@ def say(args: argparse.Namespace, text: str) -> None:
     if not args.quiet:
         for bar in _bars:
             bar.clear()
-        print(text, file=sys.stderr)
+        print(safe_line(text), file=sys.stderr)
 
 
 def progress(args: argparse.Namespace, label: str | Callable[[], str], unit: str = "B") -> Progress | None:
@@ -210,7 +212,10 @@ def progress(args: argparse.Namespace, label: str | Callable[[], str], unit: str
     """
     if args.quiet or args.no_progress:
         return None
-    text = label if callable(label) else lambda: label
+
+    def text() -> str:
+        return safe_line(label() if callable(label) else label)
+
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         bar = _Bar(text, unit)
         _bars.append(bar)
@@ -241,7 +246,9 @@ class _Bar:
             from tqdm import tqdm
 
             tqdm.monitor_interval = 0  # its thread would be there when workers are forked
-            self._bar = tqdm(**self._settings, leave=False, delay=SHOWN_AFTER, dynamic_ncols=True, file=sys.stderr)
+            self._bar = tqdm(
+                **self._settings, leave=False, delay=SHOWN_AFTER, dynamic_ncols=True, file=unescaped(sys.stderr)
+            )
         if self._bar is not None:
             self._bar.set_description(self._label(), refresh=False)
             self._bar.total = total

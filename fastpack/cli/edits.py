@@ -114,14 +114,14 @@ def _report(args: argparse.Namespace, result: EditResult) -> None:
     fields = {name: getattr(result, name) for name in result.__slots__}
     fields |= {"path": str(result.path), "dry_run": args.dry_run}
     if result.kept_existing:
-        emit(args, fields, f"{result.path}: exists, kept")
+        emit(args, fields, [f"{result.path}: exists, kept"])
         return
     contents = f"{result.documents} lines" if result.tokens is None else f"{result.documents} documents"
     contents += "" if result.tokens is None else f", {result.tokens} tokens"
     sources = f" from {result.sources} files" if result.sources > 1 else ""
     left_out = f", {result.left_out} documents left out" if result.left_out else ""
     would = "would write " if args.dry_run else ""
-    emit(args, fields, f"{would}{result.path}: {contents}, {result.bytes} bytes{sources}{left_out}")
+    emit(args, fields, [f"{would}{result.path}: {contents}, {result.bytes} bytes{sources}{left_out}"])
 
 
 def kind_of(path: str) -> str:

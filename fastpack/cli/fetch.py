@@ -34,6 +34,6 @@ def run_fetch(args: argparse.Namespace) -> int:
     emit(
         args,
         {"path": args.path, "objects": len(files), "bytes": n_bytes, "cache": folder},
-        f"{args.path}: {len(files):,} objects, {n_bytes:,} bytes in {folder}",
+        [f"{args.path}: {len(files):,} objects, {n_bytes:,} bytes in {folder}"],
     )
     return 0

@@ -60,5 +60,5 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
     text = f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards"
     if args.dry_run:
         text = f"would write {text}, {result.bytes:,} bytes"
-    emit(args, fields | {"bytes": result.bytes, "dry_run": args.dry_run}, text)
+    emit(args, fields | {"bytes": result.bytes, "dry_run": args.dry_run}, [text])
     return 0

@@ -107,7 +107,7 @@ def _index(args: argparse.Namespace) -> int:
             write_checksums(args, str(result.path))
     reports = [_fields(result) for result in results]
     whole = reports[0] if one else {"files": reports}
-    emit(args, {**whole, "dry_run": False}, "\n".join(map(_describe, results)))
+    emit(args, {**whole, "dry_run": False}, map(_describe, results))
     return 0
 
 
@@ -165,7 +165,7 @@ def _dry_run(args: argparse.Namespace) -> int:
         + ("exists, kept" if f["kept_existing"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")
         for f in files
     ]
-    emit(args, {"dry_run": True, "files": files}, "\n".join(lines))
+    emit(args, {"dry_run": True, "files": files}, lines)
     return 0
 
 
@@ -193,7 +193,7 @@ def _repair(args: argparse.Namespace) -> int:
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)
-    emit(args, {"path": path, "changed": changed}, f"{path}: {changed} line lengths corrected")
+    emit(args, {"path": path, "changed": changed}, [f"{path}: {changed} line lengths corrected"])
     return 0
 
 

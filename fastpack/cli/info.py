@@ -63,25 +63,24 @@ def run_info(args: argparse.Namespace) -> int:
         split_parts=args.split_parts,
         progress=progress(args, "info"),
     )
-    emit(args, found, "\n".join(_lines(found)))
+    emit(args, found, _lines(found))
     return 0
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     from fastpack.views.histogram import draw_histogram
     from fastpack.views.lengths import Bin
-    from fastpack.views.shown import shown_text
 
-    yield _line("path", shown_text(found["path"]))
+    yield _line("path", found["path"])
     for name, value in found.items():
         if name not in _APART:
-            yield _line(name.replace("_", " "), shown_text(_shown(value)))
+            yield _line(name.replace("_", " "), _shown(value))
     if found.get("eos"):
         yield _line("eos", _eos(found["eos"]))
     elif "eos" in found:
         yield _line("eos", "not known: --eos-token-id says it")
     for text in found["warnings"]:
-        yield _line("warning", shown_text(text))
+        yield _line("warning", text)
     if found.get("samples_at"):
         yield ""
         yield from _samples(found["samples_at"])

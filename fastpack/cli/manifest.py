@@ -78,7 +78,7 @@ def run_manifest(args: argparse.Namespace) -> int:
     )
     for text in result.warnings:
         say(args, f"warning: {text}")
-    emit(args, {**asdict(result), "written": not result.kept_existing}, _text(result))
+    emit(args, {**asdict(result), "written": not result.kept_existing}, [_text(result)])
     return 0
 
 

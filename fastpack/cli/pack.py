@@ -267,7 +267,7 @@ def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
     emit(
         args,
         {"dry_run": True, "files": [vars(plan) for plan in plans]},
-        "\n".join(f"{plan.path}: {_describe_plan(plan)}" for plan in plans),
+        [f"{plan.path}: {_describe_plan(plan)}" for plan in plans],
     )
 
 

@@ -32,7 +32,7 @@ def report(args: argparse.Namespace, results: list[PackResult], seconds: float) 
     lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
     if len(results) > 1:
         lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
-    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, "\n".join(lines))
+    emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, lines)
 
 
 def _fields(result: PackResult) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any, NoReturn
 
 from fastpack.cli.common import put
+from fastpack.cli.escaping import safe_line, unescaped
 
 
 class Parser(argparse.ArgumentParser):
@@ -35,13 +36,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; exit with 2."""
-        self.exit(2, f"fastpack: error: {message}\nsee: {self.prog} --help\n")
+        self.exit(2, f"fastpack: error: {safe_line(message)}\nsee: {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, in colour where `file` takes colours."""
         stream: IO[str] = file or sys.stdout
         text = self.format_help()
-        self._print_message(_in_colour(text) if takes_colour(stream) else text, stream)
+        if takes_colour(stream):
+            self._print_message(_in_colour(text), unescaped(stream))
+        else:
+            self._print_message(text, stream)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """As argparse's, which also drops what stdout does not take."""

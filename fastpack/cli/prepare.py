@@ -134,15 +134,15 @@ def run_prepare_media(args: argparse.Namespace) -> int:
         return 2
     if args.dry_run:
         files = list(map(str, plan_media(args.path, wanted)))
-        text = "\n".join(f"would write {path}" for path in files)
-        emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, text)
+        lines = [f"would write {path}" for path in files]
+        emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, lines)
         return 0
     check_checksum_option(args)
     n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
-    emit(args, fields, f"{args.path}: metadata of {n:,} files")
+    emit(args, fields, [f"{args.path}: metadata of {n:,} files"])
     return 0
 
 
@@ -203,13 +203,13 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
             "written": False,
             "dry_run": True,
         }
-        emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
+        emit(args, fields, [f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}"])
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
     write_checksums(args, result.path)
     fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
     fields |= {"dry_run": False}
-    emit(args, fields, f"{result.path}: {result.samples:,} samples")
+    emit(args, fields, [f"{result.path}: {result.samples:,} samples"])
     return 0
 
 
@@ -230,7 +230,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
         say(args, f"warning: {warning}")
     fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "warnings": result.warnings}
     fields["dry_run"] = args.dry_run
-    emit(args, fields, "\n".join(lines) or f"{args.path}: no joins, nothing to prepare")
+    emit(args, fields, lines or [f"{args.path}: no joins, nothing to prepare"])
     return 0
 
 

@@ -17,7 +17,7 @@ def report(args: argparse.Namespace, result: PrepareResult) -> None:
         say(args, f"left out: {shard}: {reason}")
     for warning in result.warnings:
         say(args, f"warning: {warning}")
-    emit(args, _fields(result), _text(result))
+    emit(args, _fields(result), _lines(result))
 
 
 def _fields(result: PrepareResult) -> dict[str, Any]:
@@ -37,15 +37,15 @@ def _fields(result: PrepareResult) -> dict[str, Any]:
     }
 
 
-def _text(result: PrepareResult) -> str:
+def _lines(result: PrepareResult) -> list[str]:
     n_walked = len(result.shards) - result.reused
     if not result.written:
         first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shards"
-        return "\n".join([first, *_splits(result), f"would write {', '.join(result.files)}"])
+        return [first, *_splits(result), f"would write {', '.join(result.files)}"]
     reused = f" ({result.reused} of them as before)" if result.reused else ""
     lines = [f"{result.path}: {result.samples:,} samples in {len(result.shards):,} shards{reused}", *_splits(result)]
     lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
-    return "\n".join(lines)
+    return lines
 
 
 def _splits(result: PrepareResult) -> list[str]:

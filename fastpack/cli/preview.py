@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, say
+from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, put, say
 
 if TYPE_CHECKING:
     from fastpack.build.tokenizing.read_back import ReadBack
@@ -138,8 +138,10 @@ def _print(args: argparse.Namespace, lines: Iterable[str]) -> None:
     if args.quiet:
         return
     encoding = sys.stdout.encoding or "utf-8"
+    # The lines are escaped already, but for the colours of images.
+    raw = sys.stdout.isatty()
     for line in lines:
-        print(line.encode(encoding, "backslashreplace").decode(encoding))
+        put(line.encode(encoding, "backslashreplace").decode(encoding), raw=raw)
 
 
 def _samples(args: argparse.Namespace) -> View:

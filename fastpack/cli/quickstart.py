@@ -90,7 +90,7 @@ def run_stages(args: argparse.Namespace, folder: Path, kept: bool) -> int:
     result = {"stages": [stage._asdict() for stage in stages], "memcpy_ratio": round(ratio, 3), "bytes": n_bytes}
     place = f"in {folder.resolve()}" if kept else "in a temporary folder, now removed (--keep DIR keeps them)"
     speed = f"batches at {ratio:.2f} x memcpy of the same arrays"
-    emit(args, {**result, "files": files}, f"{speed}; files of {n_bytes / 1e6:.1f} MB {place}")
+    emit(args, {**result, "files": files}, [f"{speed}; files of {n_bytes / 1e6:.1f} MB {place}"])
     return 0
 
 

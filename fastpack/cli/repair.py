@@ -69,17 +69,17 @@ def run_repair(args: argparse.Namespace) -> int:
     )
     if result.written:
         write_checksums(args, result.path)
-    emit(args, {**asdict(result), "path": str(result.path), "dry_run": args.dry_run}, _describe(args, result))
+    emit(args, {**asdict(result), "path": str(result.path), "dry_run": args.dry_run}, _lines(args, result))
     return 0
 
 
-def _describe(args: argparse.Namespace, result: RepairResult) -> str:
+def _lines(args: argparse.Namespace, result: RepairResult) -> list[str]:
     if not result.problem:
-        return f"{args.path}: nothing to repair"
+        return [f"{args.path}: nothing to repair"]
     if not result.written and not args.dry_run:
-        return f"{result.path}: exists, kept"
+        return [f"{result.path}: exists, kept"]
     contents = f"{result.documents} lines" if result.tokens is None else f"{result.documents} documents"
     contents += "" if result.tokens is None else f", {result.tokens} tokens"
     lost = f"; {result.lost_bytes} bytes left out" if result.lost_bytes else ""
     would = "would write " if args.dry_run else ""
-    return f"{args.path}: {result.problem}\n{would}{result.path}: {contents}{lost}"
+    return [f"{args.path}: {result.problem}", f"{would}{result.path}: {contents}{lost}"]

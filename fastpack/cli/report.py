@@ -72,16 +72,16 @@ def run_report(args: argparse.Namespace) -> int:
         progress=progress(args, "report"),
     )
     if result.numbers is None:
-        emit(args, {"path": result.path, "written": False, "kept_existing": True}, f"{result.path} exists and is kept")
+        emit(
+            args, {"path": result.path, "written": False, "kept_existing": True}, [f"{result.path} exists and is kept"]
+        )
         return 0
     found = {"path": result.path, "written": True, "kept_existing": False, **result.numbers}
-    emit(args, found, "\n".join(_lines(result.path, result.numbers)))
+    emit(args, found, _lines(result.path, result.numbers))
     return 0
 
 
 def _lines(path: str, numbers: dict[str, Any]) -> Iterator[str]:
-    from fastpack.views.shown import shown_text
-
     facts = [f"{numbers[name]:,} {name}" for name in ("documents", "tokens", "bytes") if numbers[name] is not None]
     n_warnings = len(numbers["warnings"]) + numbers["warnings_left_out"]
-    yield f"{shown_text(path)}: {', '.join(facts)}, {n_warnings:,} warnings"
+    yield f"{path}: {', '.join(facts)}, {n_warnings:,} warnings"

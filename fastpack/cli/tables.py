@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fastpack.cli.escaping import safe_line, safe_text, unescaped
+
 
 class Table(NamedTuple):
     """Rows under headings; `right`: the columns of numbers; `styles`: a colour for rows, by their first cell."""
@@ -31,20 +33,15 @@ def show(parts: Iterable[Table | str]) -> None:
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(file=unescaped(sys.stdout), highlight=False)
     for part in parts:
         if isinstance(part, str):
-            console.print(Text(_printable(part)), soft_wrap=True)
+            console.print(Text(safe_text(part)), soft_wrap=True)
             continue
         drawn = Drawn(box=box.SIMPLE_HEAD, show_header=any(part.headings), pad_edge=False)
         for number, heading in enumerate(part.headings):
             right = number in part.right
             drawn.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="fold")
         for row in part.rows:
-            drawn.add_row(*(Text(_printable(cell)) for cell in row), style=part.styles.get(row[0], ""))
+            drawn.add_row(*(Text(safe_line(cell)) for cell in row), style=part.styles.get(row[0], ""))
         console.print(drawn)
-
-
-def _printable(text: str) -> str:
-    """Names in data may hold what a terminal obeys."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text)

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.escaping import safe_line
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -36,7 +37,7 @@ def run_validate(args: argparse.Namespace) -> int:
         found = validate(args.path)
     except (AttributeError, TypeError) as error:  # what the script ends with, on metadata that are not tatm's
         raise ValueError(f"{args.path}: metadata.yaml: {error}") from error
-    sys.stderr.write(found.stderr)
+    sys.stderr.write(_with_safe_names(args.path, found.stderr))
     if found.code:
         return found.code
     report: dict[str, Any] = {"code": 0, **(facts(args.path) if args.json else {})}
@@ -46,8 +47,18 @@ def run_validate(args: argparse.Namespace) -> int:
         code = int(bool(deep["findings"]))
         report |= {"code": code, "deep": deep}
         text += _shown(deep)
-    emit(args, report, text.removesuffix("\n"))
+    emit(args, report, _with_safe_names(args.path, text.removesuffix("\n")))
     return code
+
+
+def _with_safe_names(path: str, text: str) -> str:
+    """What the script prints, the line ends in names escaped; `main` escapes what else a terminal would obey."""
+    import os
+
+    names = [path, *(os.listdir(path) if os.path.isdir(path) else [])]
+    for name in filter(lambda name: "\n" in name, names):
+        text = text.replace(name, safe_line(name))
+    return text
 
 
 def _look(args: argparse.Namespace) -> dict[str, Any]:

@@ -85,8 +85,8 @@ def run_verify(args: argparse.Namespace) -> int:
             raise found
         else:
             failed.append({"path": path, "error": describe(found)})
-    text = "\n".join(_lines(reports, len(args.path)))
-    emit(args, _as_json(reports, failed, len(args.path)), text, lambda: _parts(reports))
+    lines = _lines(reports, len(args.path))
+    emit(args, _as_json(reports, failed, len(args.path)), lines, lambda: _parts(reports))
     for failure in failed:
         say(args, f"fastpack: error: {failure['error']}")
     if not all(report.is_sound for report in reports):

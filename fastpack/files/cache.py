@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import stat
 import threading
@@ -33,8 +34,10 @@ BLOCK = 4 << 20
 DEFAULT_LIMIT = 20 << 30
 _SWEEP_SHARE = 32  # the limit is looked after each time this part of it was written
 _TOUCH_SECONDS = 60.0
+SAY_AFTER, LOCK_SECONDS = 10.0, 600.0  # of waiting for another process: until it is said, and until it is an error
 _HELD_SHARE = 4  # a process maps blocks of up to this part of the limit, and not more than so many
 _MOST_HELD = 16_384
+_log = logging.getLogger("fastpack")
 _KEPT_SECONDS = 7 * 86_400.0  # what a killed process was writing for a store: `--resume` goes on with it
 
 
@@ -173,7 +176,7 @@ class Cache:
 
     def sweep(self) -> None:
         """Remove what was used longest ago until the limit is kept; nothing where another process is at it."""
-        with self._exclusively("sweep", wait=False) as mine:
+        with self._exclusively("sweep") as mine:
             if not mine:
                 return
             entries, total = [], 0
@@ -195,7 +198,7 @@ class Cache:
     def _remove_unfinished(self, path: Path) -> bool:
         """Remove what a killed process has left of an entry; False where somebody is writing it."""
         if path.name.endswith(".partial"):  # an object that is fetched whole, under this lock
-            with self._exclusively(f"{path.parent.name}.fetch", wait=False) as mine:
+            with self._exclusively(f"{path.parent.name}.fetch") as mine:
                 if mine:
                     path.unlink(missing_ok=True)
                 return mine
@@ -216,16 +219,42 @@ class Cache:
                         yield path, path.stat()
 
     @contextlib.contextmanager
-    def exclusively(self, name: str) -> Iterator[None]:
-        """One process and thread at a time, waiting for the others."""
-        with self._exclusively(name, wait=True):
+    def fetching(self, name: str) -> Iterator[None]:
+        """While an entry is fetched whole: one process and thread at a time, waiting for the others.
+
+        Waiting is logged. Raises JobError where the others have written nothing for `LOCK_SECONDS`.
+        """
+        pause, waited, unchanged, before = 0.01, 0.0, 0.0, self._unfinished(name)
+        with contextlib.ExitStack() as stack:
+            while not stack.enter_context(self._exclusively(f"{name[:2]}.fetch")):
+                stack.pop_all().close()
+                time.sleep(pause)
+                if waited < SAY_AFTER <= waited + pause:
+                    _log.warning("waiting for another process that fetches into %s", self.folder)
+                now = self._unfinished(name)
+                unchanged = unchanged + pause if now == before else 0.0
+                waited, pause, before = waited + pause, min(2 * pause, 0.5), now
+                if unchanged > LOCK_SECONDS:
+                    raise JobError(
+                        f"another process has held {self._locks() / name[:2]}.fetch for {waited:.0f} s and written "
+                        f"nothing for {unchanged:.0f} s: end it (`fuser` names it), or set another FASTPACK_CACHE_DIR"
+                    )
             yield
 
+    def _unfinished(self, name: str) -> list[tuple[str, int]]:
+        """What is being fetched under the lock of an entry, and how much of it is there."""
+        found = []
+        for path in self.path(name).parent.glob(".*.partial"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.name, path.stat().st_size))
+        return found
+
     @contextlib.contextmanager
-    def _exclusively(self, name: str, wait: bool) -> Iterator[bool]:
+    def _exclusively(self, name: str) -> Iterator[bool]:
+        """Hold a lock, or not (False) where somebody else does."""
         with open(self._locks() / name, "ab") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 yield False
                 return

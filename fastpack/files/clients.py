@@ -15,6 +15,7 @@ from typing import Any
 from fastpack.errors import JobError, MissingExtra
 
 TIMEOUT = "60 seconds"  # of a whole request: one whose body trickles for longer is repeated
+UPLOAD_TIMEOUT = "300 seconds"  # of a request that sends up to 16 MiB, or has the store put parts together
 STALL_SECONDS = 10.0  # default of FASTPACK_STALL_SECONDS
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
@@ -105,7 +106,7 @@ def _store(root: str, sends: bool = False) -> Any:
 
     settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     stall = None if sends else stall_seconds()
-    key = (root, TIMEOUT, stall, *sorted(settings.items()))
+    key = (root, TIMEOUT, UPLOAD_TIMEOUT, stall, *sorted(settings.items()))
     with _lock:
         if key not in _stores:
             emulator = settings.get(_GOOGLE_EMULATOR) if root.startswith("gs:") else None
@@ -129,10 +130,12 @@ def _options(plain: bool, stall: float | None) -> Any:
     """Options of the HTTP client.
 
     stall: the store may not be silent for longer. The client counts the time in which a request's own body is sent as
-    silence, so uploads have only `TIMEOUT`.
+    silence, so uploads have only `UPLOAD_TIMEOUT`.
     """
-    options: dict[str, Any] = {"timeout": TIMEOUT, "allow_http": plain}
-    return options if stall is None else options | {"read_timeout": timedelta(seconds=stall)}
+    options: dict[str, Any] = {"allow_http": plain}
+    if stall is None:
+        return options | {"timeout": UPLOAD_TIMEOUT}
+    return options | {"timeout": TIMEOUT, "read_timeout": timedelta(seconds=stall)}
 
 
 def first_line(error: Exception) -> str:

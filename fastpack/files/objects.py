@@ -22,7 +22,7 @@ from fastpack.files import remote
 from fastpack.files.cache import BLOCK, cache, identity
 from fastpack.files.policy import PathLike, Progress
 from fastpack.files.sums import READS, ObjectSums
-from fastpack.files.threads import READERS, in_parallel, pool
+from fastpack.files.threads import READERS, in_parallel, pool, stopping_when_interrupted
 
 MAX_READ = 16 << 20  # bytes asked for at once
 AHEAD = 4  # requests of MAX_READ bytes that are on their way while what is before them is used, from front to back
@@ -328,7 +328,7 @@ def _fetched(url: str, status: remote.Status, progress: Progress | None = None) 
         raise JobError(
             f"{url} has {status.st_size:,} bytes, the cache takes {store.limit:,}: set FASTPACK_CACHE_BYTES to more"
         )
-    with store.exclusively(f"{name[:2]}.fetch"):
+    with store.fetching(name):
         is_new = not _is_whole(target, status.st_size)
         if is_new:
             _download(url, status, target, progress)
@@ -382,7 +382,7 @@ def _download(url: str, status: remote.Status, target: Path, progress: Progress 
     def part(start: int) -> memoryview:
         return read_checked(url, start, min(start + step, status.st_size), status, sums)[0]
 
-    with AtomicFile(target) as file:
+    with stopping_when_interrupted(), AtomicFile(target) as file:
         file.reserve(status.st_size)
         ahead = [pool().submit(part, start) for start in starts[:n_ahead]]
         for k in range(len(starts)):

@@ -13,13 +13,12 @@ import functools
 import logging
 import os
 import stat as stat_modes
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from fastpack.errors import JobError, MissingExtra
-from fastpack.files import clients
+from fastpack.files import clients, threads
 from fastpack.files.clients import first_line, is_forked, load_obstore, open_folder, open_object
 from fastpack.files.policy import PathLike
 
@@ -268,19 +267,19 @@ def _retried(url: str, call: Callable[[], _T]) -> _T:
             final = _final(url, error)
             if final is not None:
                 raise final from None
-            if attempt == TRIES:
-                raise OSError(errno.EIO, f"{_reason(error)} (asked {TRIES} times)", url) from None
+            if attempt == TRIES or threads.is_interrupted():
+                raise OSError(errno.EIO, f"{_reason(error)} (asked {attempt} times)", url) from None
             # One fault in passing is common; what costs seconds is not.
             level = logging.WARNING if attempt > 2 or _is_timeout(error) else logging.INFO
             _log.log(level, "%s: %s; asking again (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
-        time.sleep(pause * random.uniform(0.5, 1.5))  # so that many readers do not come back at once
+        threads.pause(pause * random.uniform(0.5, 1.5))  # so that many readers do not come back at once
         pause = min(2 * pause, LONGEST_PAUSE)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _reason(error: Exception) -> str:
     if _is_timeout(error):
-        return f"the store sent nothing for {clients.stall_seconds():g} s, or was not done after {clients.TIMEOUT}"
+        return f"the store sent nothing for {clients.stall_seconds():g} s, or was not done in time"
     return f"{type(error).__name__}: {first_line(error)}"
 
 

@@ -11,19 +11,32 @@ import pickle
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import wait
 from typing import IO, Any
 
 from fastpack.files import remote
 
 _helpers: dict[int, Helper] = {}  # process -> its helper
 _lock = threading.Lock()
+ANSWER_SECONDS = 600.0  # longer than all attempts of a request take
+END_SECONDS = 5.0
+
+
+def _start_over() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
 
 
 def helper() -> Helper:
     """This process's helper, started at its first call."""
     with _lock:
         found = _helpers.get(os.getpid())
-        if found is None:
+        if found is None or found.has_ended():
             _helpers.clear()  # those of the parent
             found = _helpers[os.getpid()] = Helper()
         return found
@@ -44,19 +57,46 @@ class Helper:
         with self._lock:
             try:
                 _send(self._process.stdin, (name, arguments, options))
+                self._wait_for_answer(name)
                 good, answer = _receive(self._process.stdout)
+            except TimeoutError:
+                self._process.kill()
+                text = f"the helper process for remote files has not answered `{name}` for {ANSWER_SECONDS:.0f} s"
+                raise OSError(f"{text}, and was ended") from None
             except (OSError, EOFError):
-                raise OSError(f"the helper process for remote files ended with {self._process.wait()}") from None
+                code = _end(self._process)
+                raise OSError(f"the helper process for remote files ended with {code}") from None
+            except BaseException:  # interrupted: its answer would be taken for that to the next request
+                self._process.kill()
+                raise
         if good:
             return answer
         raise answer
+
+    def _wait_for_answer(self, name: str) -> None:
+        """TimeoutError where none comes; what is uploaded may be of any size, so there is no limit for that."""
+        assert self._process.stdout is not None
+        if name != "upload" and not wait([self._process.stdout.fileno()], ANSWER_SECONDS):
+            raise TimeoutError
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def __del__(self) -> None:
         process = self.__dict__.get("_process")
         if process is not None and self._pid == os.getpid():
             process.stdin.close()
             process.stdout.close()
-            process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process that is about to end, and end it where it does not; its exit code."""
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 def serve() -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.views.shown import shown_text
+from fastpack.views.shown import shown_line, shown_text
 
 if TYPE_CHECKING:
     from fastpack.views.webdataset.preview import Colours
@@ -45,14 +45,14 @@ def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> 
 
 def sample_lines(sample: dict[str, Any], rows: int, how: Colours) -> Iterator[str]:
     """The lines of what `views.webdataset.preview` gives: parts, texts, and pictures of at most `rows` lines."""
-    yield f"{sample['index']}: {shown_text(sample['key'])}"
+    yield f"{sample['index']}: {shown_line(sample['key'])}"
     for part in sample["parts"]:
         facts = [f"{part['bytes']:,} bytes"]
         if "width" in part:
             facts.append(f"{part['width']} x {part['height']} {part['mode']} {part['format']}")
         if "error" in part:
             facts.append(f"not shown: {shown_text(part['error'])}")
-        yield f"  {shown_text(part['name'])}: {', '.join(facts)}"
+        yield f"  {shown_line(part['name'])}: {', '.join(facts)}"
         yield from (f"{' ' * _MARGIN}{line}" for line in _content(part, rows, how))
 
 
@@ -72,7 +72,7 @@ def _content(part: dict[str, Any], rows: int, how: Colours) -> list[str]:
 
 
 def _title(found: dict[str, Any]) -> str:
-    file = f"{shown_text(os.path.basename(found['file']))}, " if "file" in found else ""
+    file = f"{shown_line(os.path.basename(found['file']))}, " if "file" in found else ""
     name = "from" if found["document"] is None else f"document {found['document']}, from"
     return f"{file}{name} token {found['start']:,}"
 

@@ -10,6 +10,11 @@ def shown_text(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else json.dumps(letter)[1:-1] for letter in text)
 
 
+def shown_line(text: str) -> str:
+    """As `shown_text`, line ends escaped as well: a name."""
+    return shown_text(text).replace("\n", "\\n")
+
+
 def shown_bytes(data: bytes) -> str:
     """The bytes of a token as text: as `shown_text`, and `\\xe6` for a byte that is no whole character by itself."""
     return shown_text(data.decode(errors="backslashreplace"))

@@ -41,8 +41,8 @@ def test_verify_on_a_terminal_and_in_a_pipe(damaged: Path) -> None:
 def test_what_a_terminal_obeys_is_not_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show([tables.Table(("file", "n"), [("a\x1b[2Jb", "1")], frozenset({1})), "c\x07d"])
     out = capsys.readouterr().out
-    assert "a\\x1b[2Jb" in out
-    assert "c\\x07d" in out
+    assert "a\\u001b[2Jb" in out
+    assert "c\\u0007d" in out
     assert "\x1b" not in out
 
 
