@@ -315,3 +315,13 @@ def test_zero_tails_without_holes_and_without_tails(tmp_path: Path) -> None:
     np.zeros(6, np.uint16).tofile(tmp_path / "c.bin")
     dataset = MemoryMappedDataset(tmp_path, 100, "*.bin", dtype="uint16", trim_zero_tail=True)
     assert [shard.length for shard in dataset._files] == [5001, 5000, 0]
+
+
+def test_a_shard_that_is_longer_than_its_file_is_refused(tmp_path: Path) -> None:
+    """Where nothing is known to compare, or a file shrank after it was compared: no view beyond the mapping."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(20))
+    for length, offset in ((11, 0), (10, 2), (1, 20)):
+        with pytest.raises(FormatError, match=f"found a file of 20 bytes, expected {offset + 2 * length} bytes"):
+            Shard(str(path), np.dtype(np.uint16), length, offset).open()
+    assert len(Shard(str(path), np.dtype(np.uint16), 9, 2).open()) == 9
