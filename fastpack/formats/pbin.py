@@ -37,6 +37,8 @@ from fastpack.formats.pbin_layout import (
     find_layout,
     read_layout,
 )
+from fastpack.formats.pbin_tokens import TokenRangeError as TokenRangeError
+from fastpack.formats.pbin_tokens import check_tokens, checked_lengths
 from fastpack.formats.shards import Shard, stamp_of
 
 RETURNED_DTYPE: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
@@ -49,9 +51,13 @@ _FEW_ROWS = 1 << 14  # read one by one in a tenth of a second
 class PackedFile:
     """A packed file, mapped, or read in ranges where it is an object in a store; a sequence of documents.
 
+    It also has the attributes of Modalities' EmbeddedStreamData: the sizes of the header's fields, `data_len` (as
+    `data_length`), and `index_base`. (`data` differs: tokens here, bytes there.)
+
     `[i]` is a copy of document i's tokens, its end-of-document token included, as uint8, int32 or int64 where they take
     1, 2 or 4 bytes on disk; i may be negative. It pickles as its path.
 
+    load_index: False makes `index_base` raise ValueError; `index` is decoded at first use in either case.
     generation: found out unless given; 0 must be given. check=False leaves out the check that every index entry lies in
     the data on whole tokens; a document for which that is not so then raises when it is asked for.
     Raises FileNotFoundError, and FormatError for a file that is truncated, unfinished or no packed file.
@@ -59,9 +65,15 @@ class PackedFile:
     path; token_size_in_bytes; data_offset and data_length: where the tokens are, in bytes.
     """
 
-    def __init__(self, path: PathLike, *, generation: int | None = None, check: bool = True) -> None:
+    DATA_SECTION_LENGTH_IN_BYTES = 8
+    TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES = 4
+    HEADER_SIZE_IN_BYTES = HEADER_BYTES
+
+    def __init__(
+        self, path: PathLike, load_index: bool = True, *, generation: int | None = None, check: bool = True
+    ) -> None:
         self.path = os.fspath(path)
-        self._asked, self._check = generation, check
+        self._asked, self._check, self._load_index = generation, check, load_index
         file = open_bytes(path)
         layout = find_layout(file, path) if generation is None else read_layout(file, path, generation)
         self.layout = layout
@@ -117,6 +129,18 @@ class PackedFile:
         if self._index is None:
             self._index = self._read_index()
         return self._index
+
+    @property
+    def index_base(self) -> list[tuple[int, int]]:
+        """`index` as a list of (offset, length), as Modalities' EmbeddedStreamData has it; ValueError without one."""
+        if not self._load_index:
+            raise ValueError("Index was not loaded. Set `load_index=True` during initialization.")
+        return [(start, length) for start, length in self.index.tolist()]
+
+    @property
+    def data_len(self) -> int:
+        """Bytes of the tokens: `data_length` under Modalities' name."""
+        return self.data_length
 
     @property
     def generation(self) -> int:
@@ -181,25 +205,14 @@ class PackedFile:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self._asked, self._check)
+        return _reopen, (self.path, self._load_index, self._asked, self._check)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
 
 
-def _reopen(path: PathLike, generation: int | None, check: bool) -> PackedFile:
-    return PackedFile(path, generation=generation, check=check)
-
-
-class TokenRangeError(ValueError):
-    """A token does not fit the token size. token: its value; position: its place in the call's tokens, from 0."""
-
-    def __init__(self, token: int, position: int, token_size_in_bytes: int) -> None:
-        self.token, self.position, self.token_size_in_bytes = token, position, token_size_in_bytes
-        super().__init__(f"token {token} at position {position} does not fit {token_size_in_bytes} unsigned byte(s)")
-
-    def __reduce__(self) -> tuple[type[TokenRangeError], tuple[int, int, int]]:
-        return type(self), (self.token, self.position, self.token_size_in_bytes)
+def _reopen(path: PathLike, load_index: bool, generation: int | None, check: bool) -> PackedFile:
+    return PackedFile(path, load_index, generation=generation, check=check)
 
 
 class PackedWriter:
@@ -259,10 +272,10 @@ class PackedWriter:
         Raises TokenRangeError (a ValueError) for a token that does not fit, ValueError where the lengths are negative
         or do not sum to the tokens; nothing is added then.
         """
-        checked_lengths = _checked_lengths(lengths, np.size(flat_tokens))
+        n_each = checked_lengths(lengths, np.size(flat_tokens))
         flat = self._checked(flat_tokens)
         self._put(flat)
-        self._lengths.frombytes(checked_lengths.tobytes())
+        self._lengths.frombytes(n_each.tobytes())
 
     def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
         """Add documents whose tokens are already little-endian unsigned integers of the token size.
@@ -285,7 +298,7 @@ class PackedWriter:
         if flat.dtype.kind not in "iu":
             raise TypeError(f"tokens of dtype {flat.dtype}, expected integers")
         if flat.dtype != self._dtype:
-            _check_tokens(flat, self.token_size_in_bytes)
+            check_tokens(flat, self.token_size_in_bytes)
         return flat
 
     def _put(self, flat: npt.NDArray[Any]) -> None:
@@ -363,31 +376,3 @@ class PackedWriter:
             self.close()
         else:
             self.abort()
-
-
-def _checked_lengths(lengths: npt.ArrayLike, n_tokens: int) -> npt.NDArray[np.int64]:
-    asked = np.asarray(lengths)
-    if asked.size and asked.dtype.kind not in "iu":
-        raise TypeError(f"lengths of dtype {asked.dtype}, expected integers")
-    checked = asked.astype(np.int64)
-    if checked.ndim != 1:
-        raise ValueError(f"lengths of {checked.ndim} dimensions, expected one")
-    # Each is at most n_tokens, so that fewer than 2^63 / n_tokens of them cannot wrap round in their sum.
-    if len(checked) and (checked.min() < 0 or checked.max() > n_tokens):
-        position = int(((checked < 0) | (checked > n_tokens)).argmax())
-        raise ValueError(f"length {checked[position]} of document {position}, with {n_tokens} tokens in all")
-    if int(checked.sum()) != n_tokens:
-        raise ValueError(f"lengths that sum to {int(checked.sum())} for {n_tokens} tokens")
-    return checked
-
-
-def _check_tokens(flat: npt.NDArray[Any], token_size: int) -> None:
-    """Raise TokenRangeError for the first token below 0 or above `token_size` bytes."""
-    limit = (1 << (8 * token_size)) - 1
-    # The limit is all ones: the OR of all tokens exceeds it, or is negative, just when one of them does.
-    if 0 <= int(np.bitwise_or.reduce(flat)) <= limit:
-        return
-    position = (
-        int(((flat < 0) | (flat > limit)).argmax()) if limit <= np.iinfo(flat.dtype).max else int((flat < 0).argmax())
-    )
-    raise TokenRangeError(int(flat[position]), position, token_size)

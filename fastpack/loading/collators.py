@@ -57,8 +57,8 @@ class LossMaskingCollateFnWrapper:
 
     A span lies between b_include_to_loss_token and e_include_to_loss_token, both not included, in the targets of each
     of target_keys_to_mask. mask_tokens: a mapping with these two, or an object with them as attributes; tokenizer: what
-    has `get_token_id(token)`. The dtype of targets stays, unless loss_ignore_index does not fit into it: then it is
-    int64.
+    has `get_token_id(token)`. Targets may be integers, or floats with whole numbers. Their dtype stays, unless
+    loss_ignore_index does not fit into it: then it is int64 or float64.
 
     Each row is masked by itself. A span that the block ends counts to the end of the block. An end before any beginning
     ends a span that the block before began: it counts from the start of the block. (A block that lies within a span as
@@ -67,7 +67,8 @@ class LossMaskingCollateFnWrapper:
     compat="modalities-0.5": a batch in whose targets one of the tokens does not occur at all is ignored whole, with a
     warning, and an end before any beginning raises ValueError.
 
-    Raises ValueError for two equal tokens and, when called, for spans within spans, with row and position.
+    Raises ValueError for two equal tokens and, when called, for spans within spans, with row and position; TypeError
+    for targets of another dtype.
     """
 
     def __init__(

@@ -18,11 +18,12 @@ def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets
 
     A span lies between a token `begin` and the next `end` of its row. One that the row does not end counts to the end
     of the row; an `end` before any `begin` ends a span that counts from the start of the row. The dtype stays, unless
-    `ignore` does not fit into it: then it is int64.
+    `ignore` does not fit into it: then it is int64, or float64 of float targets, which Modalities takes too.
 
     Raises ValueError, with row and position, for a `begin` within a span and an `end` outside of one. Warns when there
     is no marker at all, so that nothing counts.
     """
+    dtype = _wide_enough(targets.dtype, ignore)
     length = max(1, targets.shape[-1])
     begins = (targets == begin).reshape(-1)
     places = np.flatnonzero(begins | (targets == end).reshape(-1))
@@ -34,7 +35,7 @@ def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets
     same[turns - 1] = False
     if same.any():
         raise _misplaced(int(same.argmax()), places, opens, length, (begin, end))
-    masked = np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
+    masked = np.full(targets.shape, ignore, dtype)
     if places.size:
         firsts, lasts = np.append(0, turns), np.append(turns - 1, len(places) - 1)
         firsts, lasts = firsts[~opens[firsts]], lasts[opens[lasts]]
@@ -58,11 +59,12 @@ def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> T
 
     Raises ValueError where an `end` comes before a `begin`, also where the row begins within a span.
     """
+    dtype = _wide_enough(targets.dtype, ignore)
     begins, ends = targets == begin, targets == end
     for marker, found in ((begin, begins), (end, ends)):
         if not found.any():
             _warn(f"the token {marker}, which {'begins' if marker == begin else 'ends'} a span, is not")
-            return np.full(targets.shape, ignore, _wide_enough(targets.dtype, ignore))
+            return np.full(targets.shape, ignore, dtype)
     steps = -ends.astype(np.int64)
     steps[..., 1:] += begins[..., :-1]
     depth = np.cumsum(steps, axis=-1)
@@ -71,10 +73,14 @@ def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> T
             "end mask token indicator is before begin mask token indicator in the target: compat='modalities-0.5' "
             "takes no block that begins within a span"
         )
-    return np.where(depth == 1, targets, _wide_enough(targets.dtype, ignore).type(ignore))
+    return np.where(depth == 1, targets, dtype.type(ignore))
 
 
 def _wide_enough(dtype: np.dtype[Any], value: int) -> np.dtype[Any]:
+    if dtype.kind == "f":
+        return dtype if int(dtype.type(value)) == value else np.dtype(np.float64)
+    if dtype.kind not in "iu":
+        raise TypeError(f"targets have dtype {dtype}: integers are needed, or floats")
     limits = np.iinfo(dtype)
     return dtype if limits.min <= value <= limits.max else np.dtype(np.int64)
 

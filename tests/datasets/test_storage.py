@@ -315,3 +315,39 @@ def test_zero_tails_without_holes_and_without_tails(tmp_path: Path) -> None:
     np.zeros(6, np.uint16).tofile(tmp_path / "c.bin")
     dataset = MemoryMappedDataset(tmp_path, 100, "*.bin", dtype="uint16", trim_zero_tail=True)
     assert [shard.length for shard in dataset._files] == [5001, 5000, 0]
+
+
+def test_a_shard_that_is_longer_than_its_file_is_refused(tmp_path: Path) -> None:
+    """Where nothing is known to compare, or a file shrank after it was compared: no view beyond the mapping."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(bytes(20))
+    for length, offset in ((11, 0), (10, 2), (1, 20)):
+        with pytest.raises(FormatError, match=f"found a file of 20 bytes, expected {offset + 2 * length} bytes"):
+            Shard(str(path), np.dtype(np.uint16), length, offset).open()
+    assert len(Shard(str(path), np.dtype(np.uint16), 9, 2).open()) == 9
+
+
+def test_a_mixture_reads_by_position_what_its_datasets_read_so(tmp_path: Path) -> None:
+    """Were they joined as mappings, a file that shrank within a page would give zeros in silence."""
+    np.save(tmp_path / "a.npy", np.arange(1, 101, dtype=np.uint16))
+    mixture = MixtureDataset([MemoryMappedDataset(tmp_path, 10, io="pread")], ["a"])
+    assert mixture.batch([9])["input_ids"][0, 0] == 91
+    os.truncate(tmp_path / "a.npy", 128 + 20)
+    with pytest.raises(FormatError, match="as when opened"):
+        mixture.batch([9])
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, ">u2"])
+def test_a_shard_that_opens_shorter_than_its_windows_is_refused(backend: str, dtype: Any) -> None:
+    """Kernels get addresses and cannot look: whatever opened the shard, no window reaches beyond it."""
+    tokens = np.arange(20, dtype=dtype)
+    sound = windows.Windows([lambda: tokens], [4], 5, 5)
+    out = np.zeros((2, 5), np.int64)
+    windows.fill_windows(sound.groups(np.array([0, 3])), out)
+    assert out[1].tolist() == [15, 16, 17, 18, 19]
+    short = windows.Windows([lambda: tokens[:19]], [4], 5, 5)
+    with pytest.raises(ValueError, match="a window is 5 tokens from token 15 of 19"):
+        windows.fill_windows(short.groups(np.array([0, 3])), out)
+    starts = windows.ChosenWindows(lambda: tokens, np.array([0, 16]), 5)
+    with pytest.raises(ValueError, match="sample 1 is 5 tokens from token 16 of 20"):
+        windows.fill_windows(starts.groups(np.array([0, 1])), out)

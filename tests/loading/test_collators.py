@@ -216,3 +216,24 @@ def test_under_the_loader(blocks: fastpack.PackedMemMapDatasetContinuous) -> Non
         np.testing.assert_array_equal(batch.samples["ids"], rows[:, :-1])
         assert batch.targets["labels"].tolist() == [walk(row) for row in rows[:, 1:].tolist()]
     assert n_batches == len(blocks) // 4 == 15
+
+
+@pytest.mark.parametrize("compat", [None, "modalities-0.5"])
+def test_float_targets_are_masked_as_integers_are(compat: Any) -> None:
+    """Modalities takes them, since torch.Tensor([...]) is float32, and leaves them floats."""
+    rows = [[39, BEGIN, 35, 36, END, 37, 38], [39, 39, BEGIN, 35, END, 37, 38]]
+    expected = wrapper(compat=compat)([{"ids": np.array(row)} for row in rows])
+    for dtype in (np.float32, np.float64, np.float16):
+        found = wrapper(compat=compat)([{"ids": np.array(row, dtype)} for row in rows])
+        assert found.targets["labels"].dtype == dtype
+        assert found.targets["labels"].tolist() == expected.targets["labels"].tolist()
+    for dtype in (np.bool_, np.complex64):
+        with pytest.raises(TypeError, match="integers are needed, or floats"):
+            wrapper(compat=compat)([{"ids": np.array(row, dtype)} for row in rows])
+
+
+def test_an_ignored_index_that_a_float_cannot_hold_widens_it() -> None:
+    targets = np.array([[31, BEGIN, 35, END]], np.float16)
+    masked = mask_targets(targets, BEGIN, END, -2049)
+    assert masked.dtype == np.float64
+    assert masked.tolist() == [[-2049, -2049, 35, -2049]]

@@ -54,7 +54,7 @@ class HFTokenizer:
     def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
         """The tokenizer of a `pretrained_hf_tokenizer` configuration; ValueError, FileNotFoundError for a wrong one."""
         check_options("pretrained_hf_tokenizer", config, OPTIONS[0], OPTIONS)
-        path = config[OPTIONS[0]]
+        path = os.fspath(config[OPTIONS[0]])
         if not os.path.exists(path):
             raise FileNotFoundError(
                 f"tokenizer.config.{OPTIONS[0]}: {path} is neither a directory nor a tokenizer.json on this machine, "
@@ -66,7 +66,7 @@ class HFTokenizer:
     def from_llm_gym(cls, config: Mapping[str, Any]) -> HFTokenizer:
         """As llm_gym's create_packed_data had it: a tokenizer.json, and the class of transformers that reads it."""
         check_options("llm_gym_tokenizer", config, "tokenizer_file", ("tokenizer_file", "tokenizer_type"))
-        path = config["tokenizer_file"]
+        path = os.fspath(config["tokenizer_file"])
         if not os.path.isfile(path):
             raise FileNotFoundError(f"{path} is not there: expected a tokenizer.json")
         return cls(path, HFOptions(), config.get("tokenizer_type", "GPT2TokenizerFast"))

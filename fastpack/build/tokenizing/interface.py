@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +143,7 @@ def check_options(variant_key: str, config: Mapping[str, Any], required: str | N
         if key not in known:
             names = ", ".join(known) or "none"
             raise ValueError(f"tokenizer.config.{key}: {variant_key} has no such option (it has: {names})")
-    if required is not None and not isinstance(config.get(required), str):
+    if required is not None and not isinstance(config.get(required), str | os.PathLike):
         found = "nothing" if config.get(required) is None else repr(config[required])
         raise ValueError(f"tokenizer.config.{required}: found {found}, expected a path")
 

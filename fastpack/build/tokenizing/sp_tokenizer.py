@@ -15,7 +15,8 @@ class SPTokenizer:
 
     worker_bytes = 1 << 20
 
-    def __init__(self, model_file: str) -> None:
+    def __init__(self, model_file: str | os.PathLike[str]) -> None:
+        model_file = os.fspath(model_file)
         try:
             from sentencepiece import SentencePieceProcessor
         except ImportError:

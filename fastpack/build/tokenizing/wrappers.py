@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,17 +24,18 @@ class PreTrainedHFTokenizer:
 
     def __init__(
         self,
-        pretrained_model_name_or_path: str,
+        pretrained_model_name_or_path: str | os.PathLike[str],
         truncation: bool | None = False,
         padding: bool | str | None = False,
         max_length: int | None = None,
         special_tokens: Mapping[str, Any] | None = None,
     ) -> None:
+        path = os.fspath(pretrained_model_name_or_path)
         self.truncation, self.padding, self.max_length = truncation, padding, max_length
-        self._arguments = (pretrained_model_name_or_path, truncation, padding, max_length, special_tokens)
+        self._arguments = (path, truncation, padding, max_length, special_tokens)
         self.tokenizer = HFTokenizer.from_config(
             {
-                "pretrained_model_name_or_path": pretrained_model_name_or_path,
+                "pretrained_model_name_or_path": path,
                 "truncation": truncation,
                 "padding": padding,
                 "max_length": max_length,
@@ -92,9 +94,9 @@ class PreTrainedHFTokenizer:
 class PreTrainedSPTokenizer:
     """A SentencePiece model. Pickles. Raises MissingExtra, FileNotFoundError, ValueError for another file."""
 
-    def __init__(self, tokenizer_model_file: str) -> None:
-        self._model_file = tokenizer_model_file
-        self.tokenizer = SPTokenizer(tokenizer_model_file)
+    def __init__(self, tokenizer_model_file: str | os.PathLike[str]) -> None:
+        self._model_file = os.fspath(tokenizer_model_file)
+        self.tokenizer = SPTokenizer(self._model_file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._model_file,)
