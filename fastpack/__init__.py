@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
     from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
+    from fastpack.datasets.webdataset.av_decoder import (
+        AVData,
+        AVDecoder,
+        AVMetadata,
+        get_clips_uniform,
+        get_single_frames_uniform,
+    )
     from fastpack.datasets.webdataset.cooking import Cooker, basic_sample_keys
     from fastpack.datasets.webdataset.dataset import WebDataset
     from fastpack.datasets.webdataset.field_map import FieldAccessError
@@ -57,7 +64,15 @@ if TYPE_CHECKING:
         VQAOCRSample,
         VQASample,
     )
-    from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, MissingExtra, UntrustedCode
+    from fastpack.errors import (
+        DataWarning,
+        FastpackError,
+        FormatError,
+        JobError,
+        MediaError,
+        MissingExtra,
+        UntrustedCode,
+    )
     from fastpack.files import FileExistencePolicy
     from fastpack.formats.checksums import write_checksums
     from fastpack.formats.pbin import PackedFile, PackedWriter
@@ -135,6 +150,11 @@ _HOME = {
     "Cooker": "datasets.webdataset.cooking",
     "basic_sample_keys": "datasets.webdataset.cooking",
     "WebDataset": "datasets.webdataset.dataset",
+    "AVData": "datasets.webdataset.av_decoder",
+    "AVDecoder": "datasets.webdataset.av_decoder",
+    "AVMetadata": "datasets.webdataset.av_decoder",
+    "get_clips_uniform": "datasets.webdataset.av_decoder",
+    "get_single_frames_uniform": "datasets.webdataset.av_decoder",
     "FieldAccessError": "datasets.webdataset.field_map",
     "CaptioningSample": "datasets.webdataset.samples",
     "CrudeSample": "datasets.webdataset.samples",
@@ -155,6 +175,7 @@ _HOME = {
     "FileExistencePolicy": "files",
     "FormatError": "errors",
     "JobError": "errors",
+    "MediaError": "errors",
     "MissingExtra": "errors",
     "UntrustedCode": "errors",
     "write_checksums": "formats.checksums",
@@ -177,6 +198,9 @@ _HOME = {
 }
 
 __all__ = [
+    "AVData",
+    "AVDecoder",
+    "AVMetadata",
     "CaptioningSample",
     "CombinedDataset",
     "Cooker",
@@ -204,6 +228,7 @@ __all__ = [
     "LargeFileLinesReader",
     "LossMaskingCollateFnWrapper",
     "ManifestResult",
+    "MediaError",
     "MemMapDataset",
     "MemoryMappedDataset",
     "MissingExtra",
@@ -249,7 +274,9 @@ __all__ = [
     "create_shuffled_jsonl_chunk",
     "dataset_from_config",
     "filter_packed_data",
+    "get_clips_uniform",
     "get_dataset",
+    "get_single_frames_uniform",
     "index_webdataset_jsonl",
     "inspect",
     "kernels",
