@@ -208,8 +208,8 @@ class AudioSamples:
 
     def _frames_from(self, start: float) -> Iterator[Any]:
         """Frames from the one that holds the sample at `start`, or an earlier one."""
-        target = int(start * 1_000_000)  # microseconds
-        for target in (target, 0) if target else (0,):
+        wanted = int(start * 1_000_000)  # microseconds
+        for target in (wanted, 0) if wanted else (0,):
             self._container.seek(target)
             frames = self._container.decode(audio=0)
             first = next(frames, None)

@@ -20,7 +20,7 @@ class TooLarge(ValueError):
 
     def __init__(self, what: str, max_bytes: int) -> None:
         self.what, self.max_bytes = what, max_bytes
-        super().__init__(f"{what}, at most {max_bytes:,} are decoded (max_decoded_bytes allows more)")
+        super().__init__(f"{what}: at most {max_bytes:,} bytes are decoded (max_decoded_bytes allows more)")
 
     def __reduce__(self) -> tuple[type[TooLarge], tuple[str, int]]:
         return type(self), (self.what, self.max_bytes)
@@ -28,13 +28,16 @@ class TooLarge(ValueError):
 
 def gunzip(data: bytes, max_bytes: int) -> bytes:
     """The contents of a gzip file; TooLarge, and what `gzip` raises."""
+    error = TooLarge("gzip data that are larger once unpacked", max_bytes)
+    if (
+        len(data) >= 18 and int.from_bytes(data[-4:], "little") > max_bytes
+    ):  # as the file says itself, which may be a lie
+        raise error
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        contents = bytearray()
-        while piece := file.read(1 << 20):
-            if len(contents) + len(piece) > max_bytes:
-                raise TooLarge(f"gzip data that unpack to more than {max_bytes:,} bytes", max_bytes)
-            contents += piece
-    return bytes(contents)
+        contents = file.read(max_bytes + 1)
+    if len(contents) > max_bytes:
+        raise error
+    return contents
 
 
 def decode_npy(data: bytes, max_bytes: int) -> Any:
