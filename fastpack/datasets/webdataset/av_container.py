@@ -38,11 +38,19 @@ def open_container(stream: BinaryIO) -> Any:
     av = import_av()
     with media_errors(av):
         stream.seek(0)
-        container = av.open(stream, "r", options=dict(_OPTIONS))
+        container = av.open(stream, "r", options=dict(_OPTIONS), metadata_errors="replace")
         for one in container.streams:
             if one.codec_context is not None:  # threads deadlock when a process forks
                 one.codec_context.thread_type = "NONE"
         return container
+
+
+def first_stream(container: Any, kind: str) -> Any:
+    """The first stream of "video" or "audio"; None where there is none. MediaError for one of an unknown codec."""
+    stream = next(iter(getattr(container.streams, kind)), None)
+    if stream is not None and stream.codec_context is None:
+        raise MediaError(f"a stream of {kind} that cannot be decoded: its codec is unknown")
+    return stream
 
 
 @contextmanager
@@ -78,9 +86,9 @@ class VideoFrames:
     """
 
     def __init__(self, container: Any, budget: ByteBudget) -> None:
-        if not container.streams.video:
+        self._container, self._stream, self._budget = container, first_stream(container, "video"), budget
+        if self._stream is None:
             raise MediaError("media without a video stream, of which video was asked for")
-        self._container, self._stream, self._budget = container, container.streams.video[0], budget
         if not self._stream.average_rate:
             raise MediaError("a video stream without a frame rate")
         names = set(container.format.name.split(","))
@@ -96,7 +104,7 @@ class VideoFrames:
                 if packet.pts is None:  # as of B-frames in AVI: only decoding tells
                     keys = []
                     self._container.seek(0)
-                    rows = [(frame.pts, frame.duration or 0) for frame in self._container.decode(self._stream)]
+                    rows = [(_ticks(frame), frame.duration or 0) for frame in self._container.decode(self._stream)]
                     break
                 rows.append((packet.pts, packet.duration or 0))
                 if packet.is_keyframe:
@@ -160,9 +168,9 @@ class VideoFrames:
                 self._container.seek(target, stream=self._stream)
             frames = self._container.decode(self._stream)
             frame = next(frames, None)
-            if target is None or (frame is not None and frame.pts <= begin):
+            if target is None or (frame is not None and _ticks(frame) <= begin):
                 break  # else the container's own index, by the order of decoding, led too far
-        while frame is not None and frame.pts <= end:
+        while frame is not None and _ticks(frame) <= end:
             if frame.pts >= begin:
                 yield frame
             frame = next(frames, None)
@@ -172,10 +180,11 @@ class AudioSamples:
     """The first audio stream of an open container."""
 
     def __init__(self, container: Any, budget: ByteBudget) -> None:
-        if not container.streams.audio:
+        stream = first_stream(container, "audio")
+        if stream is None:
             raise MediaError("media without an audio stream, of which audio was asked for")
         self._container, self._budget = container, budget
-        self.rate: int = container.streams.audio[0].sample_rate
+        self.rate: int = stream.sample_rate
         if not self.rate:
             raise MediaError("an audio stream without a sample rate")
 
@@ -187,7 +196,7 @@ class AudioSamples:
         pieces: list[Array] = []
         begin, reached, n_samples = 0.0, 0.0, 0
         for frame in self._frames_from(start):
-            time = float(frame.pts * frame.time_base)
+            time = _seconds(frame)
             reached = time + (float(frame.duration * frame.time_base) if frame.duration else frame.samples / self.rate)
             samples = _samples(frame)
             if not pieces:
@@ -213,9 +222,20 @@ class AudioSamples:
             self._container.seek(target)
             frames = self._container.decode(audio=0)
             first = next(frames, None)
-            if first is not None and float(first.pts * first.time_base) <= start:
+            if first is not None and _seconds(first) <= start:
                 break  # else the place was one of the video's
         return frames if first is None else chain((first,), frames)
+
+
+def _ticks(frame: Any) -> int:
+    if frame.pts is None:
+        raise MediaError("audio or video with a frame that has no timestamp")
+    ticks: int = frame.pts
+    return ticks
+
+
+def _seconds(frame: Any) -> float:
+    return float(_ticks(frame) * frame.time_base)
 
 
 def _samples(frame: Any) -> Array:

@@ -16,6 +16,7 @@ from fastpack.datasets.webdataset.av_container import (
     AudioSamples,
     ByteBudget,
     VideoFrames,
+    first_stream,
     import_av,
     media_errors,
     open_container,
@@ -226,10 +227,11 @@ class AVDecoder:
         """Facts about the media: from headers, else from packets; the number of audio samples by decoding."""
         found = AVMetadata()
         with self._opened() as container:
-            if get_video and container.streams.video:
-                _measure_video(container, found, get_video_duration, get_video_frame_count, get_video_frame_size)
-            if get_audio and container.streams.audio:
-                _measure_audio(container, found, get_audio_duration, get_audio_num_samples)
+            video, audio = first_stream(container, "video"), first_stream(container, "audio")
+            if get_video and video is not None:
+                _measure_video(container, video, found, get_video_duration, get_video_frame_count, get_video_frame_size)
+            if get_audio and audio is not None:
+                _measure_audio(container, audio, found, get_audio_duration, get_audio_num_samples)
         return found
 
     def check(self) -> None:
@@ -240,7 +242,8 @@ class AVDecoder:
 
 def check_container(container: Any) -> None:
     """See `AVDecoder.check`."""
-    streams = [*container.streams.video, *container.streams.audio]
+    found = [first_stream(container, "video"), first_stream(container, "audio")]
+    streams = [stream for stream in found if stream is not None]
     if not streams:
         raise MediaError("media without audio and video")
     for stream in streams:
@@ -249,8 +252,7 @@ def check_container(container: Any) -> None:
             raise MediaError(f"a {stream.type} stream without a frame")
 
 
-def _measure_video(container: Any, found: AVMetadata, duration: bool, count: bool, size: bool) -> None:
-    stream = container.streams.video[0]
+def _measure_video(container: Any, stream: Any, found: AVMetadata, duration: bool, count: bool, size: bool) -> None:
     ticks = stream.duration
     if count or (ticks is None and duration):
         packets = [packet for packet in container.demux(stream) if packet.pts is not None]
@@ -268,8 +270,7 @@ def _measure_video(container: Any, found: AVMetadata, duration: bool, count: boo
         found.video_width, found.video_height = first.width, first.height
 
 
-def _measure_audio(container: Any, found: AVMetadata, duration: bool, count: bool) -> None:
-    stream = container.streams.audio[0]
+def _measure_audio(container: Any, stream: Any, found: AVMetadata, duration: bool, count: bool) -> None:
     found.audio_sample_rate, found.audio_channels = stream.sample_rate, stream.channels
     ticks = stream.duration
     if count:

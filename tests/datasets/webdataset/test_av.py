@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import random
 import sys
 import warnings
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from media_files import FPS, HEIGHT, N_FRAMES, N_SAMPLES, RATE, WIDTH, frame_numbers, media, sound
+from media_files import FPS, HEIGHT, KINDS, N_FRAMES, N_SAMPLES, RATE, WIDTH, frame_numbers, media, sound
 
 import fastpack
 from fastpack import AVDecoder, FormatError, MediaError, MissingExtra, WebDataset
@@ -296,3 +298,40 @@ def test_verify_decodes_the_first_frames(tmp_path: Path, prepare: Any) -> None:
     assert "MediaError: audio or video that cannot be decoded" in errors[0].found
     assert "in sample 'b'" in errors[0].found
     assert "in sample 'c'" in errors[1].found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_damaged_media(name: str) -> None:
+    """Whatever is damaged, errors are MediaError or ValueError."""
+    rng, whole = random.Random(name), media(name)
+    for _ in range(6):
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 5, 50])):
+            data[rng.randrange(rng.choice([64, 2000, len(data)]))] = rng.randrange(256)
+        damaged = AVDecoder(bytes(data), suppress_warnings=True, max_decoded_bytes=1 << 26)
+        for ask in (
+            damaged.get_frames,
+            damaged.check,
+            lambda damaged=damaged: damaged.get_metadata(get_audio_num_samples=True),
+            lambda damaged=damaged: damaged.get_video_clips([(0.5, 0.6)]),
+            lambda damaged=damaged: damaged.get_audio_clips([(0.5, 0.6)]),
+        ):
+            with contextlib.suppress(MediaError):
+                ask()
+
+
+def test_tags_that_are_not_utf8() -> None:
+    data = media("flac")
+    assert b"vendor" not in data
+    at = data.index(b"encoder=")
+    damaged = AVDecoder(data[: at + 8] + b"\xff\xfe" + data[at + 10 :])
+    np.testing.assert_array_equal(damaged.get_audio().audio_clips[0], sound())
+
+
+def test_a_codec_that_is_unknown() -> None:
+    data = media("wav")
+    at = data.index(b"fmt ") + 8
+    unknown = AVDecoder(data[:at] + b"\x99\x88" + data[at + 2 :])
+    for ask in (unknown.get_audio, unknown.get_metadata, unknown.check):
+        with pytest.raises(MediaError, match="codec is unknown"):
+            ask()
