@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
     from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
     from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
+    from fastpack.datasets.webdataset.av_decoder import (
+        AVData,
+        AVDecoder,
+        AVMetadata,
+        get_clips_uniform,
+        get_single_frames_uniform,
+    )
     from fastpack.datasets.webdataset.cooking import Cooker, basic_sample_keys
     from fastpack.datasets.webdataset.dataset import WebDataset
     from fastpack.datasets.webdataset.field_map import FieldAccessError
@@ -62,6 +69,7 @@ if TYPE_CHECKING:
         FastpackError,
         FormatError,
         JobError,
+        MediaError,
         MissingExtra,
         StaleIndex,
         UntrustedCode,
@@ -143,6 +151,11 @@ _HOME = {
     "Cooker": "datasets.webdataset.cooking",
     "basic_sample_keys": "datasets.webdataset.cooking",
     "WebDataset": "datasets.webdataset.dataset",
+    "AVData": "datasets.webdataset.av_decoder",
+    "AVDecoder": "datasets.webdataset.av_decoder",
+    "AVMetadata": "datasets.webdataset.av_decoder",
+    "get_clips_uniform": "datasets.webdataset.av_decoder",
+    "get_single_frames_uniform": "datasets.webdataset.av_decoder",
     "FieldAccessError": "datasets.webdataset.field_map",
     "CaptioningSample": "datasets.webdataset.samples",
     "CrudeSample": "datasets.webdataset.samples",
@@ -163,6 +176,7 @@ _HOME = {
     "FileExistencePolicy": "files",
     "FormatError": "errors",
     "JobError": "errors",
+    "MediaError": "errors",
     "MissingExtra": "errors",
     "StaleIndex": "errors",
     "UntrustedCode": "errors",
@@ -186,6 +200,9 @@ _HOME = {
 }
 
 __all__ = [
+    "AVData",
+    "AVDecoder",
+    "AVMetadata",
     "CaptioningSample",
     "CombinedDataset",
     "Cooker",
@@ -213,6 +230,7 @@ __all__ = [
     "LargeFileLinesReader",
     "LossMaskingCollateFnWrapper",
     "ManifestResult",
+    "MediaError",
     "MemMapDataset",
     "MemoryMappedDataset",
     "MissingExtra",
@@ -259,7 +277,9 @@ __all__ = [
     "create_shuffled_jsonl_chunk",
     "dataset_from_config",
     "filter_packed_data",
+    "get_clips_uniform",
     "get_dataset",
+    "get_single_frames_uniform",
     "index_webdataset_jsonl",
     "inspect",
     "kernels",

@@ -89,6 +89,10 @@ class UntrustedCode(FastpackError, ValueError):
     """Data asks for code to be run, and nobody said that it may: trust_code=True does. Nothing was run."""
 
 
+class MediaError(FastpackError, ValueError):
+    """Audio, video or an image that cannot be decoded: damaged, of another kind, or too large once decoded."""
+
+
 class JobError(FastpackError, RuntimeError):
     """A build step could not finish; nothing was written under the target's name."""
 

@@ -135,6 +135,7 @@ class CombinedDataset(_Tensors, _CombinedDataset):
 
 class WebDataset(_WebDataset):
     """fastpack.WebDataset with images as Energon gives them: tensors for the modes named torch..., the default too.
+    An AVDecoder returns tensors.
 
     All other parts are what they are without torch, arrays of .npy parts for one, as with Energon.
     """
@@ -144,6 +145,8 @@ class WebDataset(_WebDataset):
 
 
 class _TensorDecoder(Decoder):
+    tensors = True
+
     def image(self, data: bytes) -> Any:
         value = super().image(data)
         return from_arrays(value) if self.image_decode.startswith("torch") else value

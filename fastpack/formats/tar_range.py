@@ -18,7 +18,7 @@ from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
 HEADER_WINDOW = 1 << 13  # behind it headers are read in pieces of this size, contents as long as they are
-MAX_SPARSE_BYTES = 1 << 32  # a sparse file of a few blocks can claim any size
+MAX_SPARSE_BYTES = 1 << 30  # a sparse file of a few blocks can claim any size
 MAX_PART_NAMES = 64  # that are kept from one sample for the next; most sets have a handful
 
 # Plain numbers: an enumeration's member costs 0.1 us each time it is an index.

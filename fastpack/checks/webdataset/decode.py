@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields, is_dataclass
 from itertools import chain
+from typing import Any
 
 from fastpack.checks.findings import Finding, Look, VerifyReport
+from fastpack.datasets.webdataset.av_decoder import AVDecoder
 from fastpack.datasets.webdataset.dataset import WebDataset
-from fastpack.errors import FormatError, MissingExtra, UntrustedCode
+from fastpack.errors import FormatError, MediaError, MissingExtra, UntrustedCode
 from fastpack.files import AnyPath, size_of
 from fastpack.formats import nvmeta
 
@@ -87,10 +90,27 @@ def _decode(dataset: WebDataset, numbers: range) -> tuple[int, list[Exception]]:
     errors: list[Exception] = []
     for number in numbers:
         try:
-            dataset[number]
+            sample = dataset[number]
+            try:
+                _check_media(sample)
+            except MediaError as error:
+                error.add_note(f"in sample {dataset.key(number)!r}")
+                raise
         except Exception as error:
             errors.append(error.with_traceback(None))  # it would hold the sample
     return len(numbers), errors
+
+
+def _check_media(value: Any) -> None:
+    """Decode the first frames of audio and video, which a sample only opens."""
+    if isinstance(value, AVDecoder):
+        value.check()
+    elif is_dataclass(value) and not isinstance(value, type):
+        for one in fields(value):
+            _check_media(getattr(value, one.name))
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_media(item)
 
 
 def _report(error: Exception, folder: AnyPath, report: VerifyReport) -> None:

@@ -37,8 +37,11 @@ class WebDataset(Dataset):
     split.yaml excludes are not there (Energon skips them too, and counts them in its length).
 
     raw: samples are dicts of `__key__` and undecoded parts, whatever dataset.yaml says. image_decode: what images
-    become, see `Decoder`; float32 [3, H, W] from 0 to 1 by default. decoder: a function (part, bytes) -> value in its
-    place. trust_code: run what sample_loader, part_filter and sample types of other modules say, and decode kinds of
+    become, see `Decoder`; float32 [3, H, W] from 0 to 1 by default. av_decode: what audio and video become: an
+    `AVDecoder` ("AVDecoder", default), decoded tensors ("torch", with video_decode_audio the audio of videos too), or a
+    container of the package av ("pyav"). max_decoded_bytes: how large a part may be once decoded (default: 1 GiB). What
+    is not given of these is as dataset.yaml's `decoder` says. decoder: a function (part, bytes) -> value in place of
+    all this. trust_code: run what sample_loader, part_filter and sample types of other modules say, and decode kinds of
     parts that run code (pkl, pickle, pyd, pth); UntrustedCode without it. subflavors: added to those of dataset.yaml.
     part_filter: names of the parts to be read, or a function of a name, of raw and crude samples. cookers: of crude
     samples, the first that matches the subflavors makes a sample of each. split_config, dataset_config: other names for
@@ -57,6 +60,9 @@ class WebDataset(Dataset):
         raw: bool = False,
         *,
         image_decode: str | None = None,
+        av_decode: str | None = None,
+        video_decode_audio: bool | None = None,
+        max_decoded_bytes: int | None = None,
         decoder: Callable[[str, bytes], Any] | None = None,
         trust_code: bool = False,
         subflavors: Mapping[str, Any] | None = None,
@@ -69,7 +75,13 @@ class WebDataset(Dataset):
         if io not in ("mmap", "pread"):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
         self.path, self.split_part, self.raw = as_path(path), split_part, raw
-        self._decoding = (image_decode, decoder)
+        options: dict[str, Any] = {
+            "image_decode": image_decode,
+            "av_decode": av_decode,
+            "video_decode_audio": video_decode_audio,
+            "max_decoded_bytes": max_decoded_bytes,
+        }
+        self._decoding = ({name: value for name, value in options.items() if value is not None}, decoder)
         self._trust_code, self._dataset_config = trust_code, dataset_config
         self._given_subflavors, self._cookers = dict(subflavors or {}), tuple(cookers)
         self._part_filter = None if part_filter is None else parts_filter(part_filter)
@@ -99,12 +111,12 @@ class WebDataset(Dataset):
             if self.raw or self.sample_type is not None:
                 raise ValueError("cookers are for the samples of crude datasets")
             self._cook = choose_cooker(self._cookers, self.subflavors)
-        image_decode, decoder = self._decoding
-        if decoder is not None and image_decode is not None:
-            raise ValueError("image_decode is for fastpack's own decoder: give one or the other")
+        given, decoder = self._decoding
+        if decoder is not None and given:
+            raise ValueError(f"{next(iter(given))} is for fastpack's own decoder: give one or the other")
         options = self._definition.decoder
-        if image_decode is not None:
-            options = {"image_decode": image_decode}
+        if given:
+            options = {**(options or {}), **given}
         self._decode = decoder if options is None or decoder is not None else self._make_decoder(options)
 
     def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import io
 import json
@@ -11,11 +10,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import orjson
 
+from fastpack.datasets.webdataset.av_container import open_container
+from fastpack.datasets.webdataset.av_decoder import AV_EXTENSIONS, AV_MODES, AVDecoder
+from fastpack.datasets.webdataset.av_decoder import MAX_DECODED_BYTES as MAX_AV_BYTES
 from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS, IMAGE_MODES, decode_image
 from fastpack.datasets.webdataset.tenbin import decode_tenbin
+from fastpack.datasets.webdataset.unpacking import MAX_DECODED_BYTES, decode_npy, decode_npz, gunzip
 from fastpack.errors import MissingExtra, UntrustedCode
 
 # orjson makes floats of whole numbers beyond 64 bits, Python's json, which Energon uses, keeps them.
@@ -27,33 +29,59 @@ class Decoder:
 
     image_decode: what images become, one of `IMAGE_MODES`: torchrgb (default) float32 [3, H, W] from 0 to 1, torchrgb8
     uint8, rgb and rgb8 [H, W, 3], with l or rgba instead of rgb likewise ([H, W] for l), pil, pill and pilrgba Pillow
-    images. Arrays are NumPy's, also for the names that begin with torch. Raises ValueError for another one.
+    images. Arrays are NumPy's, also for the names that begin with torch.
+    av_decode: what audio and video become: "AVDecoder" (default), which decodes on request; "torch": an `AVData` of all
+    frames or samples as tensors (extra torch), None for flv; "pyav": an open container of the package av.
+    video_decode_audio: with "torch", the audio of videos too.
     trust_code: decode kinds that run code on being read (pkl, pickle, pyd, pth).
+    max_decoded_bytes: how large a part may be once decoded (default: 1 GiB; audio and video, one call: 16 GiB).
+    Raises ValueError for other modes.
     """
 
-    def __init__(self, image_decode: str = "torchrgb", *, trust_code: bool = False) -> None:
+    tensors = False  # what an AVDecoder returns
+
+    def __init__(
+        self,
+        image_decode: str = "torchrgb",
+        *,
+        av_decode: str = "AVDecoder",
+        video_decode_audio: bool = False,
+        trust_code: bool = False,
+        max_decoded_bytes: int | None = None,
+    ) -> None:
         if image_decode not in IMAGE_MODES:
             raise ValueError(f"unknown image_decode {image_decode!r}: choose one of {', '.join(IMAGE_MODES)}")
+        if av_decode not in AV_MODES:
+            raise ValueError(f"unknown av_decode {av_decode!r}: choose one of {', '.join(AV_MODES)}")
         self.image_decode, self.trust_code = image_decode, trust_code
+        self.av_decode, self.video_decode_audio = av_decode, bool(video_decode_audio)
+        self.max_bytes = MAX_DECODED_BYTES if max_decoded_bytes is None else max_decoded_bytes
+        self.max_av_bytes = MAX_AV_BYTES if max_decoded_bytes is None else max_decoded_bytes
 
     def __call__(self, part: str, data: bytes) -> Any:
         """The value of a part named e.g. `seg.png` or `json.gz`, or `data` itself where the kind is not known.
 
         Kinds: txt text transcript -> str; cls cls2 index inx id -> int; json jsn; npy -> array, npz -> {name: array},
-        neither with Python objects; mp msg (extra msgpack); cbor (extra cbor); ten tb -> arrays; images (extra media),
-        their extensions in any case, the others as written here. `.gz` is unpacked first.
+        neither with Python objects; mp msg (extra msgpack); cbor (extra cbor); ten tb -> arrays; images (extra media)
+        and mp4 avi mov webm mkv flac mp3 wav flv (extra av), their extensions in any case, the others as written here.
+        `.gz` is unpacked first.
 
-        Raises UntrustedCode for pkl, pickle, pyd and pth without trust_code, MissingExtra, and whatever is wrong with
-        the data: ValueError mostly, OSError for images.
+        Raises UntrustedCode for pkl, pickle, pyd and pth without trust_code, MissingExtra, TooLarge (a ValueError) for
+        what is larger than `max_decoded_bytes`, and whatever is wrong with the data: ValueError mostly, OSError for
+        images.
         """
         if part == "gz" or part.endswith(".gz"):
-            part, data = part[:-3], gzip.decompress(data)
+            part, data = part[:-3], gunzip(data, self.max_bytes)
         kind = part.rpartition(".")[2]
         decode = _DECODERS.get(kind)
         if decode is not None:
             return decode(data)
+        if kind in _ARRAYS:
+            return _ARRAYS[kind](data, self.max_bytes)
         if kind.lower() in IMAGE_EXTENSIONS:
             return self.image(data)
+        if kind.lower() in AV_EXTENSIONS:
+            return self.audio_or_video(data)
         if kind not in _RUNNING:
             return data
         if not self.trust_code:
@@ -65,7 +93,15 @@ class Decoder:
 
     def image(self, data: bytes) -> Any:
         """What an image becomes."""
-        return decode_image(data, self.image_decode)
+        return decode_image(data, self.image_decode, self.max_bytes)
+
+    def audio_or_video(self, data: bytes) -> Any:
+        """What audio or video becomes."""
+        if self.av_decode == "pyav":
+            return open_container(io.BytesIO(data))
+        is_eager = self.av_decode == "torch"
+        decoder = AVDecoder(data, tensors=self.tensors or is_eager, max_decoded_bytes=self.max_av_bytes)
+        return decoder.get_frames(self.video_decode_audio) if is_eager else decoder
 
 
 def _text(data: bytes) -> str:
@@ -80,15 +116,6 @@ def _json(data: bytes) -> Any:
         except orjson.JSONDecodeError:
             pass  # NaN, other encodings, half surrogates: Python's json takes them
     return json.loads(data)
-
-
-def _npy(data: bytes) -> Any:
-    return np.lib.format.read_array(io.BytesIO(data), allow_pickle=False)
-
-
-def _npz(data: bytes) -> dict[str, Any]:
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return dict(arrays)
 
 
 def _msgpack(data: bytes) -> Any:
@@ -119,10 +146,9 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), _json),
     **dict.fromkeys(("ten", "tb"), decode_tenbin),
     **dict.fromkeys(("mp", "msg"), _msgpack),
-    "npy": _npy,
-    "npz": _npz,
     "cbor": _cbor,
 }
+_ARRAYS: dict[str, Callable[[bytes, int], Any]] = {"npy": decode_npy, "npz": decode_npz}
 _RUNNING: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("pkl", "pickle", "pyd"), pickle.loads),
     "pth": _torch_load,

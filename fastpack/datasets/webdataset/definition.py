@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
+from fastpack.datasets.webdataset.decoding import Decoder
 from fastpack.datasets.webdataset.field_map import FieldMap
 from fastpack.datasets.webdataset.samples import BASE_FIELDS, SAMPLE_TYPES
 from fastpack.errors import FormatError, UntrustedCode
@@ -20,6 +21,8 @@ _KNOWN = {
     *("__class__", "__module__", "decoder", "field_map", "part_filter"),
     *("sample_loader", "sample_type", "subflavors", *_OF_LOADING),
 }
+
+_DECODER_OPTIONS = ("image_decode", "av_decode", "video_decode_audio")
 
 Fields = Callable[[dict[str, Any]], Mapping[str, Any]]
 
@@ -79,7 +82,7 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
 
 
 def _decoder(path: AnyPath, tree: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options of `decoder:`, Energon's SampleDecoder, as far as they are of images; None where it is null."""
+    """The options of `decoder:`, Energon's SampleDecoder; None where it is null."""
     options = tree.get("decoder", {})
     if options is None:
         return None
@@ -87,7 +90,14 @@ def _decoder(path: AnyPath, tree: Mapping[str, Any]) -> dict[str, Any] | None:
         raise FormatError(path, 0, "a decoder of another kind", "a SampleDecoder with its options, or null")
     if options.get("guess_content"):
         raise FormatError(path, 0, "guess_content", "a decoder that goes by the names of parts")
-    return {"image_decode": options["image_decode"]} if "image_decode" in options else {}
+    if unknown := sorted(options.keys() - {*_DECODER_OPTIONS, "guess_content", "__class__", "__module__"}):
+        raise FormatError(path, 0, f"the option {unknown[0]!r} of decoder", f"one of {', '.join(_DECODER_OPTIONS)}")
+    found = {name: options[name] for name in _DECODER_OPTIONS if name in options}
+    try:
+        Decoder(**found)
+    except ValueError as error:
+        raise FormatError(path, 0, str(error), "a mode of Energon's SampleDecoder") from None
+    return found
 
 
 def _sample_type(path: AnyPath, tree: Mapping[str, Any], trust_code: bool) -> type[Any]:

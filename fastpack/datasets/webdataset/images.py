@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.datasets.webdataset.unpacking import MAX_DECODED_BYTES, TooLarge
 from fastpack.errors import MissingExtra
 
 _EXTENSIONS = """
@@ -26,11 +27,11 @@ _PICTURES = {"pill": "L", "pil": "RGB", "pilrgb": "RGB", "pilrgba": "RGBA"}
 IMAGE_MODES = (*_ARRAYS, *_PICTURES)
 
 
-def decode_image(data: bytes, mode: str) -> Any:
-    """An image of any kind Pillow reads, as `mode` (one of IMAGE_MODES) says; see `decoding.Decoder`.
+def open_image(data: bytes, bytes_per_pixel: int, max_bytes: int = MAX_DECODED_BYTES) -> Any:
+    """A Pillow image whose pixels are not decoded yet; TooLarge for one that would take more than `max_bytes`.
 
-    Arrays are C-contiguous and the caller's own. Raises MissingExtra without Pillow, OSError, ValueError or SyntaxError
-    for what is no image, Pillow's DecompressionBombError above 179 million pixels.
+    Raises MissingExtra without Pillow, OSError, ValueError or SyntaxError for what is no image, Pillow's
+    DecompressionBombError above 179 million pixels.
     """
     try:
         from PIL import Image
@@ -38,8 +39,19 @@ def decode_image(data: bytes, mode: str) -> Any:
         if error.name != "PIL":
             raise
         raise MissingExtra("pillow", "media", "decoding of images") from error
+    image = Image.open(io.BytesIO(data))
+    if (n_bytes := image.width * image.height * bytes_per_pixel) > max_bytes:
+        raise TooLarge(f"an image of {image.width} x {image.height} pixels, {n_bytes:,} bytes", max_bytes)
+    return image
+
+
+def decode_image(data: bytes, mode: str, max_bytes: int = MAX_DECODED_BYTES) -> Any:
+    """An image of any kind Pillow reads, as `mode` (one of IMAGE_MODES) says; see `decoding.Decoder`.
+
+    Arrays are C-contiguous and the caller's own. Raises what `open_image` raises.
+    """
     colours, planes_first, scaled = _ARRAYS[mode] if mode in _ARRAYS else (_PICTURES[mode], False, False)
-    with Image.open(io.BytesIO(data)) as image:
+    with open_image(data, len(colours) * (4 if scaled else 1), max_bytes) as image:
         picture = image.convert(colours)  # a copy that is decoded, also of an image of these colours
     if mode in _PICTURES:
         return picture

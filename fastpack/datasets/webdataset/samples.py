@@ -7,7 +7,9 @@ from typing import Any, Self, TypeAlias
 
 from fastpack.files import AnyPath
 
-Media: TypeAlias = Any  # an image as the dataset decodes it, a float32 [C, H, W] array by default; raw bytes of a video
+Media: TypeAlias = (
+    Any  # an image as the dataset decodes it, a float32 [C, H, W] array by default; an AVDecoder of a video
+)
 Array: TypeAlias = Any
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from fastpack.datasets.webdataset.dataset import WebDataset
 from fastpack.datasets.webdataset.definition import read_definition
-from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS
+from fastpack.datasets.webdataset.images import IMAGE_EXTENSIONS, open_image
 from fastpack.errors import MissingExtra
 from fastpack.files import PathLike
 from fastpack.formats.nvmeta import DATASET_CONFIG, SPLIT_CONFIG, meta_path, read_split, select_splits
@@ -95,7 +94,7 @@ def _text(data: bytes) -> str | None:
 
 def _about_image(data: bytes) -> dict[str, Any]:
     try:
-        with _opened(data) as image:
+        with open_image(data, 3) as image:
             return {"width": image.width, "height": image.height, "mode": image.mode, "format": image.format}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}" if not isinstance(error, MissingExtra) else str(error)}
@@ -106,7 +105,7 @@ def draw(data: bytes, columns: int, rows: int, how: Colours) -> list[str]:
 
     Raises MissingExtra without Pillow, and what Pillow raises for what is no image.
     """
-    with _opened(data) as image:
+    with open_image(data, 3) as image:
         image.draft("RGB", (2 * columns, 4 * rows))  # a JPEG is decoded in an eighth of its size, where that will do
         picture = image.convert("RGB")
     # A character is twice as high as it is wide: half blocks make square pixels of it, letters do not.
@@ -127,13 +126,3 @@ def _line_of_blocks(pixels: bytes, width: int) -> str:
         front, back = (";".join(map(str, pixel)) for pixel in (upper, lower))
         line.append(f"\x1b[38;2;{front};48;2;{back}m{_UPPER_HALF}")
     return "".join(line) + _RESET
-
-
-def _opened(data: bytes) -> Any:
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        if error.name != "PIL":
-            raise
-        raise MissingExtra("pillow", "media", "showing images") from error
-    return Image.open(io.BytesIO(data))

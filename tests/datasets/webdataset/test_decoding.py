@@ -8,6 +8,8 @@ import io
 import json
 import pickle
 import struct
+import tracemalloc
+import zipfile
 from typing import Any
 
 import cbor2
@@ -16,10 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from fastpack import FormatError, MissingExtra, UntrustedCode, WebDataset
 from fastpack.datasets.webdataset.decoding import Decoder, _json
 from fastpack.datasets.webdataset.tenbin import decode_tenbin
+from fastpack.datasets.webdataset.unpacking import TooLarge
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -87,8 +91,11 @@ def test_kinds_that_need_packages() -> None:
     assert decode("cbor.gz", gzip.compress(cbor2.dumps(value))) == value
 
 
+KINDS = (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png", "media"), ("av", "mp4", "av"))
+
+
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, part, extra in (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png", "media")):
+    for module, part, extra in KINDS:
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(MissingExtra, match=rf"fastpack-llm\[{extra}\]"):
             Decoder()(part, b"")
@@ -179,3 +186,88 @@ def test_own_decoder(tmp_path: Any, prepare: Any) -> None:
     assert dataset.get_file("k.a.json") == ("a.json", b"{}")
     with pytest.raises(ValueError, match="one or the other"):
         WebDataset(folder, decoder=Decoder(), image_decode="pil")
+
+
+@pytest.mark.parametrize("part", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
+def test_gzip_members_unfold_within_the_limit(part: str) -> None:
+    bomb = gzip.compress(bytes(50_000_000))
+    lying = bomb[:-4] + bytes(4)  # says that it unpacks to nothing
+    tracemalloc.start()
+    try:
+        for data in (bomb, lying):
+            with pytest.raises(TooLarge, match=r"larger once unpacked: at most 1,000,000 bytes are decoded \(max_d"):
+                Decoder(max_decoded_bytes=1_000_000)(part, data)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert Decoder(max_decoded_bytes=50_000_000)("bin.gz", bomb) == bytes(50_000_000)
+
+
+def npy_header(shape: tuple[int, ...], dtype: str = "<f8", version: int = 1) -> bytes:
+    text = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode() + b"\n"
+    size = len(text).to_bytes(2 if version == 1 else 4, "little")
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+
+
+@pytest.mark.parametrize("shape", [(1 << 40,), (1 << 20, 1 << 20, 1 << 20), (3, 1 << 62)])
+@pytest.mark.parametrize("version", [1, 2])
+def test_arrays_that_claim_more_than_there_is(shape: tuple[int, ...], version: int) -> None:
+    data = npy_header(shape, version=version) + bytes(100)
+    with pytest.raises(ValueError, match="of which 100 are there"):
+        Decoder()("npy", data)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("a.npy", data)
+    with pytest.raises(ValueError, match="of which 100 are there"):
+        Decoder()("npz", archive.getvalue())
+
+
+def test_archives_of_arrays_within_the_limit() -> None:
+    archive = io.BytesIO()
+    np.savez_compressed(archive, a=np.zeros((1000, 1000)), b=np.arange(3))
+    with pytest.raises(TooLarge, match=r"arrays of 8,000,\d+ bytes: at most 1,000,000"):
+        Decoder(max_decoded_bytes=1_000_000)("npz", archive.getvalue())
+    found = Decoder()("npz", archive.getvalue())
+    assert (found["a"].shape, found["b"].tolist()) == ((1000, 1000), [0, 1, 2])
+    for broken in (b"", archive.getvalue()[:-40], b"PK\x03\x04" + bytes(50)):
+        with pytest.raises(ValueError, match="no archive of arrays"):
+            Decoder()("npz", broken)
+
+
+@pytest.mark.parametrize(("mode", "n_bytes"), [("torchrgb", 12), ("rgb8", 3), ("l", 4), ("l8", 1), ("pilrgba", 4)])
+def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
+    picture = io.BytesIO()
+    Image.new("RGB", (3000, 2000)).save(picture, "PNG")
+    data = picture.getvalue()
+    size = 3000 * 2000 * n_bytes
+    Decoder(mode, max_decoded_bytes=size)("png", data)
+    with pytest.raises(TooLarge, match=rf"an image of 3000 x 2000 pixels, {size:,} bytes: at most {size - 1:,}"):
+        Decoder(mode, max_decoded_bytes=size - 1)("png", data)
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("cbor", "9b00000fffffffffff01"),  # a list of 2 ** 44 items
+        ("cbor", "5b00000fffffffffff01"),  # as many bytes
+        ("cbor", "bb00000fffffffffff01"),
+        ("cbor", "c5821b00000000ffffffff01"),  # 2 ** (2 ** 32)
+        ("cbor", "81" * 100_000),
+        ("mp", "ddffffffff01"),
+        ("mp", "dfffffffff01"),
+        ("mp", "c6ffffffff01"),
+        ("mp", "91" * 100_000),
+        ("ten", b"~TenBin~".hex() + "ff" * 8),
+        ("ten", b"~TenBin~".hex() + "0000000001000000"),
+        ("json", b"[".hex() * 1_000_000),
+        ("cls", b"9".hex() * 1_000_000),
+    ],
+)
+def test_sizes_that_are_not_there(part: str, text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises((ValueError, RecursionError, cbor2.CBORDecodeError)):
+            Decoder()(part, bytes.fromhex(text))
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,243 @@
+"""Frames of video and samples of audio from media in memory, by position or by time, read with PyAV."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import MediaError, MissingExtra
+
+# Playlists name other files and addresses to open. No protocol has this name, so none is opened.
+_OPTIONS = {"protocol_whitelist": "none"}
+_BY_FRAMES, _BY_TIME = {"mov", "mp4"}, {"matroska", "webm"}  # how Energon seeks in these containers
+
+Array = npt.NDArray[Any]
+Clip = tuple[Array, tuple[float, float]]  # frames or samples, and when they begin and end, in seconds
+
+
+def import_av() -> Any:
+    """The package `av`; MissingExtra."""
+    try:
+        import av
+    except ModuleNotFoundError as error:
+        if error.name != "av":
+            raise
+        raise MissingExtra("av", "av", "decoding of audio and video") from error
+    return av
+
+
+def open_container(stream: BinaryIO) -> Any:
+    """A PyAV input container that decodes in the calling thread only; MediaError for what is no media file."""
+    av = import_av()
+    with media_errors(av):
+        stream.seek(0)
+        container = av.open(stream, "r", options=dict(_OPTIONS), metadata_errors="replace")
+        for one in container.streams:
+            if one.codec_context is not None:  # threads deadlock when a process forks
+                one.codec_context.thread_type = "NONE"
+        return container
+
+
+def first_stream(container: Any, kind: str) -> Any:
+    """The first stream of "video" or "audio"; None where there is none. MediaError for one of an unknown codec."""
+    stream = next(iter(getattr(container.streams, kind)), None)
+    if stream is not None and stream.codec_context is None:
+        raise MediaError(f"a stream of {kind} that cannot be decoded: its codec is unknown")
+    return stream
+
+
+@contextmanager
+def media_errors(av: Any) -> Iterator[None]:
+    """Turn FFmpeg's errors into MediaError."""
+    try:
+        yield
+    except av.error.FFmpegError as error:
+        reason = f"{type(error).__name__}: {error.strerror or error}"
+        raise MediaError(f"audio or video that cannot be decoded ({reason})") from error
+
+
+class ByteBudget:
+    """How many bytes may still be decoded; MediaError beyond."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._left = self._max = max_bytes
+
+    def take(self, n_bytes: int) -> None:
+        """Count bytes that are about to be decoded."""
+        self._left -= n_bytes
+        if self._left < 0:
+            raise MediaError(
+                f"audio or video of more than {self._max:,} bytes once decoded: read shorter clips, or allow more "
+                "(max_decoded_bytes)"
+            )
+
+
+class VideoFrames:
+    """The first video stream of an open container. Frames are numbered from 0 in the order in which they are shown.
+
+    is_sought_by: "frames", "seconds" or "either", see `clip`. is_even: whether frame i is shown at i / average rate.
+    """
+
+    def __init__(self, container: Any, budget: ByteBudget) -> None:
+        self._container, self._stream, self._budget = container, first_stream(container, "video"), budget
+        if self._stream is None:
+            raise MediaError("media without a video stream, of which video was asked for")
+        if not self._stream.average_rate:
+            raise MediaError("a video stream without a frame rate")
+        names = set(container.format.name.split(","))
+        self.is_sought_by = "frames" if names & _BY_FRAMES else "seconds" if names & _BY_TIME else "either"
+        self._list_frames()
+
+    def _list_frames(self) -> None:
+        """Read all packets, of which none is decoded: when each frame begins and ends, and which are keyframes."""
+        rows: list[tuple[int, int]] = []
+        keys: list[int] = []
+        for packet in self._container.demux(self._stream):
+            if packet.size and not packet.is_discard:
+                if packet.pts is None:  # as of B-frames in AVI: only decoding tells
+                    keys = []
+                    self._container.seek(0)
+                    rows = [(_ticks(frame), frame.duration or 0) for frame in self._container.decode(self._stream)]
+                    break
+                rows.append((packet.pts, packet.duration or 0))
+                if packet.is_keyframe:
+                    keys.append(packet.pts)
+        rows.sort()
+        self._starts = [start for start, _ in rows]
+        step = float(1 / self._stream.average_rate / self._stream.time_base)
+        self._ends = [start + (length or round(step) or 1) for start, length in rows]
+        even = step * np.arange(len(rows))
+        self.is_even = bool(np.all(np.abs(np.array(self._starts) - even) < max(1, step / 2)))
+        self._keys = sorted(keys)
+
+    def clip(self, start: float, end: float, unit: str, size: tuple[int, int] | None) -> Clip | None:
+        """Frames uint8 [n, 3, height, width] from `start` to `end`, both included; None if the video ends before.
+
+        unit: "frames" or "seconds". As Energon, MP4 and MOV turn seconds into frame numbers by the average rate, and
+        Matroska and WebM turn frame numbers into seconds. size: (width, height) of the frames, None for their own.
+        """
+        bounds = self._bounds(start, end, unit)
+        if bounds is None:
+            return None
+        frames, times = [], []
+        for frame in self._decode(*bounds):
+            width, height = size or (frame.width, frame.height)
+            self._budget.take(3 * width * height)
+            scaled = frame.reformat(
+                width=width, height=height, format="rgb24", interpolation="BILINEAR" if size else None
+            )
+            frames.append(scaled.to_ndarray())
+            times.append((frame.pts, frame.pts + (frame.duration or 0)))
+        if not frames:
+            raise MediaError(f"video whose frames {bounds[0]} to {bounds[1]} are not there")
+        if len({frame.shape for frame in frames}) > 1:
+            raise MediaError("video whose frames differ in size: pass video_out_frame_size")
+        base = self._stream.time_base
+        return np.stack(frames).transpose(0, 3, 1, 2), (float(times[0][0] * base), float(times[-1][1] * base))
+
+    def _bounds(self, start: float, end: float, unit: str) -> tuple[int, int] | None:
+        """The first and the last frame of a range."""
+        if not 0 <= start <= end:
+            raise ValueError(f"the video clip from {start} to {end}: expected 0 <= start <= end")
+        rate, base, last = self._stream.average_rate, self._stream.time_base, len(self._starts) - 1
+        by_frames = unit == "frames" if self.is_sought_by == "either" else self.is_sought_by == "frames"
+        if by_frames:
+            scale = 1 if unit == "frames" else rate
+            first, final = int(start * scale), last if math.isinf(end) else min(int(end * scale), last)
+        else:
+            scale = 1 / base if unit == "seconds" else 1 / rate / base
+            first = bisect_right(self._ends, int(start * scale))
+            final = last if math.isinf(end) else min(bisect_right(self._ends, int(end * scale)), last)
+        return (first, max(first, final)) if first <= last else None
+
+    def _decode(self, first: int, last: int) -> Iterator[Any]:
+        """The frames of these numbers."""
+        begin, end = self._starts[first], self._starts[last]
+        place = bisect_right(self._keys, begin) - 1
+        for target in ([self._keys[place]] if place >= 0 else []) + [None]:
+            if target is None:
+                self._container.seek(0)
+            else:
+                self._container.seek(target, stream=self._stream)
+            frames = self._container.decode(self._stream)
+            frame = next(frames, None)
+            if target is None or (frame is not None and _ticks(frame) <= begin):
+                break  # else the container's own index, by the order of decoding, led too far
+        while frame is not None and _ticks(frame) <= end:
+            if frame.pts >= begin:
+                yield frame
+            frame = next(frames, None)
+
+
+class AudioSamples:
+    """The first audio stream of an open container."""
+
+    def __init__(self, container: Any, budget: ByteBudget) -> None:
+        stream = first_stream(container, "audio")
+        if stream is None:
+            raise MediaError("media without an audio stream, of which audio was asked for")
+        self._container, self._budget = container, budget
+        self.rate: int = stream.sample_rate
+        if not self.rate:
+            raise MediaError("an audio stream without a sample rate")
+
+    def clip(self, start: float, end: float) -> Clip | None:
+        """Samples [channels, n], of the stored dtype, from `start` to `end` seconds; None if the audio ends before."""
+        if not 0 <= start <= end:
+            raise ValueError(f"the audio clip from {start} to {end}: expected 0 <= start <= end")
+        wanted = None if math.isinf(end) else int((end - start) * self.rate + 0.5)
+        pieces: list[Array] = []
+        begin, reached, n_samples = 0.0, 0.0, 0
+        for frame in self._frames_from(start):
+            time = _seconds(frame)
+            reached = time + (float(frame.duration * frame.time_base) if frame.duration else frame.samples / self.rate)
+            samples = _samples(frame)
+            if not pieces:
+                skipped = int((start - time) * self.rate + 0.5) if time < start else 0
+                if skipped >= samples.shape[1]:
+                    continue
+                samples, begin = samples[:, skipped:], max(start, time)
+                if wanted is not None:  # of audio that begins later than the clip
+                    wanted = max(0, wanted - max(0, int((time - start) * self.rate + 0.5)))
+            samples = samples if wanted is None else samples[:, : wanted - n_samples]
+            self._budget.take(samples.nbytes)
+            pieces.append(samples)
+            n_samples += samples.shape[1]
+            if wanted is not None and n_samples >= wanted:
+                reached = end
+                break
+        return (np.concatenate(pieces, axis=1), (begin, reached)) if pieces else None
+
+    def _frames_from(self, start: float) -> Iterator[Any]:
+        """Frames from the one that holds the sample at `start`, or an earlier one."""
+        wanted = int(start * 1_000_000)  # microseconds
+        for target in (wanted, 0) if wanted else (0,):
+            self._container.seek(target)
+            frames = self._container.decode(audio=0)
+            first = next(frames, None)
+            if first is not None and _seconds(first) <= start:
+                break  # else the place was one of the video's
+        return frames if first is None else chain((first,), frames)
+
+
+def _ticks(frame: Any) -> int:
+    if frame.pts is None:
+        raise MediaError("audio or video with a frame that has no timestamp")
+    ticks: int = frame.pts
+    return ticks
+
+
+def _seconds(frame: Any) -> float:
+    return float(_ticks(frame) * frame.time_base)
+
+
+def _samples(frame: Any) -> Array:
+    values: Array = frame.to_ndarray()
+    return values if frame.format.is_planar else values.reshape(frame.samples, -1).T
