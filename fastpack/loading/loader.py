@@ -28,11 +28,13 @@ class StatefulDataLoader:
 
     `iter()` begins the epoch, or goes on in the middle of one: after a break, or after `load_state_dict`. What is left
     of an epoch below a whole batch is dropped. `state_dict()` is KempnerForge's with one key more, and either reads the
-    other's. `len()` is the number of whole batches of an epoch.
+    other's. `len()` is the number of whole batches of an epoch. When all of them were taken, the next `iter()` begins
+    the next epoch, whether or not the loop asked for one more batch (in KempnerForge it would be empty).
 
     dataset: anything with `[i]` and `len()`. One with `batch(indices)` and, for arrays that are used again,
     `fill(indices, out)` gives whole batches; of another the samples are put together as torch's default_collate does.
-    With `collate_fn`, exactly that gets the list of samples. sampler: the samples' order, by default 0, 1, 2, ....
+    With `collate_fn`, exactly that gets the list of samples. sampler: the samples' order, by default
+    `DistributedSampler(dataset)`: shuffled and divided among the ranks of torch.distributed, as in KempnerForge.
     config: an object with KempnerForge's num_workers, pin_memory and prefetch_factor. num_workers is accepted and
     changes nothing: a thread makes the batches while kernels leave the interpreter free, where workers would have to
     send them, at ten times the cost. NumPy arrays are not pinned (fastpack.torch does that).
@@ -47,6 +49,7 @@ class StatefulDataLoader:
     every rank. ValueError where that cannot be. elastic=False does what KempnerForge does: go on at the same batch
     number, whatever the samples.
 
+    Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts all.
     An exception of the dataset is raised where the batch was asked for; the next call tries that batch again. Pickles
     (without its buffers), and may be inherited by a forked process. Raises ValueError for sizes below 1.
     """

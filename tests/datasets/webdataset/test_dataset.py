@@ -186,7 +186,7 @@ def test_loader_makes_batches_with_a_collate_function(three: Path, io: Any) -> N
     resumed.load_state_dict(again.state_dict())
     again.close()
     assert [batch["keys"] for batch in resumed] == first[1:]
-    plain = fastpack.StatefulDataLoader(WebDataset(three, raw=True, part_filter=["txt"]), 6)
+    plain = fastpack.StatefulDataLoader(WebDataset(three, raw=True, part_filter=["txt"]), 6, range(6))
     (batch,) = list(plain)
     assert batch["__key__"] == keys_of(dataset)
 
