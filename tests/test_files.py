@@ -104,6 +104,7 @@ def test_a_file_that_is_replaced_keeps_its_permissions(mode: int, tmp_path: Path
         partial = stat.S_IMODE(os.stat(file.partial_path).st_mode)
         assert partial == mode | 0o600  # nobody else may read what is being written, its owner may resume it
         file.set_mode(0o777)  # for new files
+        assert stat.S_IMODE(os.stat(file.partial_path).st_mode) == partial
         file.write(b"new")
     assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"new", mode)
 
@@ -118,13 +119,14 @@ def test_permissions_changed_while_a_file_is_written_are_kept(tmp_path: Path) ->
 
 
 def test_a_new_file_has_the_permissions_that_are_set_or_those_of_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
+    before = os.umask(0)
     try:
-        for name, mode in (("a.bin", None), ("b.bin", 0o604)):
+        for name, umask, mode in (("a.bin", 0, None), ("b.bin", 0o027, None), ("c.bin", 0o027, 0o604)):
+            os.umask(umask)
             with AtomicFile(tmp_path / name) as file:
                 if mode is not None:
                     file.set_mode(mode)
-            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == (mode or 0o640)
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == (mode or 0o666 & ~umask)
     finally:
         os.umask(before)
 
@@ -207,6 +209,128 @@ def test_a_journal_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert synced == [b"first frame, second frame", b"first frame, another"]
 
 
+def test_what_was_suspended_is_kept_on_request(tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    for keep, expected in ((True, b"first, second"), (False, b"second")):
+        file = AtomicFile(target)
+        assert file.tell() == 0
+        file.write(b"first, ")
+        file.suspend()
+        with AtomicFile(target, keep=keep) as file:
+            assert file.tell() == (7 if keep else 0)
+            file.write(b"second")
+        assert target.read_bytes() == expected
+        assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_file_is_truncated_where_it_has_bytes(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"0123456789")
+        with pytest.raises(ValueError, match="truncation to 11 of 10 bytes"):
+            file.truncate(11)
+        file.truncate(10)
+        assert file.tell() == 10
+        file.truncate(4)
+        assert file.tell() == 4
+        file.write(b"x")
+        assert os.fstat(file.fileno()).st_size == file.tell() == 5
+    assert (tmp_path / "a.bin").read_bytes() == b"0123x"
+
+
+def test_the_time_of_change_that_is_set_stays(tmp_path: Path) -> None:
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"x")
+        file.set_modified(1_234_567_890_000_000_000)
+    assert (tmp_path / "a.bin").stat().st_mtime_ns == 1_234_567_890_000_000_000
+
+
+def test_sync_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "fdatasync" if hasattr(os, "fdatasync") else "fsync"
+    synced: list[int] = []
+    monkeypatch.setattr(os, name, synced.append)
+    with AtomicFile(tmp_path / "a.bin") as file:
+        file.write(b"x")
+        file.sync()
+        assert synced == [file.fileno()]
+        monkeypatch.undo()
+
+
+def test_a_link_is_replaced_where_it_is_not_to_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "folder/a.bin").symlink_to(tmp_path / "precious")
+    (tmp_path / "way").symlink_to(tmp_path / "folder")
+    with AtomicFile(tmp_path / "way/a.bin", follow=False) as file:
+        assert file.path == str(tmp_path / "folder/a.bin")
+        file.write(b"new")
+    assert (tmp_path / "folder/a.bin").read_bytes() == b"new"
+    assert not (tmp_path / "folder/a.bin").is_symlink()
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+    assert (tmp_path / "way").is_symlink()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
+def test_a_commit_leaves_no_file_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    file = AtomicFile(tmp_path / "a.bin")
+    file.write(b"x")
+    file.commit()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_target_that_appears_is_kept_under_the_policy_skip(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"old")
+    with pytest.raises(TargetExists, match="was written by another process"):
+        AtomicFile(tmp_path / "a.bin", policy="skip")
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_a_partial_file_that_is_renamed_before_it_is_locked_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening and locking, another writer commits: what it wrote must not be truncated."""
+    other = AtomicFile(tmp_path / "a.bin")
+    other.write(b"of the other")
+    real, calls = fcntl.flock, list[object]()
+
+    def flock(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            other.commit()
+        real(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    second = AtomicFile(tmp_path / "a.bin")
+    assert (tmp_path / "a.bin").read_bytes() == b"of the other"
+    assert len(calls) == 2
+    second.abort()
+
+
+def test_an_interrupt_removes_no_other_writers_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = AtomicFile(tmp_path / "a.bin")
+    other.write(b"of the other")
+    real, calls = fcntl.flock, list[object]()
+
+    def flock(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(KeyboardInterrupt):
+        AtomicFile(tmp_path / "a.bin")
+    other.commit()
+    assert (tmp_path / "a.bin").read_bytes() == b"of the other"
+
+
+def test_short_positioned_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:3], offset))
+    files.write_durably(tmp_path / "j", 0, b"0123456789")
+    assert (tmp_path / "j").read_bytes() == b"0123456789"
+
+
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
@@ -250,6 +374,8 @@ def test_patch_stays_inside_what_was_written(tmp_path: Path) -> None:
         file.write(b"1234")
         with pytest.raises(ValueError, match="beyond the 4 bytes"):
             file.patch(2, b"abc")
+        file.patch(2, b"ab")
+    assert (tmp_path / "a.bin").read_bytes() == b"12ab"
 
 
 def test_a_link_is_written_through_and_a_folder_refused(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ def _pack(config: PackConfig, targets: Sequence[Target], options: Options, engin
     results: list[PackResult] = []
     for target in targets:
         output = packed.get(target.dst_path)
+        if output is None and options.resume:
+            _warn_of_newer_sources(target)
         kept = PackResult(target.dst_path, 0, 0, kept_existing=True)
         results.append(kept if output is None else _result(output, spec.tokenizer.engine, note))
     return results
@@ -199,6 +201,15 @@ def warn_of_eos(path: str, counts: Counts) -> None:
             DataWarning,
             stacklevel=5,
         )
+
+
+def _warn_of_newer_sources(target: Target) -> None:
+    """Say that a finished file that stays may lack what its sources hold now."""
+    packed = files.stat_of(target.dst_path).st_mtime_ns
+    newer = next((source for source in target.sources if files.stat_of(source.path).st_mtime_ns > packed), None)
+    if newer is not None:
+        text = f"{target.dst_path} is finished and was kept, but {newer.path} was changed after it: override (--force)"
+        warnings.warn(f"{text} packs it again", DataWarning, stacklevel=4)
 
 
 def is_to_write(target: Target, policy: ExistencePolicy, resume: bool) -> bool:

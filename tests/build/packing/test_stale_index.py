@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,16 @@ def test_info_does_not_count_by_a_stale_index(source: Path) -> None:
     assert any("is not the index of" in warning for warning in facts["warnings"])
     assert any("is not the index of" in warning for warning in fastpack.inspect(source.with_suffix(".idx"))["warnings"])
     assert not fastpack.verify(source).is_sound
+
+
+def test_a_finished_file_older_than_its_source_is_named_on_resume(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(lines(0, 5))
+    fastpack.pack(path, tokenizer="bytes")
+    assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing
+    path.write_text(lines(0, 50))
+    later = path.stat().st_mtime_ns + 10**9
+    os.utime(path, ns=(later, later))
+    fastpack.create_raw_index(path, file_existence_policy="override")
+    with pytest.warns(DataWarning, match=r"x\.pbin is finished and was kept, but .*x\.jsonl was changed after it"):
+        assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing
