@@ -25,6 +25,14 @@ def spoken(setting: str) -> str:
     return _names.get().get(setting, setting)
 
 
+INTERRUPTS = (KeyboardInterrupt, SystemExit)  # Ctrl-C, and what the command line makes of SIGTERM
+
+
+def note_interrupt(error: BaseException, share: float, how: str = "call again with resume=True") -> None:
+    """Note on an interrupt how far the work is, as a share of all, and how to continue it."""
+    error.add_note(f"stopped at {int(100 * share)} %; {spoken(how)} to continue")
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, in the singular or plural: "1 line", "2,000 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

@@ -15,6 +15,11 @@ from collections.abc import Sequence
 from types import FrameType
 
 STDOUT = "standard output"  # the name of what print() could not write to
+_SETTINGS = ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
+FLAGS = {  # what messages call settings
+    **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
+    "call again with resume=True": "run the same command with --resume",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,8 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(words)
         finally:
             sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        _say_notes(stopped)
         return 130
+    except SystemExit as stopped:
+        _say_notes(stopped)
+        raise
     except BrokenPipeError:
         _discard_stdout()
         return 141
@@ -43,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if signal.getsignal(signal.SIGINT) is _end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _say_notes(stopped: BaseException) -> None:
+    """How to continue what was interrupted."""
+    for note in getattr(stopped, "__notes__", ()):
+        with contextlib.suppress(OSError):
+            print(f"fastpack: {note}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:
@@ -62,9 +78,11 @@ def _run(words: list[str]) -> int:
         os.environ["FASTPACK_KERNELS"] = args.kernels
     module, function = args.run.split(":")
     from fastpack.cli.common import end_progress
+    from fastpack.errors import vocabulary
 
     try:
-        code: int = getattr(importlib.import_module(module), function)(args)
+        with vocabulary(FLAGS):
+            code: int = getattr(importlib.import_module(module), function)(args)
         return code
     finally:
         end_progress()
@@ -120,6 +138,8 @@ def describe(error: BaseException) -> str:
 # Where Python loses an exception and goes on: finalisers, and imports (importlib's callback on a module lock that dies;
 # a parser that is interrupted starts over).
 _SWALLOWING = frozenset({"__del__", "_find_and_load"})
+# Where a signal waits: half a batch cannot be resumed, and what is kept of an interrupted run is being written.
+_UNDIVIDED = frozenset({"Run._take", "Run._stop", "IndexWriter.suspend"})
 _asked_by: int = signal.SIGTERM  # which signal asked the command to end
 
 
@@ -136,7 +156,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     if number != signal.SIGALRM:
         _asked_by = number
     while frame is not None:
-        if frame.f_code.co_name in _SWALLOWING:
+        if frame.f_code.co_name in _SWALLOWING or frame.f_code.co_qualname in _UNDIVIDED:
             signal.setitimer(signal.ITIMER_REAL, 0.01)
             return
         frame = frame.f_back

@@ -33,10 +33,6 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOD_TOKEN = "<|endoftext|>"
-FLAGS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
-}
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -130,19 +126,14 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
+        "--resume",
+        action="store_true",
+        help="continue a run that was interrupted or killed; a finished target is left as it is",
     )
 
 
 def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
-    from fastpack.errors import vocabulary
-
-    with vocabulary(FLAGS):
-        return _run(args)
-
-
-def _run(args: argparse.Namespace) -> int:
     import warnings
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):

@@ -149,7 +149,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     _option(group, "--non-interactive", action="store_true", help="ask nothing")
     _option(group, "--force-overwrite", action="store_true", help="prepare anew what has already been prepared")
-    _option(group, "--resume", action="store_true", help="go on with a run that was killed")
+    _option(group, "--resume", action="store_true", help="continue a run that was interrupted or killed")
     _option(group, "--walk-all", action="store_true", help="walk shards too that did not change since the last run")
     _option(group, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
     _option(group, "--skip-bad-shards", action="store_true", help="leave damaged and empty shards out, and say so")

@@ -17,7 +17,7 @@ import os
 import stat
 from typing import IO
 
-from fastpack.errors import JobError
+from fastpack.errors import INTERRUPTS, JobError
 from fastpack.files import remote
 from fastpack.files.mapping import libc
 from fastpack.files.paths import exists, is_remote, plain_path
@@ -110,7 +110,10 @@ class AtomicFile:
             self._start(keep, policy)
         except JobError:
             raise
-        except BaseException:  # a signal's exception, maybe between the call and the assignment
+        except BaseException as error:  # a signal's exception, maybe between the call and the assignment
+            if keep and isinstance(error, INTERRUPTS) and self._holds_work():
+                self.suspend()
+                raise
             self.abort()
             _sweep(self.partial_path)
             raise
@@ -124,6 +127,10 @@ class AtomicFile:
         if not keep:
             os.ftruncate(self._fd, 0)
         self._position = self._file.seek(0, os.SEEK_END)
+
+    def _holds_work(self) -> bool:
+        """Whether an earlier writer left bytes."""
+        return self._file is None or os.fstat(self._file.fileno()).st_size > 0
 
     @names_file
     def write(self, data: Bytes) -> int:

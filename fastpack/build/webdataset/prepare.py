@@ -148,7 +148,7 @@ def prepare_webdataset(
     check_not_prepared(path, force_overwrite or resume or dry_run)
     root, names = plain_path(path), shards_of(path, exclude)
     options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
-    options.media, options.walker = media, walker
+    options.media, options.walker, options.resumable = media, walker, walker is None
     if dry_run:
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
@@ -190,6 +190,7 @@ def rebuild_indexes(
     if not before:
         raise JobError(f"{root}: no shards are listed there; prepare the dataset anew")
     options = _options(num_workers, False, resume, True, sample_tables, progress)
+    options.resumable = True
     options.mode = make_folder(path, list(before))
     with open_history(root) as history:
         walked = walk_shards(root, list(before), options)
