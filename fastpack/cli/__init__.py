@@ -19,6 +19,8 @@ _SETTINGS = ("special_tokens_in_text", "audit", "engine", "eod_token", "index_pa
 FLAGS = {  # what messages call settings
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
+    "Pass file_existence_policy='override'": "Pass --force",
+    "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 
 
@@ -128,8 +130,6 @@ def describe(error: BaseException) -> str:
         hint = "; data are read at random and mapped, which a stream cannot be: name a file"
         return f"{error.filename}: {error.strerror}{hint if error.filename == '-' else ''}"
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, FileExistsError) and "--force" not in text:
-        text += " (--force replaces it)"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"

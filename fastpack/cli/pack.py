@@ -33,6 +33,16 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOD_TOKEN = "<|endoftext|>"
+FLAGS = {  # setting of a configuration -> the flag that takes its place
+    "settings.dst_path": "--output",
+    "settings.index_path": "--index-path",
+    "settings.jq_pattern": "--jq-pattern",
+    "settings.num_cpus": "--num-cpus",
+    "settings.eod_token": "--eod-token",
+    "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
+    "tokenizer.config.tokenizer_model_file": "--tokenizer",
+    "settings.src_path": "",
+}
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -134,12 +144,27 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
 
 def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
+    from fastpack.errors import vocabulary
+
+    is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
+    flags = {key: (flag, value) for (key, flag), value in zip(FLAGS.items(), _values(args), strict=True)}
+    names = {key: flag for key, (flag, value) in flags.items() if not is_config or value is not None}
+    with vocabulary(names):
+        return _run(args, is_config)
+
+
+def _values(args: argparse.Namespace) -> list[str | int | None]:
+    """The values of the flags in FLAGS."""
+    tokenizer = args.tokenizer or args.tokenizer_file
+    return [args.dst_path, args.index_path, args.jq_pattern, args.num_cpus, args.eod_token, tokenizer, tokenizer, None]
+
+
+def _run(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):
         print(f"fastpack: error: {wrong}", file=sys.stderr)
         return 2
-    is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     if not is_config and (missing := _missing_option(args)):
         print(f"fastpack: error: {missing}", file=sys.stderr)
         return 2
@@ -282,7 +307,9 @@ def _missing_option(args: argparse.Namespace) -> str | None:
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
-        return "--eod-token is needed: the token of that tokenizer that ends a document"
+        from fastpack.build.packing.direct import missing_eod
+
+        return missing_eod(args.tokenizer)
     if not args.per_source and args.dst_path is None and not _is_one(args.source):
         find_sources(args.source)  # raises where there is none
         return "--output is needed for several sources (or --per-source, for a packed file of each)"

@@ -18,6 +18,7 @@ from fastpack.cli.common import (
 )
 from fastpack.cli.prepare_report import report
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
@@ -141,7 +142,7 @@ def run_prepare_media(args: argparse.Namespace) -> int:
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
-    emit(args, fields, f"{args.path}: metadata of {n:,} files")
+    emit(args, fields, f"{args.path}: metadata of {counted(n, 'file')}")
     return 0
 
 
@@ -202,13 +203,13 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
             "written": False,
             "dry_run": True,
         }
-        emit(args, fields, f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}")
+        emit(args, fields, f"{args.path}.idx: would index {counted(n_bytes, 'byte')} of {args.path}")
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
     write_checksums(args, result.path)
     fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
     fields |= {"dry_run": False}
-    emit(args, fields, f"{result.path}: {result.samples:,} samples")
+    emit(args, fields, f"{result.path}: {counted(result.samples, 'sample')}")
     return 0
 
 
@@ -220,7 +221,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
         write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
     would = "would write " if args.dry_run else ""
     lines = [
-        f"{path}: is there already" if n_rows is None else f"{would}{path}: {n_rows:,} rows"
+        f"{path}: is there already" if n_rows is None else f"{would}{path}: {counted(n_rows, 'row')}"
         for path, n_rows in result.joins.items()
     ]
     gone = "would be removed" if args.dry_run else "removed"

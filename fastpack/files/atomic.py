@@ -17,7 +17,7 @@ import os
 import stat
 from typing import IO
 
-from fastpack.errors import INTERRUPTS, JobError
+from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.files import remote
 from fastpack.files.mapping import libc
 from fastpack.files.paths import exists, is_remote, plain_path
@@ -28,6 +28,7 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
+OVERWRITE = "Pass file_existence_policy='override'"
 
 
 @names_file
@@ -65,10 +66,7 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     if not exists(path):
         return True
     if policy == "error":
-        raise TargetExists(
-            f"File already exists. Delete it or specify different output folder. ({os.fspath(path)}; "
-            "or choose the file existence policy skip or override)"
-        )
+        raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
     return policy == "override"
 
 
@@ -123,10 +121,15 @@ class AtomicFile:
         self._file = _lock_partial(self.partial_path, self.path)
         self._fd = self._file.fileno()
         if not may_write(self.path, policy):
-            raise TargetExists(f"{self.path} was written by another process meanwhile")
+            raise TargetExists(
+                f"{self.path} was written by another process meanwhile. {spoken(OVERWRITE)} to replace it."
+            )
         if not keep:
             os.ftruncate(self._fd, 0)
         self._position = self._file.seek(0, os.SEEK_END)
+
+    def _overtaken(self) -> TargetExists:
+        return TargetExists(f"{self.path} was written by another process meanwhile. {spoken(OVERWRITE)} to replace it.")
 
     def _holds_work(self) -> bool:
         """Whether an earlier writer left bytes."""
@@ -201,7 +204,7 @@ class AtomicFile:
         try:
             remote.upload(self.path, self.partial_path, replace=self._policy != "error")
         except FileExistsError:
-            raise TargetExists(f"{self.path} was written by another process meanwhile") from None
+            raise self._overtaken() from None
         self.abort()
 
     def abort(self) -> None:

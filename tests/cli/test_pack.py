@@ -151,7 +151,7 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
     Path("docs.pbin").write_bytes(b"old")
     words = ["pack", "docs.jsonl", "--tokenizer", "bytes"]
     assert main(words) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert not Path("docs.idx").exists()
     assert main([*words, "--file-existence-policy", "skip"]) == 0
     assert capsys.readouterr().out == "docs.pbin: exists, kept\n"
@@ -164,7 +164,13 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "code", "message"),
     [
         (["docs.jsonl"], 2, "--tokenizer is needed"),
-        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eod-token is needed"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eod-token is needed: the token of " + TOKENIZER),
+        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, f"has the special tokens {EOD}"),
+        (["docs.jsonl", "--tokenizer", "gpt2"], 1, "error: --tokenizer: gpt2 is neither"),
+        (["absent.jsonl", "--tokenizer", "bytes"], 1, "error: absent.jsonl is not there"),
+        (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "error: --num-cpus: found 0"),
+        (["configs/docs_bpe2000.yaml", "--num-cpus", "0"], 1, "error: --num-cpus: found 0"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "no such"], 1, f"has the special tokens {EOD}"),
         (["absent.jsonl", "--tokenizer", "bytes"], 1, "absent.jsonl"),
         (["absent.yaml"], 1, "absent.yaml: No such file"),
         (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "nothing is downloaded"),
@@ -279,7 +285,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be(
     assert sorted(os.listdir()) == before
     Path("docs.pbin").write_bytes(b"")
     assert main(["pack", "docs.jsonl", *options, option]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
 def test_an_engine_that_does_not_fit_is_named(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_prepared_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(options(folder, "-q")) == 0
     assert capsys.readouterr() == ("", "")
     assert main(options(folder)) == 1
-    assert "--force-overwrite prepares it anew" in capsys.readouterr().err
+    assert "Pass --force-overwrite to prepare it again." in capsys.readouterr().err
     assert main(options(folder, "--force-overwrite")) == 0
     assert "(10 of them as before)" in capsys.readouterr().out
     assert main(options(folder, "--resume", "--walk-all")) == 0

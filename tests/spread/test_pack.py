@@ -162,7 +162,7 @@ def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.
     assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not (tmp_path / "far.pbin.parts").exists()
     assert main([*far, "--rank", "0", "--world-size", "2"]) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

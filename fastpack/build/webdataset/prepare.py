@@ -15,7 +15,7 @@ from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, WalkResult, unchanged_shards, walk_shards
-from fastpack.errors import JobError
+from fastpack.errors import JobError, spoken
 from fastpack.files import (
     AnyPath,
     AtomicFile,
@@ -298,7 +298,9 @@ def make_folder(path: PathLike, names: Sequence[str]) -> int:
 def check_not_prepared(path: PathLike, may_be: bool) -> None:
     """TargetExists for a prepared dataset, unless it may be one."""
     if nvmeta.is_prepared(path) and not may_be:
-        raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
+        raise TargetExists(
+            f"{os.fspath(path)} has already been prepared. {spoken('Pass force_overwrite=True')} to prepare it again."
+        )
 
 
 def shards_of(path: PathLike, exclude: str | None) -> list[str]:
