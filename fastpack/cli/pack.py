@@ -201,7 +201,7 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
         "on_faulty": args.on_faulty,
         "engine": args.engine,
         "resume": args.resume,
-        "progress": progress(args, "pack"),
+        "progress": progress(args, "pack", at_once=True),
         "special_tokens_in_text": args.special_tokens_in_text,
         "audit": args.audit,
     }

@@ -59,8 +59,8 @@ def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str])
     assert out.splitlines() == [
         f"{folder}: 19 samples in 10 shards",
         "train: 8 shards, 14 samples",
-        "val: 1 shards, 2 samples",
-        "test: 1 shards, 3 samples",
+        "val: 1 shard, 2 samples",
+        "test: 1 shard, 3 samples",
         "parts: jpg, txt, json, mask.png",
     ]
     assert err == ""

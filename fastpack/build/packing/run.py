@@ -17,7 +17,7 @@ from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.packing.targets import Target, identity
 from fastpack.build.tokenizing.interface import Tokenizer
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
-from fastpack.files import ExistencePolicy, Progress, size_of
+from fastpack.files import CountsDocuments, ExistencePolicy, Progress, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.npy_writer import NpyWriter, is_npy
 from fastpack.formats.pbin_journal import CheckpointedWriter
@@ -131,6 +131,7 @@ class Run:
         self._pieces: deque[tuple[Output, int, Piece]] = deque()
         self._outputs: list[Output] = []
         self._total = self._done = 0  # bytes of the sources
+        self._packed = 0, 0  # documents and tokens of this run
 
     def pack(self, targets: Sequence[Target]) -> list[Output]:
         """Write all `targets`; what each came to, in order."""
@@ -191,9 +192,13 @@ class Run:
             raise stopped(piece, encoded.stop, 0)
         self._take(output, source, piece, encoded)
         self._done = piece.done
+        documents, tokens = self._packed
+        self._packed = documents + len(encoded.lengths), tokens + int(encoded.lengths.sum())
         if len(piece.batch.rows):
             output.checkpoint_if_due(source, piece.next_row)
         if self._options.progress is not None:
+            if isinstance(self._options.progress, CountsDocuments):
+                self._options.progress.count(*self._packed)
             self._options.progress(piece.done, self._total)
         self._finish_if_done(output)
 
