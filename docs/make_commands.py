@@ -24,7 +24,7 @@ the word `data`, as in `fastpack data create_raw_index`, is the same command.
 | 1 | failed: one line on stderr says what, where and what to do |
 | 2 | wrong usage |
 | 3 | `verify` found damage |
-| 130, 143 | ended by Ctrl-C, or SIGTERM; partial files are removed |
+| 130, 143 | ended by Ctrl-C, or SIGTERM; partial files are removed, but for what `--resume` continues |
 | 141 | the reader of stdout went away |
 
 | variable | effect |

@@ -13,7 +13,7 @@ _names: ContextVar[Mapping[str, str]] = ContextVar("names", default={})  # noqa:
 @contextmanager
 def vocabulary(names: Mapping[str, str]) -> Iterator[None]:
     """Call the settings in messages by the names that the caller knows: setting -> flag, argument or key."""
-    token = _names.set(names)
+    token = _names.set({**_names.get(), **names})
     try:
         yield
     finally:
@@ -25,9 +25,22 @@ def spoken(setting: str) -> str:
     return _names.get().get(setting, setting)
 
 
+INTERRUPTS = (KeyboardInterrupt, SystemExit)  # Ctrl-C, and what the command line makes of SIGTERM
+
+
+def note_interrupt(error: BaseException, share: float, how: str = "call again with resume=True") -> None:
+    """Note on an interrupt how far the work is, as a share of all, and how to continue it."""
+    error.add_note(f"stopped at {int(100 * share)} %; {spoken(how)} to continue")
+
+
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, in the singular or plural: "1 line", "2,000 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def ending(number: int) -> str:
+    """The ending of a regular noun after a number: nothing after 1, else "s"."""
+    return "" if number == 1 else "s"
 
 
 class FastpackError(Exception):

@@ -449,7 +449,7 @@ def test_policies(tmp_path: Path) -> None:
     assert may_write(target, "override")
     assert not may_write(target, "skip")
     for kind in (ValueError, FileExistsError, TargetExists):
-        with pytest.raises(kind, match=r"File already exists\. Delete it or specify different output folder"):
+        with pytest.raises(kind, match=r"exists\. Pass file_existence_policy='override' to overwrite it\."):
             may_write(target, "error")
     with pytest.raises(ValueError, match="unknown file existence policy"):
         may_write(target, "delete")  # type: ignore[arg-type]
@@ -536,3 +536,24 @@ def test_errors_of_reading_name_the_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "preadv", fail)
     with pytest.raises(OSError, match=r"Input/output error: '.*a\.bin'"):
         file.read_into(np.empty(3, np.uint8), 0)
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 lines"), (1, "1 line"), (2000, "2,000 lines")])
+def test_a_number_has_the_noun_that_fits(number: int, text: str) -> None:
+    from fastpack.errors import counted
+
+    assert counted(number, "line") == text
+
+
+def test_results_of_one_are_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fastpack.cli import main
+
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "ab"}\n')
+    assert main(["index", str(tmp_path / "a.jsonl")]) == 0
+    assert "1 line, 15 bytes indexed" in capsys.readouterr().out
+    assert main(["pack", str(tmp_path / "a.jsonl"), "--tokenizer", "bytes"]) == 0
+    assert "1 document, 3 tokens" in capsys.readouterr().out
+    assert main(["verify", str(tmp_path / "a.jsonl")]) == 0
+    assert "1 line" in (out := capsys.readouterr().out)
+    assert "1 lines" not in out
+    assert "1 entry" in out or "1 entries" not in out

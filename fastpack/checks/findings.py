@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, counted
 from fastpack.files import Progress
 
 Severity = Literal["error", "warning"]
@@ -105,9 +105,16 @@ class VerifyReport:
         yield from map(str, self.findings)
         if self.n_more:
             yield f"and {self.n_more:,} more"
-        verdict = f"{self.n_errors:,} errors" if self.n_errors else "sound"
-        yield f"{self.path}: {self.kind}: {self.looked_at()}: {verdict}, {self.n_warnings:,} warnings"
+        verdict = counted(self.n_errors, "error") if self.n_errors else "sound"
+        yield f"{self.path}: {self.kind}: {self.looked_at()}: {verdict}, {counted(self.n_warnings, 'warning')}"
 
     def looked_at(self) -> str:
         """What was looked at, as "3 shards, 20 samples"."""
-        return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in self.checked.items())
+        return ", ".join(_amount(amount, name.replace("_", " ")) for name, amount in self.checked.items())
+
+
+def _amount(amount: int, things: str) -> str:
+    """Such as "1 shard" for 1 and "shards"."""
+    first, _, rest = things.partition(" ")
+    one = f"{first[:-3]}y" if first.endswith("ies") else first.removesuffix("s")
+    return f"{counted(amount, one, first)}{rest and ' '}{rest}"

@@ -17,6 +17,13 @@ from types import FrameType
 from fastpack.cli.escaping import escaping_output, safe_line
 
 STDOUT = "standard output"  # the name of what print() could not write to
+_SETTINGS = ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
+FLAGS = {  # what messages call settings
+    **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
+    "call again with resume=True": "run the same command with --resume",
+    "Pass file_existence_policy='override'": "Pass --force",
+    "Pass force_overwrite=True": "Pass --force-overwrite",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,8 +41,12 @@ def _main(words: list[str]) -> int:
             return _run(words)
         finally:
             sys.stdout.flush()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
+        _say_notes(stopped)
         return 130
+    except SystemExit as stopped:
+        _say_notes(stopped)
+        raise
     except BrokenPipeError:
         _discard_stdout()
         return 141
@@ -50,6 +61,13 @@ def _main(words: list[str]) -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
         if signal.getsignal(signal.SIGINT) is _end:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _say_notes(stopped: BaseException) -> None:
+    """How to continue what was interrupted."""
+    for note in getattr(stopped, "__notes__", ()):
+        with contextlib.suppress(OSError):
+            print(f"fastpack: {note}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:
@@ -69,9 +87,11 @@ def _run(words: list[str]) -> int:
         os.environ["FASTPACK_KERNELS"] = args.kernels
     module, function = args.run.split(":")
     from fastpack.cli.common import end_progress
+    from fastpack.errors import vocabulary
 
     try:
-        code: int = getattr(importlib.import_module(module), function)(args)
+        with vocabulary(FLAGS):
+            code: int = getattr(importlib.import_module(module), function)(args)
         return code
     finally:
         end_progress()
@@ -117,8 +137,6 @@ def describe(error: BaseException) -> str:
         hint = "; data are read at random and mapped, which a stream cannot be: name a file"
         return f"{error.filename}: {error.strerror}{hint if error.filename == '-' else ''}"
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, FileExistsError) and "--force" not in text:
-        text += " (--force replaces it)"
     if isinstance(error, (ValueError, OSError, RuntimeError, ImportError)):
         return text
     return f"internal error: {type(error).__name__}: {text} (run again with --debug and report it)"
@@ -127,6 +145,8 @@ def describe(error: BaseException) -> str:
 # Where Python loses an exception and goes on: finalisers, and imports (importlib's callback on a module lock that dies;
 # a parser that is interrupted starts over).
 _SWALLOWING = frozenset({"__del__", "_find_and_load"})
+# Where a signal waits: half a batch cannot be resumed, and what is kept of an interrupted run is being written.
+_UNDIVIDED = frozenset({"Run._take", "Run._stop", "IndexWriter.suspend"})
 _asked_by: int = signal.SIGTERM  # which signal asked the command to end
 
 
@@ -143,7 +163,7 @@ def _end(number: int, frame: FrameType | None) -> None:
     if number != signal.SIGALRM:
         _asked_by = number
     while frame is not None:
-        if frame.f_code.co_name in _SWALLOWING:
+        if frame.f_code.co_name in _SWALLOWING or frame.f_code.co_qualname in _UNDIVIDED:
             signal.setitimer(signal.ITIMER_REAL, 0.01)
             return
         frame = frame.f_back

@@ -18,6 +18,7 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.build.chat.prepare import PreparedChat, PreparedPartition
@@ -121,6 +122,7 @@ def _line(partition: PreparedPartition, dry_run: bool) -> str:
         return f"{partition.name}: no rows; {partition.jsonl_path} is empty"
     if dry_run:
         files = (partition.jsonl_path, partition.index_path, partition.pbin_path, partition.pbin_config_path)
-        return f"{partition.name}: {partition.rows:,} rows -> {', '.join(map(str, files))}"
+        return f"{partition.name}: {counted(partition.rows, 'row')} -> {', '.join(map(str, files))}"
     left_out = f", {len(partition.skipped):,} left out" if partition.skipped else ""
-    return f"{partition.name}: {partition.rows:,} rows, {partition.tokens:,} tokens{left_out} -> {partition.pbin_path}"
+    amount = f"{counted(partition.rows, 'row')}, {counted(partition.tokens, 'token')}"
+    return f"{partition.name}: {amount}{left_out} -> {partition.pbin_path}"

@@ -18,6 +18,7 @@ from fastpack.cli.common import (
     write_checksums,
 )
 from fastpack.cli.spreading import clear, is_spread, run_spread
+from fastpack.errors import ending
 
 if TYPE_CHECKING:
     from fastpack.build.editing.results import EditResult
@@ -116,12 +117,17 @@ def _report(args: argparse.Namespace, result: EditResult) -> None:
     if result.kept_existing:
         emit(args, fields, [f"{result.path}: exists, kept"])
         return
-    contents = f"{result.documents} lines" if result.tokens is None else f"{result.documents} documents"
-    contents += "" if result.tokens is None else f", {result.tokens} tokens"
-    sources = f" from {result.sources} files" if result.sources > 1 else ""
-    left_out = f", {result.left_out} documents left out" if result.left_out else ""
+    contents = (
+        f"{result.documents} line{ending(result.documents)}"
+        if result.tokens is None
+        else f"{result.documents} document{ending(result.documents)}"
+    )
+    contents += "" if result.tokens is None else f", {result.tokens} token{ending(result.tokens)}"
+    sources = f" from {result.sources} file{ending(result.sources)}" if result.sources > 1 else ""
+    left_out = f", {result.left_out} document{ending(result.left_out)} left out" if result.left_out else ""
     would = "would write " if args.dry_run else ""
-    emit(args, fields, [f"{would}{result.path}: {contents}, {result.bytes} bytes{sources}{left_out}"])
+    size = f"{result.bytes} byte{ending(result.bytes)}"
+    emit(args, fields, [f"{would}{result.path}: {contents}, {size}{sources}{left_out}"])
 
 
 def kind_of(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -34,6 +35,6 @@ def run_fetch(args: argparse.Namespace) -> int:
     emit(
         args,
         {"path": args.path, "objects": len(files), "bytes": n_bytes, "cache": folder},
-        [f"{args.path}: {len(files):,} objects, {n_bytes:,} bytes in {folder}"],
+        [f"{args.path}: {counted(len(files), 'object')}, {counted(n_bytes, 'byte')} in {folder}"],
     )
     return 0

@@ -16,6 +16,7 @@ from fastpack.cli.common import (
     progress,
     write_checksums,
 )
+from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -57,8 +58,8 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
     if not args.dry_run:
         write_checksums(args, *(os.path.join(args.target, shard) for shard in result.shards))
     fields = {"source": args.source, "target": args.target, "samples": result.samples, "shards": result.shards}
-    text = f"{args.target}: {result.samples:,} samples in {len(result.shards):,} shards"
+    text = f"{args.target}: {counted(result.samples, 'sample')} in {counted(len(result.shards), 'shard')}"
     if args.dry_run:
-        text = f"would write {text}, {result.bytes:,} bytes"
+        text = f"would write {text}, {counted(result.bytes, 'byte')}"
     emit(args, fields | {"bytes": result.bytes, "dry_run": args.dry_run}, [text])
     return 0

@@ -19,6 +19,7 @@ from fastpack.cli.common import (
     write_checksums,
 )
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.errors import ending
 
 if TYPE_CHECKING:
     from fastpack.build.indexing.index import IndexResult
@@ -184,7 +185,8 @@ def _describe(result: IndexResult) -> str:
     if not result.written:
         return f"{result.path}: exists, kept"
     dropped = f", {result.dropped} faulty ones left out" if result.dropped else ""
-    return f"{result.path}: {result.entries} lines{dropped}, {result.bytes} bytes indexed"
+    lines = f"{result.entries} line{ending(result.entries)}"
+    return f"{result.path}: {lines}{dropped}, {result.bytes} byte{ending(result.bytes)} indexed"
 
 
 def _repair(args: argparse.Namespace) -> int:
@@ -193,7 +195,7 @@ def _repair(args: argparse.Namespace) -> int:
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)
-    emit(args, {"path": path, "changed": changed}, [f"{path}: {changed} line lengths corrected"])
+    emit(args, {"path": path, "changed": changed}, [f"{path}: {changed} line length{ending(changed)} corrected"])
     return 0
 
 

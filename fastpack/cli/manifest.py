@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastpack.cli.common import Commands, add_policy_option, emit, new_command, output_group, progress, say
 from fastpack.cli.edits import option
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.build.manifest import ManifestResult
@@ -85,6 +86,9 @@ def run_manifest(args: argparse.Namespace) -> int:
 def _text(result: ManifestResult) -> str:
     if result.kept_existing:
         return f"{result.path}: exists, kept"
-    documents = "" if result.documents is None else f", {result.documents:,} documents"
-    facts = f"{result.shards:,} shards of {', '.join(result.dtypes)}, {result.tokens:,} tokens{documents}"
-    return f"{result.path}: {facts}, {result.manifest_bytes:,} bytes{', with checksums' if result.checksums else ''}"
+    documents = "" if result.documents is None else f", {counted(result.documents, 'document')}"
+    facts = (
+        f"{counted(result.shards, 'shard')} of {', '.join(result.dtypes)}, {counted(result.tokens, 'token')}{documents}"
+    )
+    checksums = ", with checksums" if result.checksums else ""
+    return f"{result.path}: {facts}, {counted(result.manifest_bytes, 'byte')}{checksums}"

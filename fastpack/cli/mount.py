@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from fastpack.cli.common import Commands, emit, new_command, say
 
@@ -37,15 +38,23 @@ def run_mount(args: argparse.Namespace) -> int:
     """Mount, and wait until it is unmounted."""
     from fastpack.views.webdataset.mount import mount
 
-    if args.json:  # before it, for in the background nothing comes after it
-        emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, "")
-    say(args, f"{args.path} is at {args.target} until it is unmounted")
+    def announce() -> None:
+        if args.json:
+            emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, "")
+            sys.stdout.flush()
+        say(args, f"{args.path} is at {args.target} until it is unmounted")
+
+    if args.detach:  # the process in the background can say nothing: libfuse closes its streams
+        say(args, f"mounting {args.path} at {args.target} in the background, until it is unmounted")
+        if args.json:
+            emit(args, {"path": args.path, "target": args.target, "detached": True}, "")
     mount(
         args.path,
         args.target,
         sample_folders=args.sample_folders,
         allow_slow=args.allow_slow,
         detach=args.detach,
+        mounted=announce if not args.detach else None,
         complain=lambda text: say(args, f"fastpack: {text}"),
     )
     return 0

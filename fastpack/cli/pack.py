@@ -33,9 +33,15 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOD_TOKEN = "<|endoftext|>"
-FLAGS = {
-    name: f"--{name.replace('_', '-')}"
-    for name in ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
+FLAGS = {  # setting of a configuration -> the flag that takes its place
+    "settings.dst_path": "--output",
+    "settings.index_path": "--index-path",
+    "settings.jq_pattern": "--jq-pattern",
+    "settings.num_cpus": "--num-cpus",
+    "settings.eod_token": "--eod-token",
+    "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
+    "tokenizer.config.tokenizer_model_file": "--tokenizer",
+    "settings.src_path": "",
 }
 
 
@@ -130,7 +136,9 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume", action="store_true", help="go on where a killed run was; a finished target is left as it is"
+        "--resume",
+        action="store_true",
+        help="continue a run that was interrupted or killed; a finished target is left as it is",
     )
 
 
@@ -138,17 +146,25 @@ def run_pack(args: argparse.Namespace) -> int:
     """Pack; return the exit code."""
     from fastpack.errors import vocabulary
 
-    with vocabulary(FLAGS):
-        return _run(args)
+    is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
+    flags = {key: (flag, value) for (key, flag), value in zip(FLAGS.items(), _values(args), strict=True)}
+    names = {key: flag for key, (flag, value) in flags.items() if not is_config or value is not None}
+    with vocabulary(names):
+        return _run(args, is_config)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _values(args: argparse.Namespace) -> list[str | int | None]:
+    """The values of the flags in FLAGS."""
+    tokenizer = args.tokenizer or args.tokenizer_file
+    return [args.dst_path, args.index_path, args.jq_pattern, args.num_cpus, args.eod_token, tokenizer, tokenizer, None]
+
+
+def _run(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):
         print(f"fastpack: error: {wrong}", file=sys.stderr)
         return 2
-    is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     if not is_config and (missing := _missing_option(args)):
         print(f"fastpack: error: {missing}", file=sys.stderr)
         return 2
@@ -185,7 +201,7 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
         "on_faulty": args.on_faulty,
         "engine": args.engine,
         "resume": args.resume,
-        "progress": progress(args, "pack"),
+        "progress": progress(args, "pack", at_once=True),
         "special_tokens_in_text": args.special_tokens_in_text,
         "audit": args.audit,
     }
@@ -291,7 +307,9 @@ def _missing_option(args: argparse.Namespace) -> str | None:
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
-        return "--eod-token is needed: the token of that tokenizer that ends a document"
+        from fastpack.build.packing.direct import missing_eod
+
+        return missing_eod(args.tokenizer)
     if not args.per_source and args.dst_path is None and not _is_one(args.source):
         find_sources(args.source)  # raises where there is none
         return "--output is needed for several sources (or --per-source, for a packed file of each)"

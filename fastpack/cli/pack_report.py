@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.common import emit, say
+from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
     from fastpack.build.packing.pack import PackResult
@@ -31,7 +32,7 @@ def report(args: argparse.Namespace, results: list[PackResult], seconds: float) 
     rate = f"in {seconds:.1f} s ({tokens / seconds if seconds else 0:,.0f} tokens/s)"
     lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
     if len(results) > 1:
-        lines.append(f"{len(results)} files, {tokens:,} tokens, {rate}")
+        lines.append(f"{len(results)} file{ending(len(results))}, {counted(tokens, 'token')}, {rate}")
     emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, lines)
 
 
@@ -64,6 +65,7 @@ def _describe(result: PackResult, rate: str) -> str:
         return f"{result.path}: exists, kept"
     left_out = f", {len(result.skipped):,} left out" if result.skipped else ""
     resumed = f", {result.resumed_documents:,} of them packed before" if result.resumed_documents else ""
-    return f"{result.path}: {result.documents:,} documents{resumed}, {result.tokens:,} tokens{left_out}" + (
-        f", {rate}" if rate else ""
+    return (
+        f"{result.path}: {counted(result.documents, 'document')}{resumed}, {counted(result.tokens, 'token')}{left_out}"
+        + (f", {rate}" if rate else "")
     )

@@ -15,6 +15,29 @@ from typing import IO, Any, NoReturn
 from fastpack.cli.common import put
 from fastpack.cli.escaping import safe_line, unescaped
 
+ELSEWHERE = {  # what other tools call it
+    "tokenize": "pack",
+    "tokenise": "pack",
+    "encode": "pack",
+    "preprocess": "pack",
+    "concat": "merge",
+    "concatenate": "merge",
+    "inspect": "info",
+    "stat": "info",
+    "check": "verify",
+    "show": "preview",
+    "head": "preview",
+    "benchmark": "bench",
+    "--overwrite": "--force",
+    "--clobber": "--force",
+    "--replace": "--force",
+    "--workers": "--num-cpus",
+    "--num-workers": "--num-cpus",
+    "--out": "--output",
+    "--eos-token": "--eod-token",
+    "--continue": "--resume",
+}
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that takes options by their whole names, and whose errors take two lines."""
@@ -59,6 +82,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """A question that names the known word most like this one; nothing where none is like it."""
     import difflib
 
+    known = list(known)
+    meant = ELSEWHERE.get(word.replace("_", "-"), "")
+    if meant == "--force" and meant not in known:
+        meant = "--force-overwrite"
+    if meant in known:
+        return f"; did you mean {meant}?"
     like = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean {like[0]}?" if like else ""
 

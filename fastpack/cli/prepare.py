@@ -19,6 +19,7 @@ from fastpack.cli.common import (
 )
 from fastpack.cli.prepare_report import report
 from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
@@ -142,7 +143,7 @@ def run_prepare_media(args: argparse.Namespace) -> int:
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
-    emit(args, fields, [f"{args.path}: metadata of {n:,} files"])
+    emit(args, fields, [f"{args.path}: metadata of {counted(n, 'file')}"])
     return 0
 
 
@@ -150,7 +151,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     _option(group, "--non-interactive", action="store_true", help="ask nothing")
     _option(group, "--force-overwrite", action="store_true", help="prepare anew what has already been prepared")
-    _option(group, "--resume", action="store_true", help="go on with a run that was killed")
+    _option(group, "--resume", action="store_true", help="continue a run that was interrupted or killed")
     _option(group, "--walk-all", action="store_true", help="walk shards too that did not change since the last run")
     _option(group, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
     _option(group, "--skip-bad-shards", action="store_true", help="leave damaged and empty shards out, and say so")
@@ -203,13 +204,13 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
             "written": False,
             "dry_run": True,
         }
-        emit(args, fields, [f"{args.path}.idx: would index {n_bytes:,} bytes of {args.path}"])
+        emit(args, fields, [f"{args.path}.idx: would index {counted(n_bytes, 'byte')} of {args.path}"])
         return 0
     result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
     write_checksums(args, result.path)
     fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
     fields |= {"dry_run": False}
-    emit(args, fields, [f"{result.path}: {result.samples:,} samples"])
+    emit(args, fields, [f"{result.path}: {counted(result.samples, 'sample')}"])
     return 0
 
 
@@ -221,7 +222,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
         write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
     would = "would write " if args.dry_run else ""
     lines = [
-        f"{path}: is there already" if n_rows is None else f"{would}{path}: {n_rows:,} rows"
+        f"{path}: is there already" if n_rows is None else f"{would}{path}: {counted(n_rows, 'row')}"
         for path, n_rows in result.joins.items()
     ]
     gone = "would be removed" if args.dry_run else "removed"

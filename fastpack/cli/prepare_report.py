@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.common import emit, say
+from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
     from fastpack.build.webdataset.prepare import PrepareResult
@@ -40,17 +41,20 @@ def _fields(result: PrepareResult) -> dict[str, Any]:
 def _lines(result: PrepareResult) -> list[str]:
     n_walked = len(result.shards) - result.reused
     if not result.written:
-        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shards"
+        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shard{ending(len(result.shards))}"
         return [first, *_splits(result), f"would write {', '.join(result.files)}"]
     reused = f" ({result.reused} of them as before)" if result.reused else ""
-    lines = [f"{result.path}: {result.samples:,} samples in {len(result.shards):,} shards{reused}", *_splits(result)]
+    lines = [
+        f"{result.path}: {counted(result.samples, 'sample')} in {counted(len(result.shards), 'shard')}{reused}",
+        *_splits(result),
+    ]
     lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
     return lines
 
 
 def _splits(result: PrepareResult) -> list[str]:
     return [
-        f"{part}: {len(shards):,} shards"
+        f"{part}: {counted(len(shards), 'shard')}"
         + (f", {sum(result.shards[shard] for shard in shards):,} samples" if result.written else "")
         for part, shards in result.splits.items()
     ]

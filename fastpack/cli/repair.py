@@ -16,6 +16,7 @@ from fastpack.cli.common import (
     write_checksums,
 )
 from fastpack.cli.edits import option, usage_error
+from fastpack.errors import ending
 
 if TYPE_CHECKING:
     from fastpack.build.repair import RepairResult
@@ -78,8 +79,12 @@ def _lines(args: argparse.Namespace, result: RepairResult) -> list[str]:
         return [f"{args.path}: nothing to repair"]
     if not result.written and not args.dry_run:
         return [f"{result.path}: exists, kept"]
-    contents = f"{result.documents} lines" if result.tokens is None else f"{result.documents} documents"
-    contents += "" if result.tokens is None else f", {result.tokens} tokens"
-    lost = f"; {result.lost_bytes} bytes left out" if result.lost_bytes else ""
+    contents = (
+        f"{result.documents} line{ending(result.documents)}"
+        if result.tokens is None
+        else f"{result.documents} document{ending(result.documents)}"
+    )
+    contents += "" if result.tokens is None else f", {result.tokens} token{ending(result.tokens)}"
+    lost = f"; {result.lost_bytes} byte{ending(result.lost_bytes)} left out" if result.lost_bytes else ""
     would = "would write " if args.dry_run else ""
     return [f"{args.path}: {result.problem}", f"{would}{result.path}: {contents}{lost}"]

@@ -15,6 +15,7 @@ from fastpack.cli.common import (
     new_command,
     progress,
 )
+from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -84,4 +85,4 @@ def run_report(args: argparse.Namespace) -> int:
 def _lines(path: str, numbers: dict[str, Any]) -> Iterator[str]:
     facts = [f"{numbers[name]:,} {name}" for name in ("documents", "tokens", "bytes") if numbers[name] is not None]
     n_warnings = len(numbers["warnings"]) + numbers["warnings_left_out"]
-    yield f"{path}: {', '.join(facts)}, {n_warnings:,} warnings"
+    yield f"{path}: {', '.join(facts)}, {counted(n_warnings, 'warning')}"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from fastpack.cli.common import emit, progress, say
+from fastpack.errors import ending
 
 if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
@@ -111,7 +112,7 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
         if len(failed) <= _SAID:
             say(args, text)
 
-    bar = progress(args, lambda: f"{label} ({len(failed)} tasks failed)" if failed else label)
+    bar = progress(args, lambda: f"{label} ({len(failed)} task{ending(len(failed))} failed)" if failed else label)
     if args.executor == "ray":
         from fastpack.spread.ray_executor import run_on_ray
 
@@ -124,7 +125,7 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
     result = run_rank(plan, rank, size, bar, fail)
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
-    text = f"rank {rank} of {size}: {result.tasks} tasks are done{before}"
+    text = f"rank {rank} of {size}: {result.tasks} task{ending(result.tasks)} are done{before}"
     text += f"; of all ranks {result.left} are left" if result.left else "; all ranks are done: now --collect"
     emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, text)
     return None

@@ -17,7 +17,7 @@ import os
 import stat
 from typing import IO
 
-from fastpack.errors import JobError
+from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.files import remote
 from fastpack.files.mapping import libc
 from fastpack.files.paths import exists, is_remote, plain_path
@@ -29,6 +29,7 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
+OVERWRITE = "Pass file_existence_policy='override'"
 
 
 @names_file
@@ -66,10 +67,7 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     if not exists(path):
         return True
     if policy == "error":
-        raise TargetExists(
-            f"File already exists. Delete it or specify different output folder. ({os.fspath(path)}; "
-            "or choose the file existence policy skip or override)"
-        )
+        raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
     return policy == "override"
 
 
@@ -113,7 +111,10 @@ class AtomicFile:
             self._start(keep, policy)
         except JobError:
             raise
-        except BaseException:  # a signal's exception, maybe between the call and the assignment
+        except BaseException as error:  # a signal's exception, maybe between the call and the assignment
+            if keep and isinstance(error, INTERRUPTS) and self._holds_work():
+                self.suspend()
+                raise
             self.abort()
             _sweep(self.partial_path)
             raise
@@ -123,11 +124,18 @@ class AtomicFile:
         self._file = _lock_partial(self.partial_path, self.path)
         self._fd = self._file.fileno()
         if not may_write(self.path, policy):
-            raise TargetExists(f"{self.path} was written by another process meanwhile")
+            raise self._overtaken()
         self._is_new = not self._take_permissions(0o600)  # a later writer has to open what a kill leaves behind
         if not keep:
             os.ftruncate(self._fd, 0)
         self._position = self._file.seek(0, os.SEEK_END)
+
+    def _overtaken(self) -> TargetExists:
+        return TargetExists(f"{self.path} was written by another process meanwhile. {spoken(OVERWRITE)} to replace it.")
+
+    def _holds_work(self) -> bool:
+        """Whether an earlier writer left bytes."""
+        return self._file is None or os.fstat(self._file.fileno()).st_size > 0
 
     @names_file
     def write(self, data: Bytes) -> int:
@@ -213,7 +221,7 @@ class AtomicFile:
         try:
             remote.upload(self.path, self.partial_path, replace=self._policy != "error")
         except FileExistsError:
-            raise TargetExists(f"{self.path} was written by another process meanwhile") from None
+            raise self._overtaken() from None
         forget_listing(self.path)
         self.abort()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy.typing as npt
 
@@ -22,6 +22,17 @@ class FileExistencePolicy(StrEnum):
 
 ExistencePolicy: TypeAlias = Literal["skip", "error", "override"] | FileExistencePolicy
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
+
+
+@runtime_checkable
+class CountsDocuments(Protocol):
+    """A `Progress` that also shows how many documents and tokens a run has packed so far."""
+
+    def count(self, documents: int, tokens: int) -> None:
+        """Take the numbers; called before the call that reports the bytes."""
+        ...
+
+
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
 
 POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")

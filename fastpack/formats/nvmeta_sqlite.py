@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError, JobError
+from fastpack.errors import INTERRUPTS, FormatError, JobError
 from fastpack.files import AtomicFile, PathLike
 from fastpack.formats.nvmeta_lookup import connect_read_only
 from fastpack.formats.nvmeta_media import write_media
@@ -79,7 +79,8 @@ class IndexWriter:
     previous: an older index, from which shards (`copy`) and media metadata (`copy_media`) can be taken over.
     sample_tables=False leaves out the tables of samples and parts. resume: take up what a writer of the same `purpose`
     left behind when it was killed; the shards it noted (`note`) are then in `done`, unless the machine was started anew
-    meanwhile. With resume, an error leaves what is written for the next writer. Raises FormatError for a key or part
+    meanwhile. With resume, an error leaves what is written for the next writer; with resumable, an interrupt does, and
+    `is_kept` says whether a shard was noted. Raises FormatError for a key or part
     name that is not UTF-8, with the shard and the sample's offset in it, and DuplicateKeys at the end of the block.
     """
 
@@ -91,9 +92,11 @@ class IndexWriter:
         previous: PathLike | None = None,
         sample_tables: bool = True,
         resume: bool = False,
+        resumable: bool = False,
         purpose: str = "",
     ) -> None:
         self._previous, self._sample_tables, self._resume = previous, sample_tables, resume
+        self._resumable, self.is_kept = resumable, False
         self._old: sqlite3.Connection | None = None
         self._tables: list[TableRows] | None = None
         self._file = AtomicFile(path, follow=False)
@@ -101,6 +104,7 @@ class IndexWriter:
             if mode is not None:
                 self._file.set_mode(mode)
             self._staging = Staging(self._file.path, purpose, keep=resume, mode=mode)
+            self.is_kept = bool(self._staging.done)
         except BaseException:
             self._file.abort()
             raise
@@ -123,6 +127,7 @@ class IndexWriter:
     def note(self, shard: WalkedShard) -> None:
         """Say that all of a shard is added: a writer that resumes need not see it again."""
         self._staging.note(shard)
+        self.is_kept = True
 
     def copy(self, tar_file_id: int, old_tar_file_id: int, n_samples: int | None = None) -> None:
         """Take the rows of one shard over from the previous index.
@@ -227,6 +232,9 @@ class IndexWriter:
             self._old.close()
             self._old = None
 
+    def _is_worth_keeping(self, error: BaseException | None) -> bool:
+        return self._resumable and self.is_kept and isinstance(error, INTERRUPTS)
+
     def __enter__(self) -> IndexWriter:
         return self
 
@@ -236,7 +244,11 @@ class IndexWriter:
         try:
             if kind is None:
                 self.commit()
-            elif self._resume:
+            elif self._resume or self._is_worth_keeping(error):
                 self.suspend()
+        except INTERRUPTS as interrupt:  # of the commit
+            if self._resume or self._is_worth_keeping(interrupt):
+                self.suspend()
+            raise
         finally:
             self.abort()

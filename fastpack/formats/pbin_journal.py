@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fastpack.errors import INTERRUPTS
 from fastpack.files import AtomicFile, ExistencePolicy, PathLike, exists, map_bytes, partial_path, remove, write_durably
 from fastpack.formats.pbin import PackedWriter
 
@@ -56,7 +58,10 @@ class CheckpointedWriter(PackedWriter):
                 output.truncate(0)
                 output.write(bytes(self.header_bytes))
         except BaseException:
-            output.abort()
+            if isinstance(sys.exception(), INTERRUPTS) and self._resume:
+                output.suspend()
+            else:
+                output.abort()
             raise
         return output
 
@@ -99,11 +104,26 @@ class CheckpointedWriter(PackedWriter):
         write_durably(self._journal_path, self._journal_bytes, frames)
         self._noted, self._journal_bytes = len(self._lengths), self._journal_bytes + len(frames)
 
+    def keep(self, note: Mapping[str, Any]) -> bool:
+        """Stop after an interrupt, with a last checkpoint if the file is whole; return whether anything is kept."""
+        if self._output is not None:
+            self._flush()
+            n_bytes = self.header_bytes + self.n_tokens * self.token_size_in_bytes
+            if os.fstat(self._output.fileno()).st_size == n_bytes:  # else a write was interrupted
+                self.checkpoint(note)
+        self.suspend()
+        return self.is_kept
+
     def close(self) -> None:
         open_before = self._output is not None
         super().close()
         if open_before:
             remove(self._journal_path)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a checkpoint to continue from."""
+        return bool(self._journal_bytes)
 
     def suspend(self) -> None:
         """Stop; the work up to the last checkpoint stays for `resume`, or nothing where there was none."""
@@ -114,7 +134,7 @@ class CheckpointedWriter(PackedWriter):
             self._output = None
 
     def _fail(self) -> None:
-        if self._resume:
+        if self._resume or isinstance(sys.exception(), INTERRUPTS):
             self.suspend()
         else:
             self.abort()

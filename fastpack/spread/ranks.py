@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fastpack.errors import JobError
+from fastpack.errors import INTERRUPTS, JobError, note_interrupt
 from fastpack.files import Progress
 from fastpack.spread.tasks import Plan, finished, run_task, unmarked
 
@@ -39,13 +39,17 @@ def run_rank(
     todo = [task for task in own if task.name not in done]
     total, n_bytes = sum(task.n_bytes for task in todo), 0
     failed: list[tuple[str, str]] = []
-    for task in todo:
-        if (error := run_task(plan, task, f"rank{rank}-of-{world_size}")) is not None:
-            failed.append((task.name, error))
-            say(f"task {task.name} failed: {error}")
-        n_bytes += task.n_bytes
-        if progress is not None:
-            progress(n_bytes, total)
+    try:
+        for task in todo:
+            if (error := run_task(plan, task, f"rank{rank}-of-{world_size}")) is not None:
+                failed.append((task.name, error))
+                say(f"task {task.name} failed: {error}")
+            n_bytes += task.n_bytes
+            if progress is not None:
+                progress(n_bytes, total)
+    except INTERRUPTS as stopped:
+        note_interrupt(stopped, n_bytes / max(1, total), "run the same rank again")
+        raise
     if failed:
         raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
     # Thousands of ranks that opened thousands of marks each would keep a file system busy for minutes.

@@ -76,7 +76,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["chat", "configs/one_byte.yaml"]
     assert main([*words, "-q"]) == 0
     assert main([*words, "--file_existence_policy", "error"]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main([*words, "--file-existence-policy", "skip"]) == 0
     assert capsys.readouterr().out.endswith(": exists, kept\n")
     assert main([*words, "--force", "-q"]) == 0

@@ -85,7 +85,7 @@ def test_policies(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = good.with_suffix(".idx")
     target.write_bytes(b"old")
     assert main(["index", str(good)]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["index", str(good), "--file_existence_policy", "skip"]) == 0
     assert capsys.readouterr().out == f"{target}: exists, kept\n"
     assert target.read_bytes() == b"old"

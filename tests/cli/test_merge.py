@@ -72,7 +72,7 @@ def test_failures_are_one_line(parts: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == f"fastpack: error: {parts}/none does not exist\n"
     target.write_bytes(b"old")
     assert main(["merge", str(parts / "0.pbin"), str(target)]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["merge", str(parts / "0.pbin"), str(target), "--file_existence_policy", "skip"]) == 0
     assert capsys.readouterr().out == f"{target}: exists, kept\n"
     assert target.read_bytes() == b"old"

@@ -19,6 +19,8 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def mount(operations: Any, target: str, **options: Any) -> None:
         calls.append({"operations": operations, "target": target, **options})
+        if options["foreground"]:
+            operations.init("/")
 
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=mount))
     return calls
@@ -57,8 +59,12 @@ def test_fuse_that_is_missing_or_refuses(
     assert "fastpack-llm[mount]" in capsys.readouterr().err
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError(1)
+        raise RuntimeError(1)  # before it calls init
 
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=refuse))
     assert main(["mount", dataset, str(tmp_path)]) == 1
-    assert "/dev/fuse" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert err.startswith("fastpack: error: ")
+    assert "/dev/fuse" in err
+    assert main(["mount", dataset, str(tmp_path), "--json"]) == 1
+    assert capsys.readouterr().out == out == ""

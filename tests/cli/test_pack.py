@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -150,7 +151,7 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
     Path("docs.pbin").write_bytes(b"old")
     words = ["pack", "docs.jsonl", "--tokenizer", "bytes"]
     assert main(words) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert not Path("docs.idx").exists()
     assert main([*words, "--file-existence-policy", "skip"]) == 0
     assert capsys.readouterr().out == "docs.pbin: exists, kept\n"
@@ -163,7 +164,13 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "code", "message"),
     [
         (["docs.jsonl"], 2, "--tokenizer is needed"),
-        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eod-token is needed"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eod-token is needed: the token of " + TOKENIZER),
+        (["docs.jsonl", "--tokenizer", TOKENIZER], 2, f"has the special tokens {EOD}"),
+        (["docs.jsonl", "--tokenizer", "gpt2"], 1, "error: --tokenizer: gpt2 is neither"),
+        (["absent.jsonl", "--tokenizer", "bytes"], 1, "error: absent.jsonl is not there"),
+        (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "error: --num-cpus: found 0"),
+        (["configs/docs_bpe2000.yaml", "--num-cpus", "0"], 1, "error: --num-cpus: found 0"),
+        (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "no such"], 1, f"has the special tokens {EOD}"),
         (["absent.jsonl", "--tokenizer", "bytes"], 1, "absent.jsonl"),
         (["absent.yaml"], 1, "absent.yaml: No such file"),
         (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "nothing is downloaded"),
@@ -188,21 +195,34 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "example: fastpack pack corpus.jsonl" in capsys.readouterr().out
 
 
-def test_a_termination_removes_what_was_begun(peer: Path) -> None:
-    """SIGTERM in the middle of a run: no target, no partial file, no worker (they end with their parent's pipe)."""
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_keeps_what_was_done_and_says_how_to_continue(sent: signal.Signals, code: int, peer: Path) -> None:
+    """No target and no worker is left, but what --resume needs to continue."""
     Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 1500)
-    command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2"]
-    command += ["--tokenizer", TOKENIZER, "--eod-token", EOD]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2", "--engine", "tokenizers"]
+    command += ["--tokenizer", TOKENIZER, "--eod-token", EOD, "-q"]
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
     partial = Path(".big.pbin.partial")
-    while not partial.exists() and process.poll() is None:
+    while (not partial.exists() or partial.stat().st_size < 1 << 18) and process.poll() is None:
         time.sleep(0.01)
-    time.sleep(0.3)  # the run takes ten seconds or more: now it is at work
-    process.terminate()
-    process.communicate(timeout=30)
-    assert process.returncode == 143
-    assert sorted(p.name for p in peer.glob("*big*")) == ["big.idx", "big.jsonl"]
-    assert not partial.exists()
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert re.fullmatch(r"fastpack: stopped at \d+ %; run the same command with --resume to continue\n", errors)
+    left = sorted(path.name for path in peer.glob("*big*"))
+    assert left == [".big.pbin.journal", ".big.pbin.partial", "big.idx", "big.jsonl"]
+    if sent == signal.SIGINT:
+        done = subprocess.run([*command, "--resume", "--json"], capture_output=True, text=True, check=True)
+        report = json.loads(done.stdout)
+        assert report["documents"] == 60 * 1500
+        assert 0 < report["resumed_documents"] < report["documents"]
+        once = PackedFile("golden_pbin/docs_bpe2000.pbin").data.tobytes()
+        assert PackedFile("big.pbin").data.tobytes() == once * 1500
 
 
 def several(peer: Path) -> list[str]:
@@ -265,7 +285,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be(
     assert sorted(os.listdir()) == before
     Path("docs.pbin").write_bytes(b"")
     assert main(["pack", "docs.jsonl", *options, option]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
 def test_an_engine_that_does_not_fit_is_named(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,8 +59,8 @@ def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str])
     assert out.splitlines() == [
         f"{folder}: 19 samples in 10 shards",
         "train: 8 shards, 14 samples",
-        "val: 1 shards, 2 samples",
-        "test: 1 shards, 3 samples",
+        "val: 1 shard, 2 samples",
+        "test: 1 shard, 3 samples",
         "parts: jpg, txt, json, mask.png",
     ]
     assert err == ""
@@ -83,7 +83,7 @@ def test_prepared_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(options(folder, "-q")) == 0
     assert capsys.readouterr() == ("", "")
     assert main(options(folder)) == 1
-    assert "--force-overwrite prepares it anew" in capsys.readouterr().err
+    assert "Pass --force-overwrite to prepare it again." in capsys.readouterr().err
     assert main(options(folder, "--force-overwrite")) == 0
     assert "(10 of them as before)" in capsys.readouterr().out
     assert main(options(folder, "--resume", "--walk-all")) == 0

@@ -81,7 +81,7 @@ def test_dry_run_and_policies(packed: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["shuffle", str(packed), str(target), "--seed", "1"]) == 0
     assert said == f"would write {capsys.readouterr().out}"
     assert main(["shuffle", str(packed), str(target)]) == 1
-    assert "File already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["shuffle", str(packed), str(target), "--file-existence-policy", "skip"]) == 0
     assert main(["shuffle", str(packed), str(packed), "--force"]) == 1
     assert "must be different" in capsys.readouterr().err

@@ -142,6 +142,31 @@ def test_a_pipe_gets_a_line_per_ten_seconds(
     ]
 
 
+def test_a_pack_shows_a_bar_at_once_with_its_rates(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_bytes(b'{"text": "%s"}\n' % (b"some words " * 50) * 40_000)
+    tokenizer = str(Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "tok_bpe2000")
+    words = ["pack", str(source), "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>", "--engine", "tokenizers"]
+    seen = run_on_terminal([*FASTPACK, *words, "--num-cpus", "1"], env={"COLUMNS": "160"})
+    assert seen.code == 0
+    bars = seen.text.split("pack: ")
+    assert bars[1].startswith("0.00B"), "no bar before the first documents"
+    assert "documents/s" in seen.text
+    assert "tokens/s" in bars[-1]
+    assert "%|" in seen.text
+
+
+def test_a_pipe_gets_the_rates_of_a_pack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    update = common.progress(argparse.Namespace(quiet=False, no_progress=False), "pack", at_once=True)
+    assert isinstance(update, common._LogLines)
+    now[0] = 20.0
+    update.count(2000, 1_000_000)
+    update(10 << 20, 20 << 20)
+    assert capsys.readouterr().err == "pack: 50%, 0.5 MiB/s, 100 documents/s, 50,000 tokens/s, 20 s left\n"
+
+
 def test_help_is_in_colour_on_a_terminal_alone() -> None:
     plain = subprocess.run([*FASTPACK, "index", "--help"], capture_output=True, text=True, timeout=60).stdout
     assert "\x1b" not in plain
@@ -157,6 +182,10 @@ def test_help_is_in_colour_on_a_terminal_alone() -> None:
         (["idnex"], "no command 'idnex'; did you mean index?"),
         (["help", "pak"], "no command 'pak'; did you mean pack?"),
         (["zzzzzz"], "no command 'zzzzzz'"),
+        (["tokenize", "a.jsonl"], "no command 'tokenize'; did you mean pack?"),
+        (["pack", "a.jsonl", "--overwrite"], "unknown option --overwrite; did you mean --force?"),
+        (["pack", "a.jsonl", "--eos_token", "x"], "unknown option --eos_token; did you mean --eod-token?"),
+        (["prepare", "a", "--overwrite"], "unknown option --overwrite; did you mean --force-overwrite?"),
         (["index", "a", "--jsn"], "unknown option --jsn; did you mean --json?"),
         (["index", "--file_existence_polcy", "skip", "a"], "unknown option --file_existence_polcy; did you mean"),
         (["--verison"], "unknown option --verison; did you mean --version?"),

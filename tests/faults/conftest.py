@@ -45,6 +45,7 @@ class Job:
     new: list[str]
     old: Callable[[Path], None] | None = None
     resumes: bool = False
+    keeps: bool = False  # what an interrupted run has done is kept for --resume
 
     def __str__(self) -> str:
         return self.name
@@ -116,14 +117,22 @@ SINGLE = {  # command line without --force; what it needs; what it writes
     "filter": (["filter", "a.pbin", "out.pbin", "--min-length", "8"], write_documents, "out.pbin"),
 }
 JOBS = [
-    *(Job(name, words, make, [new]) for name, (words, make, new) in SINGLE.items()),
+    *(Job(name, words, make, [new], keeps=name == "pack") for name, (words, make, new) in SINGLE.items()),
     *(
-        Job(f"{name} --force", [*words, "--force"], make, [new], earlier(new))
+        Job(f"{name} --force", [*words, "--force"], make, [new], earlier(new), keeps=name == "pack")
         for name, (words, make, new) in SINGLE.items()
         if name in ("index", "pack", "merge", "shuffle jsonl")
     ),
-    Job("pack --resume", [*PACK, "--resume"], write_index, ["out"], resumes=True),
-    Job("pack --resume --force", [*PACK, "--resume", "--force"], write_index, ["out"], earlier("out"), resumes=True),
+    Job("pack --resume", [*PACK, "--resume"], write_index, ["out"], resumes=True, keeps=True),
+    Job(
+        "pack --resume --force",
+        [*PACK, "--resume", "--force"],
+        write_index,
+        ["out"],
+        earlier("out"),
+        resumes=True,
+        keeps=True,
+    ),
     Job("write-checksums", ["verify", "docs.jsonl", "--write-checksums"], write_index, CHECKSUMS),
     Job(
         "write-checksums anew",
@@ -146,6 +155,7 @@ JOBS = [
         write_shards,
         [*(f"ds/.nv-meta/{name}" for name in META), *(f"ds/s{k}.tar.idx" for k in range(3))],
         prepare_two_of_three,
+        keeps=True,
     ),
 ]
 
@@ -197,14 +207,14 @@ class Workplace:
         shutil.copytree(to or self.start, self.folder, symlinks=True)
         os.chdir(self.folder)
 
-    def run(self, at: int = -1, fault: Fault | None = None) -> tuple[int, str, System]:
-        """Exit code, text on stderr, and the system that the job saw."""
+    def run(self, at: int = -1, fault: Fault | None = None, *options: str) -> tuple[int, str, System]:
+        """Exit code, text on stderr, and the system that the job saw; options: further ones."""
         system = System(at, fault)
         with self.monkeypatch.context() as patch:
             patch.setattr(atomic, "os", system)
             patch.setattr(reading, "os", system)
             patch.setattr(atomic, "_fallocate", system.fallocate)
-            code = main([*self.job.words, "--no-progress"])
+            code = main([*self.job.words, *options, "--no-progress"])
         return code, self.capsys.readouterr().err, system
 
     def contents(self) -> Files:

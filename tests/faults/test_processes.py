@@ -192,7 +192,7 @@ def test_of_commands_that_race_one_wins(folder: Path) -> None:
         errors = [racer.communicate()[1] for racer in racers]
         assert sorted(racer.returncode for racer in racers) == [0, 1], errors
         said = "".join(errors)
-        assert "another process is writing" in said or "File already exists" in said
+        assert "another process is writing" in said or "exists. Pass --force to overwrite it." in said
         assert len(PackedFile(folder / "raced.pbin")) == 2
         (folder / "raced.pbin").unlink()
 

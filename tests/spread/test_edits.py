@@ -215,7 +215,7 @@ def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TargetExists):
         plan_merge(["a.pbin"], "far")
     assert main([*words, "--rank", "0", "--world-size", "1"]) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect"]):
         assert main([*words, *rank, "--file-existence-policy", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[1])["kept_existing"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +162,7 @@ def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.
     assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not (tmp_path / "far.pbin.parts").exists()
     assert main([*far, "--rank", "0", "--world-size", "2"]) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -202,3 +203,16 @@ def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
     assert collected.returncode == 0, collected.stderr
     assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
+
+
+def test_an_interrupted_rank_says_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
+    plan = plan_parts(config_of(corpus, tmp_path / "far.pbin"), bytes_per_task=9000)
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_rank(plan, 0, 1, stop)
+    (note,) = stopped.value.__notes__
+    assert re.fullmatch(r"stopped at \d+ %; run the same rank again to continue", note)
+    assert run_rank(plan, 0, 1).done_before == 1

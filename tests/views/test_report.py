@@ -216,7 +216,7 @@ def test_existing_pages_and_damage(tmp_path: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out.startswith(f"{page}: ")
     before = page.read_bytes()
     assert main(["report", str(PACKED), "-o", str(page)]) == 1
-    assert "already exists" in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["report", str(PACKED), "-o", str(page), "--file-existence-policy", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(page), "written": False, "kept_existing": True}
     assert main(["report", str(PACKED), "-o", str(page), "--force", "--json"]) == 0

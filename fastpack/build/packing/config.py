@@ -10,7 +10,7 @@ from typing import Any
 
 from fastpack.build.packing import yaml_config
 from fastpack.build.sources import InputNotFound, find_sources, is_one_file
-from fastpack.errors import DataWarning, StaleIndex
+from fastpack.errors import DataWarning, StaleIndex, spoken
 from fastpack.files import PathLike, is_file
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.raw_index_check import default_index_path, read_raw_index_of
@@ -79,7 +79,7 @@ def load_pack_config(config: PathLike | Mapping[str, Any], *, one_output: bool =
         if is_file or name in settings:
             _positive(settings, name)
     if one_output and settings.get("dst_path") is None:
-        raise ValueError("settings.dst_path is missing: it names the packed file to write")
+        raise ValueError(f"{spoken('settings.dst_path')} is missing: it names the packed file to write")
     return PackConfig(_settings(settings), _tokenizer(_mapping(tree, "tokenizer")))
 
 
@@ -102,13 +102,16 @@ def _sources(settings: Mapping[str, Any]) -> tuple[Source, ...]:
     try:
         paths = find_sources(given)
     except InputNotFound as error:
-        raise InputNotFound(f"settings.src_path: {error}") from None
+        name = spoken("settings.src_path")
+        raise InputNotFound(f"{name}: {error}" if name else str(error)) from None
     named = settings.get("index_path") is not None
     if is_one_file(given) and not is_compressed(paths[0]):
         index_path = _index_of(paths[0], _path(settings, "index_path") if named else None)
         return (Source(paths[0], index_path, needs_index=True),)
     if named:
-        raise ValueError("settings.index_path: only one source that is not compressed can have its index named")
+        raise ValueError(
+            f"{spoken('settings.index_path')}: only one source that is not compressed can have its index named"
+        )
     return tuple(Source(path, _index_beside(path)) for path in paths)
 
 
@@ -171,7 +174,9 @@ def _mapping(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _text(settings: Mapping[str, Any], key: str) -> str:
     value = settings.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"settings.{key}: found {'nothing' if value is None else repr(value)}, expected a string")
+        raise ValueError(
+            f"{spoken(f'settings.{key}')}: found {'nothing' if value is None else repr(value)}, expected a string"
+        )
     return value
 
 
@@ -179,13 +184,19 @@ def _path(settings: Mapping[str, Any], key: str) -> str:
     value = settings.get(key)
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str) or not path:
-        raise ValueError(f"settings.{key}: found {'nothing' if value is None else repr(value)}, expected a path")
+        raise ValueError(
+            f"{spoken(f'settings.{key}')}: found {'nothing' if value is None else repr(value)}, expected a path"
+        )
     return path
 
 
 def _positive(settings: Mapping[str, Any], key: str) -> int:
     value = settings.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        found = "nothing" if value is None else repr(value)
-        raise ValueError(f"settings.{key}: found {found}, expected an int of at least 1")
+        raise _wrong(key, value, "an int of at least 1")
     return value
+
+
+def _wrong(key: str, value: object, expected: str) -> ValueError:
+    found = "nothing" if value is None else repr(value)
+    return ValueError(f"{spoken(f'settings.{key}')}: found {found}, expected {expected}")

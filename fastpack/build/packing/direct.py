@@ -11,12 +11,19 @@ from fastpack.build.packing.line_numbers import omission_reason_of
 from fastpack.build.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
 from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.sources import Sources, find_sources, is_one_file
-from fastpack.build.tokenizing.interface import END_OF_TEXT
+from fastpack.build.tokenizing.interface import END_OF_TEXT, named_tokens
 from fastpack.build.tokenizing.read_back import named_tokenizer
-from fastpack.errors import DataWarning, JobError, StaleIndex
+from fastpack.errors import DataWarning, JobError, StaleIndex, spoken, vocabulary
 from fastpack.files import ExistencePolicy, PathLike, Progress, exists, is_file, may_write, remove, size_of
 from fastpack.formats.compressed import SUFFIXES
 from fastpack.formats.raw_index_check import default_index_path, read_raw_index_of
+
+ARGUMENTS = {  # what callers of `pack` call the settings of a configuration
+    **{f"settings.{name}": name for name in ("dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")},
+    "settings.src_path": "sources",
+    "tokenizer.config.pretrained_model_name_or_path": "tokenizer",
+    "tokenizer.config.tokenizer_model_file": "tokenizer",
+}
 
 
 def pack(
@@ -49,9 +56,39 @@ def pack(
     num_cpus: tokenising processes (default: all). The rest, and what is raised, is as in `pack_encoded_data`; JobError
     as well for a source without a line of JSON.
     """
-    name = os.fspath(tokenizer)
+    with vocabulary(ARGUMENTS):
+        return _pack(
+            sources,
+            dst_path,
+            os.fspath(tokenizer),
+            eod_token,
+            index_path,
+            jq_pattern,
+            num_cpus,
+            {
+                "file_existence_policy": file_existence_policy,
+                "on_faulty": on_faulty,
+                "engine": engine,
+                "resume": resume,
+                "progress": progress,
+                "special_tokens_in_text": special_tokens_in_text,
+                "audit": audit,
+            },
+        )
+
+
+def _pack(
+    sources: Sources,
+    dst_path: PathLike | None,
+    name: str,
+    eod_token: str | None,
+    index_path: PathLike | None,
+    jq_pattern: str,
+    num_cpus: int | None,
+    options: dict[str, Any],
+) -> PackResult:
     if eod_token is None and name != "bytes":
-        raise ValueError(f"eod_token is needed: the token of {name} that ends a document")
+        raise ValueError(missing_eod(name))
     if dst_path is None and not is_one_file(sources):
         find_sources(sources)  # raises where there is none
         raise ValueError("dst_path is needed for several sources")
@@ -59,13 +96,13 @@ def pack(
         source = os.fspath(sources)  # type: ignore[arg-type]
         dst_path = default_packed_path(source) if dst_path is None else dst_path
         check_not_empty(source)
-        replaces = file_existence_policy == "override"
+        replaces = options["file_existence_policy"] == "override"
         if missing := why_index_is_missing(source, index_path, replaces=replaces):
-            if not resume:
-                may_write(dst_path, file_existence_policy)  # raises before the work of an index, not after it
+            if not options["resume"]:
+                may_write(dst_path, options["file_existence_policy"])  # raises before the work of an index
             if missing.stale:
-                warnings.warn(f"{missing.reason}: it was rebuilt", DataWarning, stacklevel=2)
-            make_index(source, index_path, on_faulty=on_faulty, progress=progress)
+                warnings.warn(f"{missing.reason}: it was rebuilt", DataWarning, stacklevel=3)
+            make_index(source, index_path, on_faulty=options["on_faulty"], progress=options["progress"])
     config = direct_config(
         sources,
         named_component(name),
@@ -75,16 +112,13 @@ def pack(
         num_cpus=num_cpus,
         eod_token=eod_token or END_OF_TEXT,
     )
-    return pack_encoded_data(
-        config,
-        file_existence_policy=file_existence_policy,
-        on_faulty=on_faulty,
-        engine=engine,
-        resume=resume,
-        progress=progress,
-        special_tokens_in_text=special_tokens_in_text,
-        audit=audit,
-    )
+    return pack_encoded_data(config, **options)
+
+
+def missing_eod(name: str) -> str:
+    """What to say where a tokenizer is named and its end-of-document token is not; raises what is wrong with `name`."""
+    known = named_tokens(named_tokenizer(name).build().special_names())
+    return f"{spoken('eod_token')} is needed: the token of {name} that ends a document. {known}."
 
 
 def direct_config(

@@ -233,8 +233,8 @@ def prepare(
     eod = tokenizer.eod_id(settings.eod_token)
     if eod >= 1 << (8 * size):
         raise ValueError(
-            f"settings.eod_token: {settings.eod_token!r} has the id {eod}, which does not fit into the {size} byte(s) "
-            f"a token takes with a vocabulary of {tokenizer.vocab_size}"
+            f"{spoken('settings.eod_token')}: {settings.eod_token!r} has the id {eod}, which does not fit into the "
+            f"{size} byte(s) a token takes with a vocabulary of {tokenizer.vocab_size}"
         )
     spec, tokenizer, note = choose_engine(spec, tokenizer, engine, lambda: sample_texts(settings))
     chosen = EncoderSpec(settings.jq_pattern, spec, eod, size, settings.eod_token, special, audit)

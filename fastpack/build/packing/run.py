@@ -16,8 +16,8 @@ from fastpack.build.packing.lines import Piece, read_pieces
 from fastpack.build.packing.special_tokens import SpecialRule
 from fastpack.build.packing.targets import Target, identity
 from fastpack.build.tokenizing.interface import Tokenizer
-from fastpack.errors import JobError, spoken
-from fastpack.files import ExistencePolicy, Progress, size_of
+from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
+from fastpack.files import CountsDocuments, ExistencePolicy, Progress, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.npy_writer import NpyWriter, is_npy
 from fastpack.formats.pbin_journal import CheckpointedWriter
@@ -65,6 +65,7 @@ class Output:
     resumed_documents: int = 0
     waiting: int = 0  # pieces that are being encoded
     all_read: bool = False
+    _settled: tuple[int, int, int, int, int, Counts] | None = None  # the writer and the rest after a whole batch
     _noted_skipped: int = 0
     _noted_tokens: int = 0
     _noted_at: float = field(default_factory=time.monotonic)
@@ -80,6 +81,21 @@ class Output:
         """Source and row to continue with."""
         note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "rows": 0}
         return note["source"], note["rows"]
+
+    def settle(self, source: int, rows: int) -> None:
+        """Say that all up to `rows` rows of `source` is written."""
+        writer = self.writer
+        self._settled = writer.n_tokens, writer.n_documents, source, rows, len(self.skipped), self.counts
+
+    def keep(self) -> bool:
+        """Stop after an interrupt; return whether anything is kept for `resume`."""
+        if self._settled is not None:
+            n_tokens, n_documents, source, rows, n_skipped, counts = self._settled
+            if (n_tokens, n_documents) == (self.writer.n_tokens, self.writer.n_documents):
+                skipped = self.skipped[self._noted_skipped : n_skipped]
+                return self.writer.keep({"source": source, "rows": rows, "skipped": skipped, "counts": counts})
+        self.writer.suspend()
+        return self.writer.is_kept
 
     def checkpoint_if_due(self, source: int, rows: int) -> None:
         """Note that all up to `rows` rows of `source` is written, where that is long or much since the last time."""
@@ -114,7 +130,8 @@ class Run:
         self._open: list[Output] = []
         self._pieces: deque[tuple[Output, int, Piece]] = deque()
         self._outputs: list[Output] = []
-        self._total = 0  # bytes of the sources
+        self._total = self._done = 0  # bytes of the sources
+        self._packed = 0, 0  # documents and tokens of this run
 
     def pack(self, targets: Sequence[Target]) -> list[Output]:
         """Write all `targets`; what each came to, in order."""
@@ -173,15 +190,26 @@ class Run:
     def _write(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
         if encoded.stop is not None:
             raise stopped(piece, encoded.stop, 0)
+        self._take(output, source, piece, encoded)
+        self._done = piece.done
+        documents, tokens = self._packed
+        self._packed = documents + len(encoded.lengths), tokens + int(encoded.lengths.sum())
+        if len(piece.batch.rows):
+            output.checkpoint_if_due(source, piece.next_row)
+        if self._options.progress is not None:
+            if isinstance(self._options.progress, CountsDocuments):
+                self._options.progress.count(*self._packed)
+            self._options.progress(piece.done, self._total)
+        self._finish_if_done(output)
+
+    def _take(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
+        """Take a batch as a whole: the command line holds signals back meanwhile."""
         self._note_skipped(output, piece, encoded.faulty)
         output.counts = output.counts.plus(encoded.counts)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
         if len(piece.batch.rows):
-            output.checkpoint_if_due(source, piece.next_row)
-        if self._options.progress is not None:
-            self._options.progress(piece.done, self._total)
-        self._finish_if_done(output)
+            output.settle(source, piece.next_row)
 
     def _note_skipped(self, output: Output, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
         path = piece.batch.path
@@ -200,7 +228,13 @@ class Run:
             output.writer.close()
             self._open.remove(output)
 
-    def _stop(self, _kind: object, error: object, _trace: object) -> None:
+    def _stop(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Keep what can be resumed, and remove the rest; the command line holds signals back meanwhile."""
+        if isinstance(error, INTERRUPTS):
+            kept = [output.keep() for output in self._open]
+            if any(kept):
+                note_interrupt(error, self._done / max(1, self._total))
+            return
         for output in self._open:
             if self._options.resume and not isinstance(error, EngineDiffers):
                 output.writer.suspend()

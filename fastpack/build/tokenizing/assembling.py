@@ -109,6 +109,9 @@ class FasterTokenizer:
         """The tokenizer on its own library, which the ids are to be equal to."""
         return self._own
 
+    def special_names(self) -> list[str]:
+        return self._own.special_names()
+
     def special_tokens(self, eod_token: str) -> SpecialTokens:
         return self._own.special_tokens(eod_token)
 

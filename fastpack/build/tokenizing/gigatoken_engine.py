@@ -35,7 +35,7 @@ class GigatokenTokenizer(FasterTokenizer):
             with refusals():
                 self._engine: Any = gigatoken_rs.load_hf_json(description)
         except FaultyText as error:
-            raise EngineDeclines(str(error)) from None
+            raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):
             raise EngineDeclines("it is no byte-level BPE")
         super().__init__(own, own.backend.normalizer is not None)

@@ -17,7 +17,16 @@ import orjson
 
 from fastpack.build.tokenizing.hf_classes import SPECIAL_TOKENS
 from fastpack.build.tokenizing.hf_loading import LoadedTokenizer, load_directory, load_file
-from fastpack.build.tokenizing.interface import Lengths, SpecialTokens, Tokens, check_options, flatten, refusals
+from fastpack.build.tokenizing.interface import (
+    Lengths,
+    SpecialTokens,
+    Tokens,
+    check_options,
+    flatten,
+    named_tokens,
+    refusals,
+)
+from fastpack.errors import spoken
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -57,8 +66,8 @@ class HFTokenizer:
         path = os.fspath(config[OPTIONS[0]])
         if not os.path.exists(path):
             raise FileNotFoundError(
-                f"tokenizer.config.{OPTIONS[0]}: {path} is neither a directory nor a tokenizer.json on this machine, "
-                "and nothing is downloaded: fetch the tokenizer first and give its path"
+                f"{spoken(f'tokenizer.config.{OPTIONS[0]}')}: {path} is neither a directory nor a tokenizer.json on "
+                "this machine, and nothing is downloaded: fetch the tokenizer first and give its path"
             )
         return cls(path, _options(config))
 
@@ -83,7 +92,8 @@ class HFTokenizer:
         if token_id is None:
             token_id = unk_id
         if token_id is None:
-            raise ValueError(f"Token is not represented by a single token id! ({eod_token!r})")
+            known = named_tokens(self.special_names())
+            raise ValueError(f"Token is not represented by a single token id! ({eod_token!r}) {known}.")
         if token_id == unk_id:
             warnings.warn(
                 f"The provided eod token {eod_token} has the same token id ({token_id}) as the unk token", stacklevel=2
@@ -93,6 +103,10 @@ class HFTokenizer:
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """As `Tokenizer.encode_many`, a bounded number of texts a call of the library."""
         return _encode(self.backend, texts, eod)
+
+    def special_names(self) -> list[str]:
+        """As `Tokenizer.special_names`."""
+        return [token.content for token in self.backend.get_added_tokens_decoder().values() if token.special]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:
         """As `Tokenizer.special_tokens`: the added tokens that are special, and the one that ends documents."""

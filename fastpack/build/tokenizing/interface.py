@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +14,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.errors import counted, spoken
+
 Tokens: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Lengths: TypeAlias = npt.NDArray[np.int64]
 
 _UINT32 = next(code for code in "IL" if array(code).itemsize == 4)
 END_OF_TEXT = "<|endoftext|>"
+_NAMED = 10  # special tokens that a message names
 
 
 class Tokenizer(Protocol):
@@ -35,6 +39,10 @@ class Tokenizer(Protocol):
 
     def eod_id(self, eod_token: str) -> int:
         """The id of `eod_token`; ValueError when it is not one token."""
+        ...
+
+    def special_names(self) -> list[str]:
+        """Its special tokens, of which one may end documents."""
         ...
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
@@ -68,6 +76,14 @@ class SpecialTokens(NamedTuple):
     loose: Mapping[str, int] = MappingProxyType({})
 
 
+def named_tokens(tokens: Sequence[str]) -> str:
+    """A sentence that names the special tokens of a tokenizer, the first few of many."""
+    if not tokens:
+        return "The tokenizer has no special tokens"
+    more = f" and {counted(len(tokens) - _NAMED, 'more', 'more')}" if len(tokens) > _NAMED else ""
+    return f"The tokenizer has the special tokens {', '.join(tokens[:_NAMED])}{more}"
+
+
 class FaultyText(ValueError):
     """One of the texts cannot be tokenised; the message says why."""
 
@@ -84,11 +100,19 @@ def refusals() -> Iterator[None]:
     except MemoryError:  # says nothing of the text
         raise
     except Exception as error:  # the libraries raise bare Exception
-        raise FaultyText(f"the tokenizer refuses the text: {error}") from None
+        raise FaultyText(f"the tokenizer refuses the text: {without_location(error)}") from None
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # of no module that could be imported, and no Exception
             raise
-        raise FaultyText(f"the tokenizer fails on the text: {error}") from None
+        raise FaultyText(f"the tokenizer fails on the text: {without_location(error)}") from None
+
+
+_LOCATION = re.compile(r"[\s(\[,;:]*(?:Location:\s*)?(?:\bat\s+|\bin\s+)?[\w./\\-]+\.rs(?::\d+)*[)\]]?:?")
+
+
+def without_location(error: BaseException) -> str:
+    """The text of an error of a library, without places in its own Rust sources."""
+    return " ".join(_LOCATION.sub("", str(error)).split()) or type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -113,9 +137,8 @@ class TokenizerSpec:
         MissingExtra, FileNotFoundError.
         """
         if self.variant_key not in _VARIANTS:
-            raise ValueError(
-                f"tokenizer.variant_key: unknown tokenizer {self.variant_key!r} (known: {', '.join(_VARIANTS)})"
-            )
+            name, known = spoken("tokenizer.variant_key"), ", ".join(_VARIANTS)
+            raise ValueError(f"{name}: unknown tokenizer {self.variant_key!r} (known: {known})")
         tokenizer = _VARIANTS[self.variant_key](self.config)
         if self.engine == OWN_ENGINES.get(self.variant_key, ""):
             return tokenizer
@@ -145,7 +168,7 @@ def check_options(variant_key: str, config: Mapping[str, Any], required: str | N
             raise ValueError(f"tokenizer.config.{key}: {variant_key} has no such option (it has: {names})")
     if required is not None and not isinstance(config.get(required), str | os.PathLike):
         found = "nothing" if config.get(required) is None else repr(config[required])
-        raise ValueError(f"tokenizer.config.{required}: found {found}, expected a path")
+        raise ValueError(f"{spoken(f'tokenizer.config.{required}')}: found {found}, expected a path")
 
 
 class BytesTokenizer:
@@ -158,6 +181,9 @@ class BytesTokenizer:
         if eod_token != END_OF_TEXT:
             raise ValueError(f"the tokenizer builtin_bytes has one special token, {END_OF_TEXT!r}, not {eod_token!r}")
         return 256
+
+    def special_names(self) -> list[str]:
+        return [END_OF_TEXT]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:  # noqa: ARG002
         """None: a text is its bytes, whatever it contains."""

@@ -6,8 +6,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fastpack.build.tokenizing.interface import FaultyText, Lengths, SpecialTokens, Tokens, check_options, flatten
-from fastpack.errors import MissingExtra
+from fastpack.build.tokenizing.interface import (
+    FaultyText,
+    Lengths,
+    SpecialTokens,
+    Tokens,
+    check_options,
+    flatten,
+    named_tokens,
+)
+from fastpack.errors import MissingExtra, spoken
 
 
 class SPTokenizer:
@@ -22,7 +30,7 @@ class SPTokenizer:
         except ImportError:
             raise MissingExtra("sentencepiece", "sentencepiece", "a SentencePiece model") from None
         if not os.path.isfile(model_file):
-            raise FileNotFoundError(f"tokenizer.config.tokenizer_model_file: {model_file} is not there")
+            raise FileNotFoundError(f"{spoken('tokenizer.config.tokenizer_model_file')}: {model_file} is not there")
         self.processor = SentencePieceProcessor()
         try:
             self.processor.Load(model_file)
@@ -42,11 +50,16 @@ class SPTokenizer:
     def eod_id(self, eod_token: str) -> int:
         piece = self.processor.PieceToId(eod_token)
         if not isinstance(piece, int) or piece == self.processor.unk_id():
-            raise ValueError(f"Token cannot be represented by a single token id! ({eod_token!r})")
+            known = named_tokens(self.special_names())
+            raise ValueError(f"Token cannot be represented by a single token id! ({eod_token!r}) {known}.")
         return piece
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         return _encode(self.processor, texts, eod)
+
+    def special_names(self) -> list[str]:
+        """As `Tokenizer.special_names`: the control symbols."""
+        return [self.processor.IdToPiece(i) for i in range(self.vocab_size) if self.processor.IsControl(i)]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:
         """As `Tokenizer.special_tokens`: `eod_token` where it is user-defined. Texts contain no control symbols."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fastpack.build.dry_run import NoFile
 from fastpack.build.webdataset.discover import find_shards
-from fastpack.errors import JobError
+from fastpack.errors import JobError, spoken
 from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, TargetExists, same_file
 from fastpack.formats import webdataset
 
@@ -78,7 +78,7 @@ def _check_target(source: AnyPath, target: AnyPath, force_overwrite: bool) -> No
     if same_file(source, target):
         raise ValueError(f"the copy would replace the shard {source}: choose another folder")
     if target.exists() and not force_overwrite:
-        raise TargetExists(f"{target} exists already: --force-overwrite replaces it")
+        raise TargetExists(f"{target} exists. {spoken('Pass force_overwrite=True')} to overwrite it.")
 
 
 def _copy(source: AnyPath, target: AnyPath | None, folder: str) -> int:

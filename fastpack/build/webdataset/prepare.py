@@ -16,7 +16,7 @@ from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, WalkResult, unchanged_shards, walk_shards
-from fastpack.errors import JobError
+from fastpack.errors import JobError, spoken
 from fastpack.files import (
     AnyPath,
     AtomicFile,
@@ -159,7 +159,7 @@ def prepare_webdataset(
     check_not_prepared(path, force_overwrite or resume or dry_run)
     root, names = plain_path(path), shards_of(path, exclude)
     options = _options(num_workers, skip_bad_shards, resume, walk_all, sample_tables, progress)
-    options.media, options.walker = media, walker
+    options.media, options.walker, options.resumable = media, walker, walker is None
     if dry_run:
         files = [*_FILES, "split.yaml", *([dataset_yaml_name] if sample_type else [])]
         return _plan(root, names, wish, options, files)
@@ -207,6 +207,7 @@ def rebuild_indexes(
     if not before:
         raise JobError(f"{root}: no shards are listed there; prepare the dataset anew")
     options = _options(num_workers, False, resume, True, sample_tables, progress)
+    options.resumable = True
     options.mode = make_folder(path, list(before))
     with open_history(root) as history:
         walked = walk_shards(root, list(before), options)
@@ -328,7 +329,9 @@ def _new_folder(path: PathLike, names: Sequence[str], options: WalkOptions) -> I
 def check_not_prepared(path: PathLike, may_be: bool) -> None:
     """TargetExists for a prepared dataset, unless it may be one."""
     if nvmeta.is_prepared(path) and not may_be:
-        raise TargetExists(f"{os.fspath(path)} has already been prepared: --force-overwrite prepares it anew")
+        raise TargetExists(
+            f"{os.fspath(path)} has already been prepared. {spoken('Pass force_overwrite=True')} to prepare it again."
+        )
 
 
 def shards_of(path: PathLike, exclude: str | None) -> list[str]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fastpack.build.webdataset.history import History
 from fastpack.build.webdataset.media import MediaFilter, Row, media_of_shard
-from fastpack.errors import FormatError, JobError
+from fastpack.errors import INTERRUPTS, FormatError, JobError, note_interrupt
 from fastpack.files import AnyPath, Progress, size_of, stat_of
 from fastpack.formats import nvmeta, webdataset
 from fastpack.formats.nvmeta import DuplicateKeys, IndexWriter, WalkedShard
@@ -34,6 +34,7 @@ _BAD = -1  # samples of a shard that is left out
 class WalkOptions:
     """How to walk: threads, what to do with bad shards, whether to go on with a run that was killed.
 
+    resumable: an interrupted run can be resumed, so keep what it has done.
     again: walk shards too that did not change since the last run. mode: permissions of the index. media: of which parts
     the metadata is to be read, instead of what the index has, or with keep_media besides it. walker: who walks a shard.
     confirm: called when all shards are walked, before any file takes its name; an exception leaves all as it was (but
@@ -52,6 +53,7 @@ class WalkOptions:
     walker: Callable[[str], WalkResult] | None = None
     confirm: Callable[[Walked], None] | None = None
     unwritten: list[tuple[str, _Offsets]] = field(default_factory=list)  # shards whose `.tar.idx` waits for `confirm`
+    resumable: bool = False
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
         previous=_previous(index, options, walked),
         sample_tables=options.sample_tables,
         resume=options.resume,
+        resumable=options.resumable,
         purpose=_purpose(names, options),
     )
     try:
@@ -158,6 +161,10 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
                 options.confirm(walked)
             for path, offsets in options.unwritten:
                 _write_shard_index(path, offsets)
+    except INTERRUPTS as error:
+        if options.resumable and writer.is_kept:
+            note_interrupt(error, (len(walked.shards) + len(walked.skipped)) / len(names))
+        raise
     except DuplicateKeys as error:
         named = [(key, [walked.shards[int(number)].name for number in numbers]) for key, numbers in error.keys]
         raise DuplicateKeys(error.path, named, error.total) from None

@@ -79,15 +79,27 @@ class Operations:
     """What FUSE asks of a file system, answered from a `SampleTree`; paths begin with a slash. Errors are OSErrors.
 
     complain: told what is wrong with a damaged shard or index, which is an input/output error to who reads.
+    mounted: called when the file system is mounted.
     """
 
     use_ns = True  # times are in nanoseconds
 
-    def __init__(self, tree: SampleTree, complain: Callable[[str], None] | None = None) -> None:
-        self._tree, self._complain = tree, complain
+    def __init__(
+        self,
+        tree: SampleTree,
+        complain: Callable[[str], None] | None = None,
+        mounted: Callable[[], None] | None = None,
+    ) -> None:
+        self._tree, self._complain, self._mounted = tree, complain, mounted
         self._files: _Handles[Content] = _Handles()
         self._folders: _Handles[Listing] = _Handles()
         self._status = os.stat(nvmeta.index_path(tree.folder))
+
+    def init(self, path: str) -> None:
+        """Called by FUSE when the folder is mounted."""
+        del path
+        if self._mounted is not None:
+            self._mounted()
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         """The status of a file or folder: nobody may write, everybody who may read the index may read."""
@@ -173,11 +185,12 @@ def mount(
     allow_slow: bool = False,
     detach: bool = False,
     complain: Callable[[str], None] | None = None,
+    mounted: Callable[[], None] | None = None,
 ) -> None:
     """Show the samples of a prepared dataset as files in the empty folder `target`; returns when it is unmounted.
 
     sample_folders: a folder a sample. allow_slow: see `SampleTree`. detach: go on in the background, at once.
-    complain: see `Operations`.
+    complain: see `Operations`. mounted: called once the folder is mounted.
     Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
     """
     fuse = _fuse()
@@ -188,7 +201,7 @@ def mount(
     where = os.path.realpath(target)
     with _ended_by_signals():
         try:
-            fuse.FUSE(Operations(tree, complain), where, foreground=not detach, ro=True, fsname="fastpack")
+            fuse.FUSE(Operations(tree, complain, mounted), where, foreground=not detach, ro=True, fsname="fastpack")
         except RuntimeError as error:
             if error.args[:1] in _ENDED:
                 return

@@ -121,7 +121,7 @@ def test_what_is_refused(tmp_path: Path, write_packed: WritePacked, shuffle: Cal
     with pytest.raises(FileNotFoundError, match="none"):
         shuffle(tmp_path / "none", target)
     target.write_bytes(b"old")
-    with pytest.raises(TargetExists, match="File already exists"):
+    with pytest.raises(TargetExists, match=r"exists\. Pass file_existence_policy"):
         shuffle(source, target)
     with pytest.raises(ValueError, match="unknown file existence policy"):
         shuffle(source, target, file_existence_policy="maybe")

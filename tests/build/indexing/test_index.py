@@ -185,7 +185,7 @@ def test_policies(tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl", tmp_path / "x.idx"
     source.write_bytes(b"{}\n")
     target.write_bytes(b"old")
-    with pytest.raises(ValueError, match="File already exists"):
+    with pytest.raises(ValueError, match=r"exists\. Pass file_existence_policy"):
         create_raw_index(source)
     with pytest.raises(TargetExists):
         create_raw_data_index(source, target)

@@ -64,15 +64,19 @@ def test_several_sources_go_into_one_file(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said_before_the_work(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="eod_token is needed"):
-        fastpack.pack(corpus, tokenizer="tokenizer.json")
+    with pytest.raises(FileNotFoundError, match=r"tokenizer: absent\.json is neither"):
+        fastpack.pack(corpus, tokenizer="absent.json")
+    with pytest.raises(ValueError, match=r"eod_token is needed: .* has the special tokens <\|endoftext\|>"):
+        fastpack.pack(corpus, tokenizer=Path(__file__).parents[2] / "golden/modalities/tokenizers/tok_bpe2000")
     with pytest.raises(FileNotFoundError, match="absent"):
         fastpack.pack(tmp_path / "absent.jsonl", tokenizer="bytes")
     corpus.with_suffix(".pbin").touch()
-    with pytest.raises(ValueError, match="already exists"):
+    with pytest.raises(ValueError, match=r"exists\. Pass file_existence_policy"):
         fastpack.pack(corpus, tokenizer="bytes")
     assert not corpus.with_suffix(".idx").exists()
     assert fastpack.pack(corpus, tokenizer="bytes", file_existence_policy="override").documents == 200
+    with pytest.raises(ValueError, match=r"^num_cpus: found 0, expected an int of at least 1"):
+        fastpack.pack(corpus, tokenizer="bytes", num_cpus=0)
 
 
 def test_a_source_that_is_no_json_leaves_nothing(corpus: Path, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     config = config_of(source, dst_path=target)
     assert pack_encoded_data(config) == PackResult(str(target), 1, 4)
     target.write_bytes(b"old")
-    with pytest.raises(ValueError, match=r"File already exists\. Delete it or specify different output folder"):
+    with pytest.raises(ValueError, match=r"exists\. Pass file_existence_policy='override' to overwrite it\."):
         pack_encoded_data(config)
     with pytest.raises(FileExistsError):
         pack_encoded_data(config)

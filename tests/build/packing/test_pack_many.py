@@ -228,11 +228,36 @@ def test_without_resume_a_failed_run_leaves_nothing(
     monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
 
     def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+        raise OSError(28, "No space left on device")
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(OSError, match="No space"):
         pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"), progress=stop)
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("num_cpus", [1, 2])
+def test_an_interrupted_run_can_be_resumed(
+    error: type[BaseException], num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
+) -> None:
+    """Without resume=True, and long before the first checkpoint is due."""
+    calls: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        calls.append(done)
+        if done > total // 2:
+            raise error
+
+    config = config_of(corpus, tmp_path / "out.pbin", num_cpus=num_cpus)
+    with pytest.raises(error) as stopped:
+        pack_encoded_data(config, progress=stop)
+    share = 100 * calls[-1] // sum(path.stat().st_size for path in corpus.rglob("*.jsonl*"))
+    assert stopped.value.__notes__ == [f"stopped at {share} %; call again with resume=True to continue"]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [".out.pbin.journal", ".out.pbin.partial"]
+    result = pack_encoded_data(config, resume=True)
+    assert result.resumed_documents > 0
+    assert (tmp_path / "out.pbin").read_bytes() == whole
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_work_on_a_source_that_has_changed_starts_anew(

@@ -139,3 +139,19 @@ def test_tokens_of_many_kinds_found_in_text(engine: str, tokenizer_files: dict[s
         return
     texts = ["a <l> b", "a  <r>  b", "word words sword _word", "<l><r>word", " <l>\n<r>\t"]
     assert first_difference(built(spec_of(tmp_path / "x.json")), chosen.build(), texts) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Unsupported model type\n\nLocation:\n    src/load_tokenizer/hf.rs:241:24", "Unsupported model type"),
+        ("called `unwrap()` on a `None` value at src/a/b.rs:12:45", "called `unwrap()` on a `None` value"),
+        ("a plain reason", "a plain reason"),
+    ],
+)
+def test_places_in_rust_sources_are_not_shown(text: str, shown: str) -> None:
+    from fastpack.build.tokenizing.interface import FaultyText, refusals
+
+    with pytest.raises(FaultyText) as refused, refusals():
+        raise RuntimeError(text)
+    assert str(refused.value) == f"the tokenizer refuses the text: {shown}"

@@ -298,3 +298,29 @@ def test_a_folder_that_is_a_link_is_not_written_through(shards: Path, tmp_path: 
             write()
     assert os.listdir(outside) == []
     assert sorted(os.listdir(shards)) == [".nv-meta", "s0.tar", "s1.tar", "s2.tar", "s3.tar"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupted_run_can_be_resumed(error: type[BaseException], shards: Path, tmp_path: Path) -> None:
+    """Without resume=True: what is walked is kept, and not walked again."""
+    shutil.copytree(shards, tmp_path / "whole")
+    prepare(tmp_path / "whole")
+    calls: list[int] = []
+
+    def stop(done: int, total: int) -> None:
+        calls.append(done)
+        if len(calls) == 3:
+            raise error
+
+    with pytest.raises(error) as stopped:
+        prepare(shards, num_workers=1, progress=stop)
+    assert stopped.value.__notes__ == ["stopped at 75 %; call again with resume=True to continue"]
+    assert not (shards / ".nv-meta" / "index.sqlite").exists()
+    scanned: list[str] = []
+    scan = webdataset.scan_shard
+    with mock.patch.object(webdataset, "scan_shard", lambda path: scanned.append(os.path.basename(path)) or scan(path)):
+        assert prepare(shards, resume=True).reused == 3
+    assert scanned == ["s3.tar"]
+    for table in ("samples", "sample_parts"):
+        assert rows(shards, table) == rows(tmp_path / "whole", table)
+    assert not [path for path in (shards / ".nv-meta").iterdir() if path.name.endswith(".partial")]
