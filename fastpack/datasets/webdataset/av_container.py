@@ -185,6 +185,7 @@ class AudioSamples:
             raise MediaError("media without an audio stream, of which audio was asked for")
         self._container, self._budget = container, budget
         self.rate: int = stream.sample_rate
+        self._begin = float((stream.start_time or 0) * stream.time_base)
         if not self.rate:
             raise MediaError("an audio stream without a sample rate")
 
@@ -218,7 +219,8 @@ class AudioSamples:
     def _frames_from(self, start: float) -> Iterator[Any]:
         """Frames from the one that holds the sample at `start`, or an earlier one."""
         wanted = int(start * 1_000_000)  # microseconds
-        for target in (wanted, 0) if wanted else (0,):
+        # A second seek to the start would make codecs such as Opus emit the samples that they skip at the start.
+        for target in (wanted, 0) if start > self._begin else (wanted,):
             self._container.seek(target)
             frames = self._container.decode(audio=0)
             first = next(frames, None)
