@@ -207,6 +207,7 @@ def read_checked(
         return memoryview(remote.read_range(url, start, end, status.tag)), start
     start, end = sums.widened(start, end)
     pieces = [(at, min(at + MAX_READ, end)) for at in range(start, end, MAX_READ)]
+    wrong: int | None = None
     for attempt in range(1, READS + 1):
         read = in_parallel(lambda piece: remote.read_range(url, *piece, status.tag), pieces)
         data = memoryview(read[0] if len(read) == 1 else b"".join(read))

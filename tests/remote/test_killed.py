@@ -57,7 +57,7 @@ def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp
     forgotten = old.with_name(".forgotten.partial")
     forgotten.write_bytes(b"")
     os.utime(forgotten, (1, 1))
-    with cache().exclusively("cd.fetch"), open(folder / ".abd.2.2", "wb") as file:
+    with cache().fetching("cd"), open(folder / ".abd.2.2", "wb") as file:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX)
