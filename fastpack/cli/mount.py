@@ -38,7 +38,10 @@ def run_mount(args: argparse.Namespace) -> int:
     """Mount, and wait until it is unmounted."""
     from fastpack.views.webdataset.mount import mount
 
+    announced: list[bool] = []
+
     def announce() -> None:
+        announced.append(True)
         if args.json:
             emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, "")
             sys.stdout.flush()
@@ -57,4 +60,6 @@ def run_mount(args: argparse.Namespace) -> int:
         mounted=announce if not args.detach else None,
         complain=lambda text: say(args, f"fastpack: {text}"),
     )
+    if not args.detach and not announced:  # libfuse mounted and unmounted without telling
+        announce()
     return 0

@@ -197,8 +197,9 @@ class Run:
         if len(piece.batch.rows):
             output.checkpoint_if_due(source, piece.next_row)
         if self._options.progress is not None:
-            if isinstance(self._options.progress, CountsDocuments):
-                self._options.progress.count(*self._packed)
+            shown: object = self._options.progress
+            if isinstance(shown, CountsDocuments):
+                shown.count(*self._packed)
             self._options.progress(piece.done, self._total)
         self._finish_if_done(output)
 

@@ -138,7 +138,7 @@ def _write_index(root: str, names: Sequence[str], unchanged: Numbered, options: 
         previous=_previous(index, options, walked),
         sample_tables=options.sample_tables,
         resume=options.resume,
-        resumable=options.resumable,
+        resumable=options.resumable and options.confirm is None,  # before the last answer nothing is left behind
         purpose=_purpose(names, options),
     )
     try:
