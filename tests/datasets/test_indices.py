@@ -106,7 +106,7 @@ def test_indices_of_fill_and_of_reading_ahead(tmp_path: Path) -> None:
     mixture = fastpack.MixtureDataset([dataset], ["a"])
     for one in (dataset, mixture):
         with pytest.raises(TypeError, match="must be an integer"):
-            one.fill([1.5], one.new_outputs(1))
+            one.fill(np.array(["1"]).astype(object), one.new_outputs(1))
         with pytest.raises(TypeError, match="must be integers"):
             one.will_need(np.array([True]))
     with pytest.raises(TypeError, match="a sequence of integers, not int"):
