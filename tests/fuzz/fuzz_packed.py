@@ -52,16 +52,19 @@ def check_index(data: bytes, folder: Path) -> bool:
 
 
 def _check_lines_of(folder: Path, path: Path, rows: Any) -> None:
-    """An index is used with a raw file: each of its lines lies in that, or it is refused."""
+    """An index is used with a raw file: its entries begin its lines, or it is refused."""
     raw = b"\n".join(LINES[:3])
     file = JsonlFile(written(folder / "x.jsonl", raw), path, warn_of_characters=False)
-    if any(start + length > len(raw) for start, length in rows.tolist()):
-        try:
-            file.index  # noqa: B018
-        except FormatError as error:
-            refused(error, path, path.stat().st_size)
-            return
-        raise AssertionError("an entry beyond the raw file")
+    ends = [end for end in range(len(raw) + 1) if raw[end : end + 1] in (b"\n", b"")]
+    starts = [0, *(end + 1 for end in ends[:-1])]
+    right = {(start, end - start) for start, end in zip(starts, ends, strict=True)}
+    try:
+        file.index  # noqa: B018
+    except FormatError as error:
+        assert set(map(tuple, rows.tolist())) != right
+        refused(error, path, path.stat().st_size)
+        return
+    assert all(start in starts and start + length <= len(raw) for start, length in rows.tolist())
     assert [file.line(i) for i in range(len(file))] == [raw[a : a + n] for a, n in rows.tolist()]
 
 
