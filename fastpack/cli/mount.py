@@ -43,14 +43,14 @@ def run_mount(args: argparse.Namespace) -> int:
     def announce() -> None:
         announced.append(True)
         if args.json:
-            emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, "")
+            emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, [])
             sys.stdout.flush()
         say(args, f"{args.path} is at {args.target} until it is unmounted")
 
     if args.detach:  # the process in the background can say nothing: libfuse closes its streams
         say(args, f"mounting {args.path} at {args.target} in the background, until it is unmounted")
         if args.json:
-            emit(args, {"path": args.path, "target": args.target, "detached": True}, "")
+            emit(args, {"path": args.path, "target": args.target, "detached": True}, [])
     mount(
         args.path,
         args.target,

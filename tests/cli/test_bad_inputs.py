@@ -38,7 +38,6 @@ WITHOUT_INPUT = {"quickstart", "completion", "mount"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")
 # What is no fault: these say something true of such an input, and end with 0.
 FINE = {
-    ("pack", "empty"),
     *(("shuffle lines", kind) for kind in ("empty", "garbage", "suffix")),  # lines of anything
 }
 
@@ -123,7 +122,7 @@ def number_options() -> list[tuple[str, str]]:
         (names[0], max(action.option_strings, key=lambda name: (name[:2] == "--", len(name))))
         for names, parser in parsers_of(build_parser()).items()
         for action in parser._actions
-        if action.option_strings and action.type is not None
+        if action.option_strings and action.type is not None and action.metavar != "NAME,..."
     ]
 
 

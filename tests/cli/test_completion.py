@@ -19,7 +19,7 @@ from fastpack.cli.shells import WRITERS
 # Metavars of values that no shell can guess.
 WORDS = {
     None, "N", "I", "ID", "E", "JQ", "CLASS", "A,B,C", "NAME:RE", "NAME:GLOB", "RE", "JSON", "NAME", "PAT,...",
-    "PYTHON", "D", "GLOB", "TEXT", "URL", "SECONDS", "A",
+    "PYTHON", "D", "GLOB", "TEXT", "URL", "SECONDS", "A", "SHARE", "NAME,...",
 }  # fmt: skip
 
 BASH = """

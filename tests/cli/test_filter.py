@@ -39,9 +39,8 @@ def test_rules(packed: Path, capsys: pytest.CaptureFixture[str], rules: list[str
     with PackedFile(target) as file:
         assert [int(file[i][0]) for i in range(len(file))] == kept
     n_tokens = sum(number + 1 for number in kept)
-    said = (
-        f"{len(kept)} documents, {n_tokens} tokens, {target.stat().st_size} bytes, {6 - len(kept)} documents left out"
-    )
+    n_documents = "1 document" if len(kept) == 1 else f"{len(kept)} documents"
+    said = f"{n_documents}, {n_tokens} tokens, {target.stat().st_size} bytes, {6 - len(kept)} documents left out"
     assert capsys.readouterr() == (f"{target}: {said}\n", "")
 
 
