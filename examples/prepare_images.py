@@ -108,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
     write_shards(args.folder, args.samples, args.shards, args.seed)
     result = fastpack.prepare(
         args.folder,
-        split_ratio=(4, 1, 1),
+        split_ratio=(3, 1, 1),
         sample_type="CaptioningSample",
         field_map={"image": "png", "caption": "json[caption]"},
         force_overwrite=True,

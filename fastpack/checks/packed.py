@@ -21,6 +21,7 @@ from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID, MIN_ZERO_TAIL
 
 _LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
 _USUAL = 0.9  # of the documents end in the same token: then the others should
+_FEWEST_ALIKE = 2  # documents that end in the same token, before it is taken for the one that ends documents
 _REPAIR = "`fastpack repair` writes"
 
 
@@ -152,12 +153,12 @@ def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyR
 
 
 def _guess_eos(file: PackedFile, ends: npt.NDArray[np.int64]) -> int:
-    """The token in which nearly all of some documents end; -1 for none."""
+    """Guess EOS: the token in which nearly all of a sample of documents end; -1 for none, or for too few documents."""
     if not len(ends):
         return -1
     last = np.asarray(file.data[ends[:: max(1, len(ends) // _LOOKED_AT)]], np.int64)
     usual = _commonest(last)
-    return usual if np.count_nonzero(last == usual) >= _USUAL * len(last) else -1
+    return usual if np.count_nonzero(last == usual) >= max(_FEWEST_ALIKE, _USUAL * len(last)) else -1
 
 
 def _check_ends(

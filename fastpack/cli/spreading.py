@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from fastpack.cli.common import emit, progress, say
-from fastpack.errors import ending
+from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
     from fastpack.spread.tasks import Plan
@@ -125,9 +125,9 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
     result = run_rank(plan, rank, size, bar, fail)
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
-    text = f"rank {rank} of {size}: {result.tasks} task{ending(result.tasks)} are done{before}"
-    text += f"; of all ranks {result.left} are left" if result.left else "; all ranks are done: now --collect"
-    emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, text)
+    text = f"rank {rank} of {size}: {counted(result.tasks, 'task')} done{before}"
+    text += f"; {result.left} left of all ranks" if result.left else "; all ranks are done: now --collect"
+    emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, [text])
     return None
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import random
+import sqlite3
 import tarfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ import pytest
 import fastpack
 from fastpack import kernels
 from fastpack.formats.nvmeta import write_sample_index
+from fastpack.formats.nvmeta_rows import TableRows
+from fastpack.formats.nvmeta_sqlite import SAMPLES_SQL
 from fastpack.formats.webdataset import scan_shard
 
 N_THREADS = 8
@@ -102,7 +106,10 @@ def orders(data: Path, folder: Path) -> Any:
 
 def sample_index(data: Path, folder: Path) -> Any:
     write_sample_index(folder / "index.sqlite", [scan_shard(data / "a.tar")])
-    return (folder / "index.sqlite").read_bytes()
+    with closing(sqlite3.connect(folder / "index.sqlite")) as db:
+        rows = TableRows(folder / "index.sqlite", db, SAMPLES_SQL).of_shard(0)
+    assert rows is not None
+    return (folder / "index.sqlite").read_bytes(), [column.tolist() for column in rows]
 
 
 WORK: tuple[Callable[[Path, Path], Any], ...] = (index, packed, batches, places, documents, orders, sample_index)

@@ -32,6 +32,9 @@ def check_npy(data: bytes, folder: Path) -> bool:
         theirs = theirs if isinstance(theirs, np.ndarray) and theirs.ndim else None
     except Exception:
         theirs = None
+    end = 10 + int.from_bytes(data[8:10], "little")
+    if data[:8] == b"\x93NUMPY\1\0" and 10 < end <= 128 and data[end - 1 : end] != b"\n":
+        theirs = None  # NumPy reads on where such a header ends; no writer makes one, so it is refused as damaged
     try:
         (shard,) = shards.scan_shards([path])
         array = shard.open()

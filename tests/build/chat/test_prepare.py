@@ -241,12 +241,12 @@ def test_chats_that_cannot_be_packed(peer: Path) -> None:
     config = write_config(tree_, source=GOOD + '{"messages": []}\n' + GOOD)
     (partition,) = prepare_instruction_tuning_data(config).partitions
     assert (partition.rows, partition.documents) == (3, 2)
-    assert partition.skipped[0]["line"] == 1
+    assert partition.skipped[0]["line"] == 2
     assert partition.pbin_path is not None
     with PackedFile(partition.pbin_path) as file:
         assert len(file) == 2
     assert len(read_raw_index(str(partition.index_path))) == 3
-    with pytest.raises(ValueError, match="line 1 at byte"):
+    with pytest.raises(ValueError, match="line 2 at byte"):
         prepare_instruction_tuning_data(config, on_faulty="error")
     assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is not done
 

@@ -264,6 +264,6 @@ def test_a_report_lists_no_more_than_it_can_show() -> None:
     assert not report.is_sound
     lines = list(report.lines())
     assert lines[-2] == "and 4 more"
-    assert lines[-1] == "x: webdataset: : 1 errors, 1,003 warnings"
+    assert lines[-1] == "x: webdataset: : 1 error, 1,003 warnings"
     assert report.as_json()["more"] == 4
     assert str(Finding("error", "f", 7, "a", "b")) == "error: f: at byte 7: found a, expected b"
