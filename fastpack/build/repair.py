@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastpack.build.indexing.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
+from fastpack.display import ResultRepr
 from fastpack.errors import FormatError, JobError
 from fastpack.files import (
     AnyPath,
@@ -31,8 +32,8 @@ from fastpack.formats.raw_index_check import check_bounds, counts_characters, de
 _BLOCK_ROWS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class RepairResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RepairResult(ResultRepr):
     """What was repaired.
 
     path: what was written, or would be; problem: what was wrong, empty for nothing, and then nothing is written;
