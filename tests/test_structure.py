@@ -17,7 +17,6 @@ PACKAGE = Path(fastpack.__file__).parent
 ALLOWED = {  # room -> the rooms it may import from, beside itself
     "kernels": set(),
     "errors": set(),
-    "display": set(),
     "files": {"errors"},
     "formats": {"kernels", "files", "errors"},
     "spread": {"files", "errors"},
@@ -76,7 +75,7 @@ def test_rooms_import_only_from_the_rooms_they_may(path: Path) -> None:
     for name, _ in imports(path):
         parts = name.split(".")
         if parts[0] == "fastpack" and len(parts) > 1 and parts[1] != "__version__":
-            assert parts[1] in ALLOWED[room] | {room, "display"}, f"{room} may not import {name}"
+            assert parts[1] in ALLOWED[room] | {room}, f"{room} may not import {name}"
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")

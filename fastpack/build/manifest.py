@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.display import ResultRepr
 from fastpack.errors import FormatError
 from fastpack.files import (
     AnyPath,
@@ -36,8 +35,8 @@ _AT_ONCE = 64  # shards a task: handing out a task takes as long as looking at o
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ManifestResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class ManifestResult:
     """What `write_manifest` wrote, or found there and kept: `path`, and what it says of all shards together.
 
     shards, tokens, bytes (of the shards); documents (None: not counted); dtypes: their names; checksums: whether each

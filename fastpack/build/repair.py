@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from fastpack.build.indexing.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
-from fastpack.display import ResultRepr
 from fastpack.errors import FormatError, JobError
 from fastpack.files import (
     AnyPath,
@@ -32,8 +31,8 @@ from fastpack.formats.raw_index_check import check_bounds, counts_characters, de
 _BLOCK_ROWS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RepairResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class RepairResult:
     """What was repaired.
 
     path: what was written, or would be; problem: what was wrong, empty for nothing, and then nothing is written;

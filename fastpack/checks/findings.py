@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from fastpack.display import ResultRepr
 from fastpack.errors import FormatError, counted
 from fastpack.files import Progress
 
@@ -51,8 +50,8 @@ class Finding:
         return f"{self.severity}: {place}: found {self.found}, expected {self.expected}"
 
 
-@dataclass(slots=True, repr=False)
-class VerifyReport(ResultRepr):
+@dataclass(slots=True)
+class VerifyReport:
     """What `verify` found in `path`, a dataset or file of the format `kind`; `checked` counts what was looked at.
 
     n_more: findings beyond those that are listed.

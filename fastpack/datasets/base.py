@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from fastpack.datasets.outputs import (
     split_outputs,
 )
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids
-from fastpack.display import ShortRepr
 from fastpack.formats.item_numbers import item_numbers
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -46,10 +45,8 @@ class Selection(list[int]):
         self.options = options
 
 
-class Dataset(ShortRepr):
+class Dataset:
     """Base of all datasets of fastpack: length, state, closing."""
-
-    _shown: ClassVar[tuple[str, ...]] = ("len",)
 
     _total: int
     _epoch = 0

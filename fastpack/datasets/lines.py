@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import ClassVar, SupportsIndex
+from typing import SupportsIndex
 
-from fastpack.display import ShortRepr
 from fastpack.files import AnyPath, PathLike, as_path
 from fastpack.formats.item_numbers import item_number
 from fastpack.formats.raw_index import JsonlFile
 from fastpack.formats.raw_index_check import default_index_path
 
 
-class LargeFileLinesReader(ShortRepr):
+class LargeFileLinesReader:
     """The lines of a raw file: `len()`, `[i]`, negative i too. Modalities' class, picklable (as paths) and fork-safe.
 
     index_path: default `<stem>.idx` beside the raw file. encoding: how lines are decoded, strictly (UnicodeDecodeError
@@ -23,8 +22,6 @@ class LargeFileLinesReader(ShortRepr):
     is not an index, StaleIndex (a FormatError) for an index that does not belong to the raw file as it is now,
     IndexError for an item beyond the last.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("raw_data_path", "len")
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, SupportsIndex
 
 from fastpack.datasets.base import Dataset
 from fastpack.datasets.lines import LargeFileLinesReader
@@ -26,8 +26,6 @@ class MemMapDataset(Dataset):
     file or a pattern that jq refuses, FormatError for a damaged index, StaleIndex (a FormatError) for one that does
     not belong to the raw file as it is now, IndexError.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("raw_data_path", "sample_key", "len")
 
     def __init__(
         self,

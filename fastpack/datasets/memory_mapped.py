@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,6 @@ class MemoryMappedDataset(WindowDataset):
     the file it was.
     """
 
-    _shown: ClassVar[tuple[str, ...]] = ("data_dir", "len", "seq_len")
-
     def __init__(
         self,
         data_dir: PathLike,
@@ -65,7 +63,6 @@ class MemoryMappedDataset(WindowDataset):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
-        self.data_dir = data_dir
         self._io = "pread" if is_remote(data_dir) else io
         self._files = _find_files(data_dir, file_pattern, dtype)
         find = known_traps if isinstance(self._files, ManifestShards) else find_traps

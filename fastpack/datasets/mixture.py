@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -265,8 +265,6 @@ class MixtureDataset(_Concatenation):
     Raises ValueError for no dataset, or not one name each; IndexError for an index out of range, also below 0.
     """
 
-    _shown: ClassVar[tuple[str, ...]] = ("dataset_names", "len")
-
     def __init__(self, datasets: Sequence[Any], names: Sequence[str]) -> None:
         if len(datasets) != len(names):
             raise ValueError("datasets and names must have the same length")
@@ -332,8 +330,6 @@ class CombinedDataset(_Concatenation):
     own. `batch` and `fill` need the same outputs and row length of all. `.cumulative_sizes`: where each dataset ends,
     int64 [n_datasets]. Raises IndexError.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("datasets", "len")
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         super().__init__(datasets)

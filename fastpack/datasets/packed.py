@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,6 @@ from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
 
 class _PackedDataset(Dataset):
     """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
-
-    _shown: ClassVar[tuple[str, ...]] = ("raw_data_path", "sample_key", "len")
 
     _files: ManifestShards | None = None  # of a manifest, in the place of `_file`
 
@@ -133,8 +131,6 @@ class PackedMemMapDatasetBase(_PackedDataset):
 
 class BlockDataset(WindowDataset, _PackedDataset):
     """Base of the datasets whose samples are `_window` tokens of a packed file: {sample_key: tokens [_window]}."""
-
-    _shown: ClassVar[tuple[str, ...]] = ("raw_data_path", "sample_key", "len", "block_size")
 
     _negative = True
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import accumulate
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,8 +75,6 @@ class TatmMemmapDataset(Dataset):
     Raises ValueError for arguments that do not fit together, IndexError for an item that is not there, and for len()
     when no file begins with file_prefix (which is also warned of).
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("file_prefix", "len", "context_length", "split")
 
     def __init__(
         self,

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from array import array
 from types import TracebackType
-from typing import Any, ClassVar, SupportsIndex
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.display import ShortRepr
 from fastpack.files import (
     AtomicFile,
     ByteArray,
@@ -216,7 +215,7 @@ def _reopen(path: PathLike, load_index: bool, generation: int | None, check: boo
     return PackedFile(path, load_index, generation=generation, check=check)
 
 
-class PackedWriter(ShortRepr):
+class PackedWriter:
     """Writes a packed file (generation 5), which takes its name complete or not at all.
 
     `close()` finishes it, `abort()` or an error in a with block leaves what was there. Memory does not grow with the
@@ -224,8 +223,6 @@ class PackedWriter(ShortRepr):
     Raises ValueError for a token size not 1, 2 or 4, TargetExists as `files.may_write` says (also under "skip", since
     a writer cannot skip), JobError when another process is writing the same file.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("path", "token_size_in_bytes", "n_tokens")
 
     header_bytes = HEADER_BYTES
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from fastpack.datasets.permutations import Indices
-from fastpack.display import ShortRepr
 from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
 from fastpack.loading.resume import check_order, fingerprint
 
@@ -22,14 +21,12 @@ class Resume(NamedTuple):
     base_num_replicas: int
 
 
-class EpochSampler(ShortRepr, ABC):
+class EpochSampler(ABC):
     """A rank's sample numbers, epoch by epoch.
 
     Ranks take the global order of an epoch strided: rank r of R has its places r, r + R, r + 2R, ... So once every
     rank has taken k samples, exactly the first k * R places are done, which is what `resume_at` builds on.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("num_samples", "num_replicas", "rank", "shuffle", "seed", "_epoch")
 
     seed: int
     shuffle: bool

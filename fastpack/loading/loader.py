@@ -8,10 +8,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from fastpack import kernels
-from fastpack.display import ShortRepr
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.fetch import Fetch, batch_options, make_fetch
@@ -24,7 +23,7 @@ WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
 
 
-class StatefulDataLoader(ShortRepr):
+class StatefulDataLoader:
     """Batches of `batch_size` samples in the sampler's order, epoch after epoch; KempnerForge's class, in NumPy arrays.
 
     `iter()` begins the epoch, or goes on in the middle of one: after a break, or after `load_state_dict`. What is left
@@ -54,8 +53,6 @@ class StatefulDataLoader(ShortRepr):
     An exception of the dataset is raised where the batch was asked for; the next call tries that batch again. Pickles
     (without its buffers), and may be inherited by a forked process. Raises ValueError for sizes below 1.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("dataset", "batch_size", "sampler", "prefetch")
 
     # What a torch DataLoader says of itself, for tools that ask it.
     num_workers = 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
-
-from fastpack.display import ShortRepr
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,7 @@ class Weighted(Protocol):
     def update_weights(self, weights: Sequence[float], temperature: float = 1.0) -> None: ...
 
 
-class PhaseSchedule(ShortRepr):
+class PhaseSchedule:
     """Applies phases as KempnerForge's training loop does.
 
         change = schedule.advance(step)          # after each optimizer step, with the step already counted
@@ -49,8 +47,6 @@ class PhaseSchedule(ShortRepr):
     Raises ValueError when start_step is negative or does not increase, a weight is negative, lr_scale is not above 0,
     or names and weights differ in number. A phase that names an unknown dataset is a UserWarning.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("names", "weights", "phase_idx", "lr_scale")
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fastpack.display import ResultRepr
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.formats.nvmeta_paths import meta_path
@@ -17,8 +16,8 @@ from fastpack.views.page import draw_page
 from fastpack.views.report_data import Source, gather
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ReportResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class ReportResult:
     """path: the page; numbers: all that it shows, None where the page was there already and was kept."""
 
     path: str

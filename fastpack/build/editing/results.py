@@ -10,7 +10,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.display import ResultRepr
 from fastpack.files import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
 from fastpack.formats.pbin_layout import HEADER_BYTES
 from fastpack.formats.pickled_index import IndexEncoder
@@ -20,8 +19,8 @@ COMPAT: Compat = "modalities-0.5"
 BLOCK_ROWS = 1 << 16  # of an index, made at a time: they stay in the cache
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EditResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class EditResult:
     """What an operation wrote, or with `dry_run` would write.
 
     path: the output; documents: in it (lines of a JSONL file); tokens: None for a JSONL file; bytes: its size;

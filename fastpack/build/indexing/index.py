@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.display import ResultRepr
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.files import (
     POLICIES,
@@ -37,8 +36,8 @@ _WARNINGS = 100  # faulty lines warned of one by one
 _QUOTED = 65_536  # bytes of a faulty line that the message quotes
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class IndexResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class IndexResult:
     """What `create_raw_index` did.
 
     path: the index; entries: lines in it; dropped: faulty lines left out; bytes: size of the raw file; written: False

@@ -23,7 +23,6 @@ from fastpack.build.packing.special_tokens import RULES, SpecialRule
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.engines import ENGINES, choose_engine
 from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
-from fastpack.display import ResultRepr
 from fastpack.errors import DataWarning, spoken
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
@@ -36,8 +35,8 @@ OnFaulty: TypeAlias = Literal["skip", "error"]
 Config: TypeAlias = PathLike | Mapping[str, Any]
 
 
-@dataclass(frozen=True, repr=False)
-class PackResult(ResultRepr):
+@dataclass(frozen=True)
+class PackResult:
     """What was packed.
 
     Attributes

@@ -13,7 +13,6 @@ from fastpack.build.packing.pack import Config, Engine, is_to_write, prepare
 from fastpack.build.packing.sample import sample_lines
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.interface import Tokenizer
-from fastpack.display import ResultRepr
 from fastpack.files import ExistencePolicy, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_fields import FaultyDocument, compile_pattern
@@ -21,8 +20,8 @@ from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 WINDOW = 64 << 20
 
 
-@dataclass(frozen=True, repr=False)
-class PlannedPack(ResultRepr):
+@dataclass(frozen=True)
+class PlannedPack:
     """A packed file that would be written.
 
     kept_existing: it is there and would stay. lines: of the sources; None where that takes unpacking them.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastpack.build.webdataset.joins import JoinedSet, hash_seed_is_fixed, join_name, open_set, write_join
-from fastpack.display import ResultRepr
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, PathLike, as_path, remove
 from fastpack.formats import nvmeta
@@ -16,8 +15,8 @@ from fastpack.formats.checksums import sidecar_path
 _BLENDS = ("blend", "blend_epochized")
 
 
-@dataclass(slots=True, repr=False)
-class MetadatasetResult(ResultRepr):
+@dataclass(slots=True)
+class MetadatasetResult:
     """What `prepare_metadataset` did.
 
     path: the metadataset; joins: its join indexes and the rows that were written, None where one was there already;

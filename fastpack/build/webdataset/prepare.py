@@ -16,7 +16,6 @@ from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, WalkResult, unchanged_shards, walk_shards
-from fastpack.display import ResultRepr
 from fastpack.errors import JobError, spoken
 from fastpack.files import (
     AnyPath,
@@ -80,8 +79,8 @@ class SplitWish(NamedTuple):
         return problems
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class PrepareResult(ResultRepr):
+@dataclass(frozen=True, slots=True)
+class PrepareResult:
     """What `prepare_webdataset` did, or with dry_run would do.
 
     path: the dataset's folder; shards: samples of each, in order (after a dry run 0 where they are not known);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -52,8 +52,6 @@ class WebDataset(Dataset):
     FileNotFoundError where nothing was prepared, ValueError for a part that split.yaml does not have, FormatError, a
     ValueError, for whatever else is wrong, of a sample when it is asked for: with the file, the byte and the sample.
     """
-
-    _shown: ClassVar[tuple[str, ...]] = ("path", "split_part", "len", "sample_type")
 
     def __init__(
         self,
