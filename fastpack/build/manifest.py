@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.display import Result, facts
 from fastpack.errors import FormatError
 from fastpack.files import (
     AnyPath,
@@ -35,13 +36,15 @@ _AT_ONCE = 64  # shards a task: handing out a task takes as long as looking at o
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ManifestResult(Result):
     """What `write_manifest` wrote, or found there and kept: `path`, and what it says of all shards together.
 
     shards, tokens, bytes (of the shards); documents (None: not counted); dtypes: their names; checksums: whether each
     shard has one; manifest_bytes; warnings: sentences about shards that are probably not what they seem.
     """
+
+    _shown = facts("path", "shards", "tokens", "documents", "bytes", "kept_existing", "warnings")
 
     path: str
     shards: int

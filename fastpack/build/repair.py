@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastpack.build.indexing.index import all_lines
 from fastpack.build.rescue import Rescue, Rows, plan_rescue
+from fastpack.display import Result, facts
 from fastpack.errors import FormatError, JobError
 from fastpack.files import (
     AnyPath,
@@ -31,14 +32,16 @@ from fastpack.formats.raw_index_check import check_bounds, counts_characters, de
 _BLOCK_ROWS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class RepairResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class RepairResult(Result):
     """What was repaired.
 
     path: what was written, or would be; problem: what was wrong, empty for nothing, and then nothing is written;
     documents (lines, of an index) and tokens: in what is written; lost_bytes: of the source, left out as they are no
     whole document or line.
     """
+
+    _shown = facts("path", "documents", "tokens", "lost_bytes", "written", "problem")
 
     path: AnyPath
     problem: str

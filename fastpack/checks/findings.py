@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from fastpack.display import Result, facts
 from fastpack.errors import FormatError, counted
 from fastpack.files import Progress
 
@@ -50,12 +51,14 @@ class Finding:
         return f"{self.severity}: {place}: found {self.found}, expected {self.expected}"
 
 
-@dataclass(slots=True)
-class VerifyReport:
+@dataclass(slots=True, repr=False)
+class VerifyReport(Result):
     """What `verify` found in `path`, a dataset or file of the format `kind`; `checked` counts what was looked at.
 
     n_more: findings beyond those that are listed.
     """
+
+    _shown = facts("path", "kind", errors="n_errors", warnings="n_warnings", checked=lambda self: self.looked_at())
 
     path: str
     kind: str

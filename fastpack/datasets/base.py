@@ -21,6 +21,7 @@ from fastpack.datasets.outputs import (
     split_outputs,
 )
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids
+from fastpack.display import Described, facts
 from fastpack.formats.item_numbers import item_numbers
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
@@ -45,8 +46,10 @@ class Selection(list[int]):
         self.options = options
 
 
-class Dataset:
+class Dataset(Described):
     """Base of all datasets of fastpack: length, state, closing."""
+
+    _shown = facts(samples="_total", closed="_closed")
 
     _total: int
     _epoch = 0

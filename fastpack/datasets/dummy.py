@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
+from fastpack.display import facts
 from fastpack.formats.item_numbers import item_number
 
 
@@ -37,6 +38,13 @@ class DummyDataset(Dataset):
     Modalities draws another sample at every access, whatever the index; here sample i is always the same for a `seed`,
     and IndexError is raised beyond the last.
     """
+
+    _shown = facts(
+        samples="_total",
+        keys=lambda self: ", ".join(one.sample_key for one in self.sample_definition),
+        seed="seed",
+        closed="_closed",
+    )
 
     def __init__(self, num_samples: int, sample_definition: Sequence[Any], *, seed: int = 0) -> None:
         self._total = self.num_samples = num_samples

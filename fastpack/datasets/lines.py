@@ -5,13 +5,14 @@ from __future__ import annotations
 from types import TracebackType
 from typing import SupportsIndex
 
+from fastpack.display import Described, facts
 from fastpack.files import AnyPath, PathLike, as_path
 from fastpack.formats.item_numbers import item_number
 from fastpack.formats.raw_index import JsonlFile
 from fastpack.formats.raw_index_check import default_index_path
 
 
-class LargeFileLinesReader:
+class LargeFileLinesReader(Described):
     """The lines of a raw file: `len()`, `[i]`, negative i too. Modalities' class, picklable (as paths) and fork-safe.
 
     index_path: default `<stem>.idx` beside the raw file. encoding: how lines are decoded, strictly (UnicodeDecodeError
@@ -22,6 +23,9 @@ class LargeFileLinesReader:
     is not an index, StaleIndex (a FormatError) for an index that does not belong to the raw file as it is now,
     IndexError for an item beyond the last.
     """
+
+    _subject = "raw_data_path"
+    _shown = facts(lines="_n_lines", encoding="encoding")
 
     def __init__(
         self,

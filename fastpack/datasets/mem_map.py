@@ -7,6 +7,7 @@ from typing import Any, SupportsIndex
 
 from fastpack.datasets.base import Dataset
 from fastpack.datasets.lines import LargeFileLinesReader
+from fastpack.display import facts
 from fastpack.errors import FormatError
 from fastpack.files import PathLike
 from fastpack.formats.item_numbers import item_number
@@ -26,6 +27,9 @@ class MemMapDataset(Dataset):
     file or a pattern that jq refuses, FormatError for a damaged index, StaleIndex (a FormatError) for one that does
     not belong to the raw file as it is now, IndexError.
     """
+
+    _subject = "raw_data_path"
+    _shown = facts(samples="_total", closed="_closed")
 
     def __init__(
         self,

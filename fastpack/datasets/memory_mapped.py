@@ -14,6 +14,7 @@ from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Windows
+from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.item_numbers import item_number
@@ -45,6 +46,9 @@ class MemoryMappedDataset(WindowDataset):
     the file it was.
     """
 
+    _subject = "data_dir"
+    _shown = facts(samples="_total", seq_len="seq_len", shards=lambda self: len(self._files), closed="_closed")
+
     def __init__(
         self,
         data_dir: PathLike,
@@ -61,6 +65,7 @@ class MemoryMappedDataset(WindowDataset):
             raise ValueError("eos_token_id is required when pack_sequences=True")
         if io not in ("mmap", "pread"):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
+        self.data_dir = data_dir
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io

@@ -14,6 +14,7 @@ from fastpack import kernels
 from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices, Selection, WindowDataset
 from fastpack.datasets.outputs import ROW_OUTPUTS, OutputDtype
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids, joined_windows
+from fastpack.display import facts
 from fastpack.formats.item_numbers import item_number, item_numbers
 
 Part = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]  # dataset, samples within it, the rows they fill
@@ -76,6 +77,8 @@ class _Concatenation(BatchDataset):
     Those alike in kind (windows of one length, of tokens of one dtype, with the same EOS) fill a batch by one kernel
     call, as one dataset does; else each writes its own rows, which costs 8 us a dataset.
     """
+
+    _shown = facts("datasets", samples="_total", names=lambda self: ", ".join(self.dataset_names), closed="_closed")
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         self.datasets = list(datasets)

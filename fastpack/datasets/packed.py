@@ -14,6 +14,7 @@ from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
 from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
 from fastpack.datasets.reading import ReadWindows, shard_openers
 from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
+from fastpack.display import facts
 from fastpack.errors import DataWarning, FormatError
 from fastpack.files import PathLike, is_remote
 from fastpack.formats.item_numbers import item_number, item_numbers
@@ -24,6 +25,9 @@ from fastpack.formats.pbin import RETURNED_DTYPE, PackedFile
 
 class _PackedDataset(Dataset):
     """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
+
+    _subject = "raw_data_path"
+    _shown = facts(samples="_total", block_size="block_size", sample_key="sample_key", closed="_closed")
 
     _files: ManifestShards | None = None  # of a manifest, in the place of `_file`
 
@@ -116,6 +120,8 @@ class PackedMemMapDatasetBase(_PackedDataset):
 
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool = True) -> None:
         super().__init__(raw_data_path, sample_key, load_index)
+        if load_index:
+            self._total = len(self._file.index)
 
     def __len__(self) -> int:
         return len(self.index_base)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.windows import Tokens, Windows
+from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.item_numbers import item_number, item_numbers
@@ -75,6 +76,15 @@ class TatmMemmapDataset(Dataset):
     Raises ValueError for arguments that do not fit together, IndexError for an item that is not there, and for len()
     when no file begins with file_prefix (which is also warned of).
     """
+
+    _subject = "file_prefix"
+    _shown = facts(
+        samples=len,
+        context_length="context_length",
+        files=lambda self: len(self._shards),
+        split="split",
+        closed="_closed",
+    )
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.display import Described, facts
 from fastpack.files import (
     AtomicFile,
     ByteArray,
@@ -48,7 +49,7 @@ _BLOCK_ROWS = 1 << 16  # of the index, made at a time
 _FEW_ROWS = 1 << 14  # read one by one in a tenth of a second
 
 
-class PackedFile:
+class PackedFile(Described):
     """A packed file, mapped, or read in ranges where it is an object in a store; a sequence of documents.
 
     It also has the attributes of Modalities' EmbeddedStreamData: the sizes of the header's fields, `data_len` (as
@@ -64,6 +65,14 @@ class PackedFile:
 
     path; token_size_in_bytes; data_offset and data_length: where the tokens are, in bytes.
     """
+
+    _subject = "path"
+    _shown = facts(
+        tokens="n_tokens",
+        documents=lambda self: len(self._index),
+        token_size_in_bytes="token_size_in_bytes",
+        closed=lambda self: self._file is None,
+    )
 
     DATA_SECTION_LENGTH_IN_BYTES = 8
     TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES = 4
@@ -207,15 +216,12 @@ class PackedFile:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self.path, self._load_index, self._asked, self._check)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.path!r})"
-
 
 def _reopen(path: PathLike, load_index: bool, generation: int | None, check: bool) -> PackedFile:
     return PackedFile(path, load_index, generation=generation, check=check)
 
 
-class PackedWriter:
+class PackedWriter(Described):
     """Writes a packed file (generation 5), which takes its name complete or not at all.
 
     `close()` finishes it, `abort()` or an error in a with block leaves what was there. Memory does not grow with the
@@ -223,6 +229,14 @@ class PackedWriter:
     Raises ValueError for a token size not 1, 2 or 4, TargetExists as `files.may_write` says (also under "skip", since
     a writer cannot skip), JobError when another process is writing the same file.
     """
+
+    _subject = "path"
+    _shown = facts(
+        documents="n_documents",
+        tokens="n_tokens",
+        token_size_in_bytes="token_size_in_bytes",
+        closed=lambda self: self._output is None,
+    )
 
     header_bytes = HEADER_BYTES
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fastpack.datasets.permutations import Indices
+from fastpack.display import Described, facts
 from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
 from fastpack.loading.resume import check_order, fingerprint
 
@@ -21,12 +22,25 @@ class Resume(NamedTuple):
     base_num_replicas: int
 
 
-class EpochSampler(ABC):
+class EpochSampler(Described, ABC):
     """A rank's sample numbers, epoch by epoch.
 
     Ranks take the global order of an epoch strided: rank r of R has its places r, r + R, r + 2R, ... So once every
     rank has taken k samples, exactly the first k * R places are done, which is what `resume_at` builds on.
     """
+
+    _shown = facts(
+        "num_samples",
+        "rank",
+        "num_replicas",
+        "epoch",
+        datasets="sizes",
+        skipped="skip_num_global_samples",
+        shuffle="shuffle",
+        seed="seed",
+        order="order",
+        no_repeat=lambda self: self.no_repeat or None,
+    )
 
     seed: int
     shuffle: bool

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Literal, Self
 
 from fastpack import kernels
+from fastpack.display import Described, facts
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.fetch import Fetch, batch_options, make_fetch
@@ -23,7 +24,7 @@ WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
 
 
-class StatefulDataLoader:
+class StatefulDataLoader(Described):
     """Batches of `batch_size` samples in the sampler's order, epoch after epoch; KempnerForge's class, in NumPy arrays.
 
     `iter()` begins the epoch, or goes on in the middle of one: after a break, or after `load_state_dict`. What is left
@@ -53,6 +54,14 @@ class StatefulDataLoader:
     An exception of the dataset is raised where the batch was asked for; the next call tries that batch again. Pickles
     (without its buffers), and may be inherited by a forked process. Raises ValueError for sizes below 1.
     """
+
+    _shown = facts(
+        dataset=lambda self: type(self.dataset),
+        batch_size="batch_size",
+        sampler=lambda self: type(self.sampler),
+        epoch="_epoch",
+        batches_yielded=lambda self: self._here().batches(self._num_replicas, self.batch_size),
+    )
 
     # What a torch DataLoader says of itself, for tools that ask it.
     num_workers = 0

@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from fastpack.display import Described, facts
 
-@dataclass(frozen=True)
-class TrainingPhase:
+
+@dataclass(frozen=True, repr=False)
+class TrainingPhase(Described):
     """From optimizer step `start_step` on: weights by dataset name (unnamed ones as at the start), and `lr_scale`."""
+
+    _shown = facts("start_step", datasets="dataset_weights", lr_scale="lr_scale")
 
     start_step: int
     dataset_weights: Mapping[str, float] = field(default_factory=dict)
@@ -30,7 +34,7 @@ class Weighted(Protocol):
     def update_weights(self, weights: Sequence[float], temperature: float = 1.0) -> None: ...
 
 
-class PhaseSchedule:
+class PhaseSchedule(Described):
     """Applies phases as KempnerForge's training loop does.
 
         change = schedule.advance(step)          # after each optimizer step, with the step already counted
@@ -47,6 +51,8 @@ class PhaseSchedule:
     Raises ValueError when start_step is negative or does not increase, a weight is negative, lr_scale is not above 0,
     or names and weights differ in number. A phase that names an unknown dataset is a UserWarning.
     """
+
+    _shown = facts("phases", begun="phase_idx", datasets="names", lr_scale="lr_scale")
 
     def __init__(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from fastpack.display import Result, facts
 from fastpack.errors import JobError
 from fastpack.files import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.formats.nvmeta_paths import meta_path
@@ -16,12 +17,21 @@ from fastpack.views.page import draw_page
 from fastpack.views.report_data import Source, gather
 
 
-@dataclass(frozen=True, slots=True)
-class ReportResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReportResult(Result):
     """path: the page; numbers: all that it shows, None where the page was there already and was kept."""
 
+    _shown = facts(
+        "path",
+        sources=lambda self: self.numbers["sources"],
+        documents=lambda self: self.numbers["documents"],
+        tokens=lambda self: self.numbers["tokens"],
+        bytes=lambda self: self.numbers["bytes"],
+        warnings=lambda self: self.numbers["warnings"],
+    )
+
     path: str
-    numbers: dict[str, Any] | None
+    numbers: dict[str, Any] | None = field(repr=False)
 
 
 def report(

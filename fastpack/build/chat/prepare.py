@@ -21,18 +21,21 @@ from fastpack.build.packing.run import Skipped
 from fastpack.build.packing.yaml_config import load_yaml
 from fastpack.build.sources import InputNotFound
 from fastpack.build.tokenizing.interface import TokenizerSpec
+from fastpack.display import Result, facts
 from fastpack.files import POLICIES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
 from fastpack.formats.json_fields import compile_pattern
 
 _BUFFER = 1 << 20  # bytes of rows collected for one write
 
 
-@dataclass(frozen=True)
-class PreparedPartition:
+@dataclass(frozen=True, repr=False)
+class PreparedPartition(Result):
     """What became of one partition; a partition without rows has its empty `jsonl_path` and nothing else.
 
     rows: its conversations. documents, tokens, skipped: as `pack_encoded_data` counts them (0 and empty in a dry run).
     """
+
+    _shown = facts("name", "rows", "documents", "tokens", "skipped")
 
     name: str
     rows: int
@@ -45,13 +48,15 @@ class PreparedPartition:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class PreparedChat:
+@dataclass(frozen=True, repr=False)
+class PreparedChat(Result):
     """What `prepare_instruction_tuning_data` wrote into `folder`, or would have written (`dry_run`).
 
     config_path: the copy of the configuration. kept_existing: it was there already and the policy was "skip"; nothing
     was done.
     """
+
+    _shown = facts("folder", "partitions", "dry_run", "kept_existing")
 
     folder: str
     config_path: str

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.display import Result, facts
 from fastpack.files import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
 from fastpack.formats.pbin_layout import HEADER_BYTES
 from fastpack.formats.pickled_index import IndexEncoder
@@ -19,14 +20,16 @@ COMPAT: Compat = "modalities-0.5"
 BLOCK_ROWS = 1 << 16  # of an index, made at a time: they stay in the cache
 
 
-@dataclass(frozen=True, slots=True)
-class EditResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class EditResult(Result):
     """What an operation wrote, or with `dry_run` would write.
 
     path: the output; documents: in it (lines of a JSONL file); tokens: None for a JSONL file; bytes: its size;
     sources: files read; left_out: documents of the sources that a filter did not keep; written: False after a dry run,
     and when the output existed and was kept (`kept_existing`; the numbers are then 0).
     """
+
+    _shown = facts("path", "documents", "tokens", "bytes", "left_out", "written", "kept_existing")
 
     path: AnyPath
     documents: int = 0

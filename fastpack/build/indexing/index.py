@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.display import Result, facts
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.files import (
     POLICIES,
@@ -36,13 +37,15 @@ _WARNINGS = 100  # faulty lines warned of one by one
 _QUOTED = 65_536  # bytes of a faulty line that the message quotes
 
 
-@dataclass(frozen=True, slots=True)
-class IndexResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class IndexResult(Result):
     """What `create_raw_index` did.
 
     path: the index; entries: lines in it; dropped: faulty lines left out; bytes: size of the raw file; written: False
     when the index existed and was kept (then the other numbers are 0).
     """
+
+    _shown = facts("path", "entries", "dropped", "bytes", "written")
 
     path: AnyPath
     entries: int

@@ -23,6 +23,7 @@ from fastpack.build.packing.special_tokens import RULES, SpecialRule
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.engines import ENGINES, choose_engine
 from fastpack.build.tokenizing.interface import Tokenizer, TokenizerSpec, token_size
+from fastpack.display import Result, facts
 from fastpack.errors import DataWarning, spoken
 from fastpack.files import ExistencePolicy, PathLike, Progress
 from fastpack.formats.json_fields import compile_pattern
@@ -35,8 +36,8 @@ OnFaulty: TypeAlias = Literal["skip", "error"]
 Config: TypeAlias = PathLike | Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class PackResult:
+@dataclass(frozen=True, repr=False)
+class PackResult(Result):
     """What was packed.
 
     Attributes
@@ -55,6 +56,8 @@ class PackResult:
     audited_documents
         Documents whose tokens were compared with those of the tokenizer's own library during the run.
     """
+
+    _shown = facts("path", "documents", "tokens", "skipped", "kept_existing")
 
     path: str
     documents: int

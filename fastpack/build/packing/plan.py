@@ -13,6 +13,7 @@ from fastpack.build.packing.pack import Config, Engine, is_to_write, prepare
 from fastpack.build.packing.sample import sample_lines
 from fastpack.build.packing.targets import Target, one_target, target_each
 from fastpack.build.tokenizing.interface import Tokenizer
+from fastpack.display import Result, facts
 from fastpack.files import ExistencePolicy, size_of
 from fastpack.formats.compressed import is_compressed
 from fastpack.formats.json_fields import FaultyDocument, compile_pattern
@@ -20,13 +21,15 @@ from fastpack.formats.json_fields import FaultyDocument, compile_pattern
 WINDOW = 64 << 20
 
 
-@dataclass(frozen=True)
-class PlannedPack:
+@dataclass(frozen=True, repr=False)
+class PlannedPack(Result):
     """A packed file that would be written.
 
     kept_existing: it is there and would stay. lines: of the sources; None where that takes unpacking them.
     estimated_tokens: from a sample of the documents; None for compressed sources.
     """
+
+    _shown = facts("path", "sources", "lines", "estimated_tokens", "kept_existing", "source_bytes")
 
     path: str
     sources: list[str]

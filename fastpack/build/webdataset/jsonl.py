@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.display import Result, facts
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, AtomicFile, PathLike, Progress, as_path, map_bytes
 from fastpack.formats.json_lines import Rows, scan_lines
@@ -16,9 +17,11 @@ _QUOTED = 60  # bytes of a faulty line that the message quotes
 _RETURN, _OPEN, _CLOSE = 13, 123, 125
 
 
-@dataclass(frozen=True, slots=True)
-class JsonlIndexResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class JsonlIndexResult(Result):
     """What `index_webdataset_jsonl` wrote: the index's path, the samples in it, the bytes of the JSON lines."""
+
+    _shown = facts("path", "samples", "bytes")
 
     path: AnyPath
     samples: int

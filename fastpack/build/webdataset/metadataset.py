@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastpack.build.webdataset.joins import JoinedSet, hash_seed_is_fixed, join_name, open_set, write_join
+from fastpack.display import Result, facts
 from fastpack.errors import FormatError
 from fastpack.files import AnyPath, PathLike, as_path, remove
 from fastpack.formats import nvmeta
@@ -15,13 +16,15 @@ from fastpack.formats.checksums import sidecar_path
 _BLENDS = ("blend", "blend_epochized")
 
 
-@dataclass(slots=True)
-class MetadatasetResult:
+@dataclass(slots=True, repr=False)
+class MetadatasetResult(Result):
     """What `prepare_metadataset` did.
 
     path: the metadataset; joins: its join indexes and the rows that were written, None where one was there already;
     removed: join indexes of an earlier state; warnings: what the user should know.
     """
+
+    _shown = facts("path", "joins", "removed", "warnings")
 
     path: AnyPath
     joins: dict[str, int | None] = field(default_factory=dict)

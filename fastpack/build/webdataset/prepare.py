@@ -16,6 +16,7 @@ from fastpack.build.webdataset.history import open_history, write_history
 from fastpack.build.webdataset.media import MediaFilter, media_files, media_of_files
 from fastpack.build.webdataset.splits import Compat, Parts, Ratio
 from fastpack.build.webdataset.walk import MAX_PARTS, Walked, WalkOptions, WalkResult, unchanged_shards, walk_shards
+from fastpack.display import Result, facts
 from fastpack.errors import JobError, spoken
 from fastpack.files import (
     AnyPath,
@@ -79,8 +80,8 @@ class SplitWish(NamedTuple):
         return problems
 
 
-@dataclass(frozen=True, slots=True)
-class PrepareResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class PrepareResult(Result):
     """What `prepare_webdataset` did, or with dry_run would do.
 
     path: the dataset's folder; shards: samples of each, in order (after a dry run 0 where they are not known);
@@ -89,6 +90,8 @@ class PrepareResult:
     with them; warnings: what the user should know; files: what was written in `.nv-meta`, or would be; written: False
     after a dry run; media: parts whose metadata was read.
     """
+
+    _shown = facts("path", "samples", "shards", "splits", "skipped", "warnings", "written")
 
     path: AnyPath
     shards: dict[str, int]

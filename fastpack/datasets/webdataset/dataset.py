@@ -17,6 +17,7 @@ from fastpack.datasets.webdataset.lines import JsonLines
 from fastpack.datasets.webdataset.samples import CrudeSample, SourceInfo
 from fastpack.datasets.webdataset.selection import LineKeys, TarKeys, select
 from fastpack.datasets.webdataset.shards import Io, RawSample, Samples, TarShards, split_name
+from fastpack.display import facts
 from fastpack.errors import FastpackError, FormatError
 from fastpack.files import PathLike, as_path, is_remote
 from fastpack.formats.item_numbers import item_number
@@ -52,6 +53,9 @@ class WebDataset(Dataset):
     FileNotFoundError where nothing was prepared, ValueError for a part that split.yaml does not have, FormatError, a
     ValueError, for whatever else is wrong, of a sample when it is asked for: with the file, the byte and the sample.
     """
+
+    _subject = "path"
+    _shown = facts(samples="_total", split_part="split_part", raw="raw", sample_type="sample_type", closed="_closed")
 
     def __init__(
         self,
