@@ -161,6 +161,8 @@ class VideoFrames:
         """The frames of these numbers."""
         begin, end = self._starts[first], self._starts[last]
         place = bisect_right(self._keys, begin) - 1
+        frames: Iterator[Any] = iter(())
+        frame: Any = None
         for target in ([self._keys[place]] if place >= 0 else []) + [None]:
             if target is None:
                 self._container.seek(0)
@@ -219,6 +221,8 @@ class AudioSamples:
     def _frames_from(self, start: float) -> Iterator[Any]:
         """Frames from the one that holds the sample at `start`, or an earlier one."""
         wanted = int(start * 1_000_000)  # microseconds
+        frames: Iterator[Any] = iter(())
+        first: Any = None
         # A second seek to the start would make codecs such as Opus emit the samples that they skip at the start.
         for target in (wanted, 0) if start > self._begin else (wanted,):
             self._container.seek(target)
