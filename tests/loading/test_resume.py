@@ -229,3 +229,17 @@ def test_one_loader_can_go_to_many_places_of_an_epoch() -> None:
     for state, ranks in ((theirs, 8), (ours, 2), (theirs, 8), (theirs, 8), (ours, 2)):
         loader.load_state_dict(state)
         assert next(iter(loader)).tolist() == expected[ranks]
+
+
+def test_a_state_without_a_position_begins_its_epoch() -> None:
+    loader = fastpack.StatefulDataLoader(Numbers(40), 4, range(40), elastic=False)
+    loader.load_state_dict({"epoch": 2})
+    assert next(iter(loader)).tolist() == [0, 1, 2, 3]
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_a_state_is_json_where_a_sampler_has_numpy_numbers() -> None:
+    sampler = fastpack.DistributedSampler(range(40), 1, 0, seed=3)
+    sampler.seed = np.int64(3)  # type: ignore[assignment]
+    state = fastpack.StatefulDataLoader(Numbers(40), 4, sampler).state_dict()
+    assert json.loads(json.dumps(state))["elastic"]["order"]["seed"] == 3
