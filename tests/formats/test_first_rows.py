@@ -53,6 +53,17 @@ def test_packed_files_of_every_generation(golden: Path) -> None:
                 assert fresh.first(n_rows).tolist() == whole.index[:n_rows].tolist(), path
 
 
+def test_first_rows_outside_the_data_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pbin"
+    with PackedWriter(path, 2) as writer:
+        writer.append([1, 2, 3])
+    data = path.read_bytes()
+    n_bytes = int.from_bytes(data[:8], "little")
+    path.write_bytes(data[: 12 + n_bytes] + pickle.dumps([(0, 2 * n_bytes)]))
+    with PackedFile(path) as file, pytest.raises(FormatError):
+        file.first(1)
+
+
 def test_a_large_packed_file_is_not_decoded_for_its_first_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,35 @@ def test_an_iteration_is_saved_and_resumed() -> None:
     assert sampler.state_dict() == {"epoch": 0, "seed": 4, "num_replicas": 2, "rank": 0}
 
 
+def test_an_iteration_continues_in_its_epoch_from_where_the_sampler_resumed() -> None:
+    sampler = SAMPLERS["distributed"](0)
+    sampler.set_epoch(2)
+    sampler.resume_at(15, 3)
+    numbers = iter(sampler)
+    for _ in range(4):
+        next(numbers)
+    state = json.loads(json.dumps(numbers.state_dict()))  # type: ignore[attr-defined]
+    again = iter(SAMPLERS["distributed"](0))
+    again.load_state_dict(state)  # type: ignore[attr-defined]
+    assert list(again) == list(numbers)
+
+
+def test_an_iteration_on_other_ranks_or_in_another_order_is_refused() -> None:
+    numbers = iter(SAMPLERS["distributed"](1))
+    at_start = numbers.state_dict()  # type: ignore[attr-defined]
+    next(numbers)
+    state = numbers.state_dict()  # type: ignore[attr-defined]
+    for sampler, text in (
+        (fastpack.DistributedSampler(Numbered(), 3, 0, seed=4), "on 2 ranks, now there are 3"),
+        (fastpack.DistributedSampler(Numbered(), 2, 0, seed=5), "seed was 4, is 5"),
+    ):
+        other = iter(sampler)
+        with pytest.raises(ValueError, match=text):
+            other.load_state_dict(state)  # type: ignore[attr-defined]
+        other.load_state_dict(at_start)  # type: ignore[attr-defined]
+        assert list(other) == list(sampler)
+
+
 @pytest.fixture
 def packed(tmp_path: Path) -> fastpack.torch.PackedMemMapDatasetContinuous:
     tokens = np.random.default_rng(5).integers(1, 250, 9 * 60)
@@ -200,6 +229,26 @@ def test_epochs_that_a_loop_counts_itself(packed: Any) -> None:
     loader.set_epoch(0)
     assert next(iter(loader.batch_sampler)) == list(loader.sampler)[:4]
     assert len(loader.batch_sampler) == len(loader)
+    loader.batch_sampler.set_epoch(2)
+    assert [batch["labels"].tolist() for batch in loader] == epochs[2]
+
+
+class OwnBatches(Numbered):
+    """A dataset of the user with a `batch` of its own, whose samples do not know of the loader's outputs."""
+
+    def batch(self, indices: Any, dtype: str = "int64", outputs: Any = None) -> dict[str, Any]:
+        return dict.fromkeys(outputs or ("numbers",), np.asarray(indices, dtype))
+
+
+def test_batch_samplers_refuse_batches_that_samples_do_not_make(packed: Any) -> None:
+    cannot = "cannot be put together from samples"
+    with pytest.raises(ValueError, match=cannot):
+        iter(loader_of(packed, outputs=("input_ids", "cu_seqlens")).batch_sampler)
+    for options in ({"outputs": ("numbers",)}, {"dtype": "int32"}):
+        with pytest.raises(ValueError, match=cannot):
+            iter(fastpack.StatefulDataLoader(OwnBatches(), 4, **options).batch_sampler)
+    plain = fastpack.StatefulDataLoader(OwnBatches(), 4)
+    assert next(iter(plain.batch_sampler)) == list(plain.sampler)[:4]
 
 
 def test_transformers_trainer_resumes(packed: Any, tmp_path: Path) -> None:

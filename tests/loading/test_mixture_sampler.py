@@ -217,6 +217,28 @@ def test_no_repeat_forgets_with_the_epoch_and_when_the_epoch_starts_again() -> N
     assert np.array_equal(together(samplers), together(fresh))
 
 
+def test_no_repeat_keeps_the_weights_of_an_epoch_when_the_next_one_was_already_set() -> None:
+    def sampler(weights: list[float]) -> MixtureSampler:
+        return MixtureSampler([0, 40, 103], weights, 2, 0, seed=4, no_repeat=True)
+
+    first = sampler([1, 1])
+    first.indices()
+    first.update_weights([1, 4])
+    first.set_skip(9)
+    rest = first.indices()
+    first.set_epoch(1)
+    again = sampler([1, 4])
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    fresh = sampler([1, 4])
+    fresh.set_epoch(1)
+    again.set_skip(9)
+    assert np.array_equal(again.indices(), fresh.indices()[9:])  # its weights held from the first step
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    again.set_epoch(0)
+    again.set_skip(9)
+    assert np.array_equal(again.indices(), rest)
+
+
 def test_no_repeat_across_a_change_of_the_world() -> None:
     seen, rest, samplers = annealed(no_repeat=True)
     state = samplers[0].state_dict()

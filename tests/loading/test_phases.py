@@ -60,6 +60,7 @@ def test_annealing_is_one_phase_with_an_unchanged_learning_rate() -> None:
     schedule = PhaseSchedule.annealing(3, {"code": 5.0}, sampler, NAMES, WEIGHTS)
     assert [schedule.advance(step) for step in (2, 3, 4)] == [(False, 1.0), (True, 1.0), (False, 1.0)]
     assert sampler.given == [([0.5, 5.0, 0.2], 1.0)]
+    assert PhaseSchedule.annealing(1, {"code": 5.0}).phases == [TrainingPhase(1, {"code": 5.0})]
     assert PhaseSchedule.annealing(0, {"code": 5.0}, sampler, NAMES, WEIGHTS).phases == []
     assert PhaseSchedule.annealing(9, {}, sampler, NAMES, WEIGHTS).phases == []
 
