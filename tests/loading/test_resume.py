@@ -239,7 +239,8 @@ def test_a_state_without_a_position_begins_its_epoch() -> None:
 
 
 def test_a_state_is_json_where_a_sampler_has_numpy_numbers() -> None:
-    sampler = fastpack.DistributedSampler(range(40), 1, 0, seed=3)
-    sampler.seed = np.int64(3)  # type: ignore[assignment]
-    state = fastpack.StatefulDataLoader(Numbers(40), 4, sampler).state_dict()
-    assert json.loads(json.dumps(state))["elastic"]["order"]["seed"] == 3
+    class Sampler(list[int]):
+        seed, shuffle = np.int64(3), np.bool_(True)
+
+    state = fastpack.StatefulDataLoader(Numbers(40), 4, Sampler(range(40))).state_dict()
+    assert json.loads(json.dumps(state))["elastic"]["order"] == {"seed": 3, "shuffle": True}
