@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def checkout(tmp_path: Path) -> Path:
 
 def guard(checkout: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, str(GUARDS), *arguments]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=60)
+    env = os.environ | {"PYTHONWARNINGS": "ignore"}  # of pytest's own, with some versions of Python
+    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
 

@@ -22,14 +22,19 @@ Array = npt.NDArray[Any]
 Clip = tuple[Array, tuple[float, float]]  # frames or samples, and when they begin and end, in seconds
 
 
+_OLDEST_AV = 18  # earlier versions crash when they open a file object, or lack the duration of a frame
+
+
 def import_av() -> Any:
-    """The package `av`; MissingExtra."""
+    """Return the package `av`; MissingExtra where it is missing or older than version 18."""
     try:
         import av
     except ModuleNotFoundError as error:
         if error.name != "av":
             raise
         raise MissingExtra("av", "av", "decoding of audio and video") from error
+    if int(av.__version__.split(".")[0]) < _OLDEST_AV:
+        raise MissingExtra(f"av>={_OLDEST_AV}", "av", "decoding of audio and video")
     return av
 
 

@@ -123,7 +123,11 @@ def _msgpack(data: bytes) -> Any:
 
 
 def _cbor(data: bytes) -> Any:
-    return _module("cbor2", "cbor", "decoding of .cbor parts").loads(data)
+    cbor2 = _module("cbor2", "cbor", "decoding of .cbor parts")
+    try:
+        return cbor2.loads(data)
+    except ArithmeticError as error:  # of decimal, where cbor2 5.4 builds numbers beyond its range
+        raise ValueError(f"a CBOR number that is out of range ({type(error).__name__})") from error
 
 
 def _torch_load(data: bytes) -> Any:
