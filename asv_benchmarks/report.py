@@ -35,7 +35,7 @@ class Threshold:
 
     bar: float | dict[str, float]
     tolerance: float
-    gate: float | None = None
+    gate: float | dict[str, float] | None = None
     why: str = ""
     table: bool = False
     headline: bool = False
@@ -45,7 +45,7 @@ class Threshold:
 
     def gate_of(self, parameter: str, unit: str) -> float:
         if self.gate is not None:
-            return float(self.gate)
+            return float(self.gate[parameter] if isinstance(self.gate, dict) else self.gate)
         return self.bar_of(parameter) / self.tolerance if LESS in unit else self.bar_of(parameter) * self.tolerance
 
 
