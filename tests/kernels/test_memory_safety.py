@@ -7,6 +7,7 @@ checks that is a crash or an endless loop.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ import pytest
 
 from fastpack import kernels
 
+NO_NUMBA = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed")
+COMPILED = [pytest.param("numba", marks=NO_NUMBA), "cython"]
 COMPILED_LOCATE = {"numba": "locate_nb", "cython": "locate_cy"}
 GUARD = 64  # entries before and after an output
 
@@ -145,7 +148,7 @@ def test_spans_outside_the_arrays_are_refused(backend: str) -> None:
         kernels.copy_spans(data, integers([0, 1]), integers([0]), integers([1, 1]), data.copy())
 
 
-@pytest.mark.parametrize("backend_name", ["numba", "cython"])
+@pytest.mark.parametrize("backend_name", COMPILED)
 def test_sums_that_do_not_rise_lead_to_no_shard(backend_name: str) -> None:
     """The bisection of unsorted numbers may end before the first, or behind the last one."""
     kernels = importlib.import_module(f"fastpack.kernels.{COMPILED_LOCATE[backend_name]}")
@@ -198,7 +201,7 @@ def test_cells_outside_the_arrays_are_refused(backend: str) -> None:
         assert is_intact()
 
 
-@pytest.mark.parametrize("backend_name", ["numba", "cython"])
+@pytest.mark.parametrize("backend_name", COMPILED)
 def test_zeros_that_appear_meanwhile_do_not_lead_out_of_the_data(backend_name: str) -> None:
     """Another process may zero a mapped file between the look at a block and the walk back in it."""
     code = """
@@ -212,7 +215,7 @@ assert found <= {0, 1}, found
     run_flipping(code, backend_name)
 
 
-@pytest.mark.parametrize("backend_name", ["numba", "cython"])
+@pytest.mark.parametrize("backend_name", COMPILED)
 def test_indices_and_rows_that_change_meanwhile(backend_name: str) -> None:
     """Whatever is checked is read once: a row that was good does not lead out of the arrays a moment later."""
     code = """
