@@ -33,9 +33,18 @@ def import_av() -> Any:
         if error.name != "av":
             raise
         raise MissingExtra("av", "av", "decoding of audio and video") from error
-    if int(av.__version__.split(".")[0]) < _OLDEST_AV:
+    if _major_version(av) < _OLDEST_AV:
         raise MissingExtra(f"av>={_OLDEST_AV}", "av", "decoding of audio and video")
     return av
+
+
+def _major_version(av: Any) -> int:
+    return int(av.__version__.split(".")[0])
+
+
+def _metadata_options(av: Any) -> dict[str, str]:
+    """Options of `av.open` for metadata that is not UTF-8: from 19 on it is always kept as surrogates."""
+    return {"metadata_errors": "replace"} if _major_version(av) < 19 else {}
 
 
 def open_container(stream: BinaryIO) -> Any:
@@ -43,7 +52,7 @@ def open_container(stream: BinaryIO) -> Any:
     av = import_av()
     with media_errors(av):
         stream.seek(0)
-        container = av.open(stream, "r", options=dict(_OPTIONS), metadata_errors="replace")
+        container = av.open(stream, "r", options=dict(_OPTIONS), **_metadata_options(av))
         for one in container.streams:
             if one.codec_context is not None:  # threads deadlock when a process forks
                 one.codec_context.thread_type = "NONE"
@@ -193,6 +202,7 @@ class AudioSamples:
         self._container, self._budget = container, budget
         self.rate: int = stream.sample_rate
         self._begin = float((stream.start_time or 0) * stream.time_base)
+        self._is_at_begin = True
         if not self.rate:
             raise MediaError("an audio stream without a sample rate")
 
@@ -225,6 +235,10 @@ class AudioSamples:
 
     def _frames_from(self, start: float) -> Iterator[Any]:
         """Frames from the one that holds the sample at `start`, or an earlier one."""
+        if self._is_at_begin and start <= self._begin:  # FFmpeg 8.1 loses the first frame of AAC after a seek to 0
+            self._is_at_begin = False
+            return iter(self._container.decode(audio=0))
+        self._is_at_begin = False
         wanted = int(start * 1_000_000)  # microseconds
         frames: Iterator[Any] = iter(())
         first: Any = None
