@@ -23,8 +23,8 @@ from peers.inputs import text_lines
 from report import processor
 
 import fastpack
-from fastpack.build.editing.orders import stdlib_order
-from fastpack.formats.pbin import PackedFile
+from fastpack.tokens.edit.shuffle_orders import stdlib_order
+from fastpack.tokens.pbin.packed_file import PackedFile
 
 EOD, VOCABULARY = "<|endoftext|>", 32_000
 COMMAND = [sys.executable, "-c", "import sys; from fastpack.cli import main; sys.exit(main(sys.argv[1:]))"]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.spread.tasks import part_bytes
+from fastpack.distributed.plan import part_bytes
 
 GB, TB, PB, HOUR = 10**9, 10**12, 10**15, 3600.0
 

@@ -10,45 +10,73 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack import kernels
-    from fastpack.build.chat.prepare import PreparedChat, PreparedPartition, prepare_instruction_tuning_data
-    from fastpack.build.editing.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk
-    from fastpack.build.editing.filter import KeepRules, create_filtered_tokenized_dataset, filter_packed_data
-    from fastpack.build.editing.merge import merge_packed_data
-    from fastpack.build.editing.results import EditResult
-    from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
-    from fastpack.build.indexing.index import IndexResult, create_raw_index
-    from fastpack.build.indexing.many import create_raw_indices
-    from fastpack.build.manifest import ManifestResult, write_manifest
-    from fastpack.build.packing.direct import pack
-    from fastpack.build.packing.pack import PackResult, pack_each, pack_encoded_data
-    from fastpack.build.packing.plan import PlannedPack, plan_packing
-    from fastpack.build.repair import RepairResult, repair
-    from fastpack.build.tokenizing.wrappers import PreTrainedHFTokenizer, PreTrainedSPTokenizer
-    from fastpack.build.webdataset.dispatch import prepare
-    from fastpack.build.webdataset.jsonl import JsonlIndexResult, index_webdataset_jsonl
-    from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset, rebuild_indexes
-    from fastpack.checks.findings import Finding, VerifyReport
-    from fastpack.checks.verify import verify
+    from fastpack.analysis.findings import Finding, VerifyReport
     from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
     from fastpack.datasets.factory import DatasetFactory, dataset_from_config
-    from fastpack.datasets.lines import LargeFileLinesReader
-    from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
-    from fastpack.datasets.mem_map import MemMapDataset
-    from fastpack.datasets.memory_mapped import MemoryMappedDataset
+    from fastpack.datasets.flat_windows import MemoryMappedDataset
+    from fastpack.datasets.jsonl import MemMapDataset
     from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
-    from fastpack.datasets.packed import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
+    from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase, PackedMemMapDatasetContinuous
+    from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron
     from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset
-    from fastpack.datasets.webdataset.av_decoder import (
+    from fastpack.documents.create_index import IndexResult, create_raw_index
+    from fastpack.documents.create_indices import create_raw_indices
+    from fastpack.documents.lines_reader import LargeFileLinesReader
+    from fastpack.documents.raw_index import read_raw_index, repair_raw_index, write_raw_index
+    from fastpack.errors import (
+        DataWarning,
+        FastpackError,
+        FormatError,
+        JobError,
+        MediaError,
+        MissingExtra,
+        StaleIndex,
+        UntrustedCode,
+    )
+    from fastpack.inspection.inspect import inspect
+    from fastpack.inspection.report import ReportResult, report
+    from fastpack.inspection.verify import verify
+    from fastpack.io import FileExistencePolicy
+    from fastpack.io.checksums import write_checksums
+    from fastpack.loading.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
+    from fastpack.loading.config import load_config
+    from fastpack.loading.loader import StatefulDataLoader
+    from fastpack.loading.mixture_sampler import MixtureSampler
+    from fastpack.loading.phases import PhaseSchedule, TrainingPhase
+    from fastpack.loading.resumable_sampler import ResumableDistributedSampler
+    from fastpack.loading.sampler import DistributedSampler
+    from fastpack.packing.chat.instruction_tuning import (
+        PreparedChat,
+        PreparedPartition,
+        prepare_instruction_tuning_data,
+    )
+    from fastpack.packing.direct import pack
+    from fastpack.packing.pack import PackResult, pack_each, pack_encoded_data
+    from fastpack.packing.planned_pack import PlannedPack, plan_packing
+    from fastpack.tokenizers.pretrained import PreTrainedHFTokenizer, PreTrainedSPTokenizer
+    from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk
+    from fastpack.tokens.edit.edit_result import EditResult
+    from fastpack.tokens.edit.filter import KeepRules, create_filtered_tokenized_dataset, filter_packed_data
+    from fastpack.tokens.edit.merge import merge_packed_data
+    from fastpack.tokens.edit.repair import RepairResult, repair
+    from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
+    from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
+    from fastpack.tokens.manifest.manifest_writer import ManifestResult, write_manifest
+    from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+    from fastpack.webdataset.av_decoder import (
         AVData,
         AVDecoder,
         AVMetadata,
         get_clips_uniform,
         get_single_frames_uniform,
     )
-    from fastpack.datasets.webdataset.cooking import Cooker, basic_sample_keys
-    from fastpack.datasets.webdataset.dataset import WebDataset
-    from fastpack.datasets.webdataset.field_map import FieldAccessError
-    from fastpack.datasets.webdataset.samples import (
+    from fastpack.webdataset.cooking import Cooker, basic_sample_keys
+    from fastpack.webdataset.dataset import WebDataset
+    from fastpack.webdataset.field_map import FieldAccessError
+    from fastpack.webdataset.prepare.crude_jsonl_index import JsonlIndexResult, index_webdataset_jsonl
+    from fastpack.webdataset.prepare.dispatch import prepare
+    from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset, rebuild_indexes
+    from fastpack.webdataset.samples import (
         CaptioningSample,
         CrudeSample,
         ImageClassificationSample,
@@ -64,129 +92,105 @@ if TYPE_CHECKING:
         VQAOCRSample,
         VQASample,
     )
-    from fastpack.errors import (
-        DataWarning,
-        FastpackError,
-        FormatError,
-        JobError,
-        MediaError,
-        MissingExtra,
-        StaleIndex,
-        UntrustedCode,
-    )
-    from fastpack.files import FileExistencePolicy
-    from fastpack.formats.checksums import write_checksums
-    from fastpack.formats.pbin import PackedFile, PackedWriter
-    from fastpack.formats.raw_index import read_raw_index, repair_raw_index, write_raw_index
-    from fastpack.formats.tatm import TatmDataMetadata
-    from fastpack.loading.collators import DatasetBatch, GPT2LLMCollateFn, LossMaskingCollateFnWrapper
-    from fastpack.loading.config import load_config
-    from fastpack.loading.loader import StatefulDataLoader
-    from fastpack.loading.mixture_sampler import MixtureSampler
-    from fastpack.loading.phases import PhaseSchedule, TrainingPhase
-    from fastpack.loading.resumable_sampler import ResumableDistributedSampler
-    from fastpack.loading.sampler import DistributedSampler
-    from fastpack.views.inspect import inspect
-    from fastpack.views.report import ReportResult, report
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "create_shuffled_dataset_chunk": "build.editing.chunk",
-    "create_shuffled_jsonl_chunk": "build.editing.chunk",
-    "create_shuffled_jsonl_dataset_chunk": "build.editing.chunk",
-    "KeepRules": "build.editing.filter",
-    "create_filtered_tokenized_dataset": "build.editing.filter",
-    "filter_packed_data": "build.editing.filter",
-    "merge_packed_data": "build.editing.merge",
-    "merge_packed_data_files": "build.editing.merge",
-    "EditResult": "build.editing.results",
-    "shuffle_jsonl_data": "build.editing.shuffle",
-    "shuffle_tokenized_data": "build.editing.shuffle",
-    "PreparedChat": "build.chat.prepare",
-    "PreparedPartition": "build.chat.prepare",
-    "prepare_instruction_tuning_data": "build.chat.prepare",
-    "IndexResult": "build.indexing.index",
-    "create_raw_index": "build.indexing.index",
-    "create_raw_data_index": "build.indexing.index",
-    "create_raw_indices": "build.indexing.many",
-    "ManifestResult": "build.manifest",
-    "write_manifest": "build.manifest",
-    "pack": "build.packing.direct",
-    "PackResult": "build.packing.pack",
-    "pack_each": "build.packing.pack",
-    "PlannedPack": "build.packing.plan",
-    "plan_packing": "build.packing.plan",
-    "RepairResult": "build.repair",
-    "repair": "build.repair",
-    "PreTrainedHFTokenizer": "build.tokenizing.wrappers",
-    "PreTrainedSPTokenizer": "build.tokenizing.wrappers",
-    "pack_encoded_data": "build.packing.pack",
-    "prepare": "build.webdataset.dispatch",
-    "JsonlIndexResult": "build.webdataset.jsonl",
-    "index_webdataset_jsonl": "build.webdataset.jsonl",
-    "PrepareResult": "build.webdataset.prepare",
-    "prepare_webdataset": "build.webdataset.prepare",
-    "rebuild_indexes": "build.webdataset.prepare",
-    "Finding": "checks.findings",
-    "VerifyReport": "checks.findings",
-    "inspect": "views.inspect",
-    "ReportResult": "views.report",
-    "report": "views.report",
-    "verify": "checks.verify",
+    "create_shuffled_dataset_chunk": "tokens.edit.chunk",
+    "create_shuffled_jsonl_chunk": "tokens.edit.chunk",
+    "create_shuffled_jsonl_dataset_chunk": "tokens.edit.chunk",
+    "KeepRules": "tokens.edit.filter",
+    "create_filtered_tokenized_dataset": "tokens.edit.filter",
+    "filter_packed_data": "tokens.edit.filter",
+    "merge_packed_data": "tokens.edit.merge",
+    "merge_packed_data_files": "tokens.edit.merge",
+    "EditResult": "tokens.edit.edit_result",
+    "shuffle_jsonl_data": "tokens.edit.shuffle",
+    "shuffle_tokenized_data": "tokens.edit.shuffle",
+    "PreparedChat": "packing.chat.instruction_tuning",
+    "PreparedPartition": "packing.chat.instruction_tuning",
+    "prepare_instruction_tuning_data": "packing.chat.instruction_tuning",
+    "IndexResult": "documents.create_index",
+    "create_raw_index": "documents.create_index",
+    "create_raw_data_index": "documents.create_index",
+    "create_raw_indices": "documents.create_indices",
+    "ManifestResult": "tokens.manifest.manifest_writer",
+    "write_manifest": "tokens.manifest.manifest_writer",
+    "pack": "packing.direct",
+    "PackResult": "packing.pack",
+    "pack_each": "packing.pack",
+    "PlannedPack": "packing.planned_pack",
+    "plan_packing": "packing.planned_pack",
+    "RepairResult": "tokens.edit.repair",
+    "repair": "tokens.edit.repair",
+    "PreTrainedHFTokenizer": "tokenizers.pretrained",
+    "PreTrainedSPTokenizer": "tokenizers.pretrained",
+    "pack_encoded_data": "packing.pack",
+    "prepare": "webdataset.prepare.dispatch",
+    "JsonlIndexResult": "webdataset.prepare.crude_jsonl_index",
+    "index_webdataset_jsonl": "webdataset.prepare.crude_jsonl_index",
+    "PrepareResult": "webdataset.prepare.prepare_webdataset",
+    "prepare_webdataset": "webdataset.prepare.prepare_webdataset",
+    "rebuild_indexes": "webdataset.prepare.prepare_webdataset",
+    "Finding": "analysis.findings",
+    "VerifyReport": "analysis.findings",
+    "inspect": "inspection.inspect",
+    "ReportResult": "inspection.report",
+    "report": "inspection.report",
+    "verify": "inspection.verify",
     "DummyDataset": "datasets.dummy",
     "DummySampleConfig": "datasets.dummy",
     "DatasetFactory": "datasets.factory",
     "dataset_from_config": "datasets.factory",
-    "LargeFileLinesReader": "datasets.lines",
-    "MemMapDataset": "datasets.mem_map",
-    "MemoryMappedDataset": "datasets.memory_mapped",
+    "LargeFileLinesReader": "documents.lines_reader",
+    "MemMapDataset": "datasets.jsonl",
+    "MemoryMappedDataset": "datasets.flat_windows",
     "CombinedDataset": "datasets.mixture",
     "MixtureDataset": "datasets.mixture",
-    "PackedMemMapDatasetBase": "datasets.packed",
-    "PackedMemMapDatasetContinuous": "datasets.packed",
-    "PackedMemMapDatasetMegatron": "datasets.megatron",
+    "PackedMemMapDatasetBase": "datasets.packed_blocks",
+    "PackedMemMapDatasetContinuous": "datasets.packed_blocks",
+    "PackedMemMapDatasetMegatron": "datasets.packed_megatron",
     "TatmMemmapDataset": "datasets.tatm",
     "get_dataset": "datasets.tatm",
-    "Cooker": "datasets.webdataset.cooking",
-    "basic_sample_keys": "datasets.webdataset.cooking",
-    "WebDataset": "datasets.webdataset.dataset",
-    "AVData": "datasets.webdataset.av_decoder",
-    "AVDecoder": "datasets.webdataset.av_decoder",
-    "AVMetadata": "datasets.webdataset.av_decoder",
-    "get_clips_uniform": "datasets.webdataset.av_decoder",
-    "get_single_frames_uniform": "datasets.webdataset.av_decoder",
-    "FieldAccessError": "datasets.webdataset.field_map",
-    "CaptioningSample": "datasets.webdataset.samples",
-    "CrudeSample": "datasets.webdataset.samples",
-    "ImageClassificationSample": "datasets.webdataset.samples",
-    "ImageSample": "datasets.webdataset.samples",
-    "InterleavedSample": "datasets.webdataset.samples",
-    "MultiChoiceVQASample": "datasets.webdataset.samples",
-    "OCRSample": "datasets.webdataset.samples",
-    "Sample": "datasets.webdataset.samples",
-    "SimilarityInterleavedSample": "datasets.webdataset.samples",
-    "SourceInfo": "datasets.webdataset.samples",
-    "TextSample": "datasets.webdataset.samples",
-    "VQAOCRSample": "datasets.webdataset.samples",
-    "VQASample": "datasets.webdataset.samples",
-    "VidQASample": "datasets.webdataset.samples",
+    "Cooker": "webdataset.cooking",
+    "basic_sample_keys": "webdataset.cooking",
+    "WebDataset": "webdataset.dataset",
+    "AVData": "webdataset.av_decoder",
+    "AVDecoder": "webdataset.av_decoder",
+    "AVMetadata": "webdataset.av_decoder",
+    "get_clips_uniform": "webdataset.av_decoder",
+    "get_single_frames_uniform": "webdataset.av_decoder",
+    "FieldAccessError": "webdataset.field_map",
+    "CaptioningSample": "webdataset.samples",
+    "CrudeSample": "webdataset.samples",
+    "ImageClassificationSample": "webdataset.samples",
+    "ImageSample": "webdataset.samples",
+    "InterleavedSample": "webdataset.samples",
+    "MultiChoiceVQASample": "webdataset.samples",
+    "OCRSample": "webdataset.samples",
+    "Sample": "webdataset.samples",
+    "SimilarityInterleavedSample": "webdataset.samples",
+    "SourceInfo": "webdataset.samples",
+    "TextSample": "webdataset.samples",
+    "VQAOCRSample": "webdataset.samples",
+    "VQASample": "webdataset.samples",
+    "VidQASample": "webdataset.samples",
     "DataWarning": "errors",
     "FastpackError": "errors",
-    "FileExistencePolicy": "files",
+    "FileExistencePolicy": "io",
     "FormatError": "errors",
     "JobError": "errors",
     "MediaError": "errors",
     "MissingExtra": "errors",
     "StaleIndex": "errors",
     "UntrustedCode": "errors",
-    "write_checksums": "formats.checksums",
-    "read_raw_index": "formats.raw_index",
-    "repair_raw_index": "formats.raw_index",
-    "write_raw_index": "formats.raw_index",
-    "PackedFile": "formats.pbin",
-    "PackedWriter": "formats.pbin",
-    "TatmDataMetadata": "formats.tatm",
+    "write_checksums": "io.checksums",
+    "read_raw_index": "documents.raw_index",
+    "repair_raw_index": "documents.raw_index",
+    "write_raw_index": "documents.raw_index",
+    "PackedFile": "tokens.pbin.packed_file",
+    "PackedWriter": "tokens.pbin.packed_file",
+    "TatmDataMetadata": "tokens.flat.tatm_metadata",
     "DatasetBatch": "loading.collators",
     "GPT2LLMCollateFn": "loading.collators",
     "LossMaskingCollateFnWrapper": "loading.collators",

@@ -16,14 +16,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from fastpack.datasets.base import Indices
-from fastpack.datasets.megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
-from fastpack.datasets.memory_mapped import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.flat_windows import MemoryMappedDataset as _MemoryMappedDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
-from fastpack.datasets.packed import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
-from fastpack.datasets.packed import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
-from fastpack.datasets.webdataset.dataset import WebDataset as _WebDataset
-from fastpack.datasets.webdataset.decoding import Decoder
+from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
+from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
+from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
 from fastpack.errors import MissingExtra
 from fastpack.loading.buffers import BufferPool, Memory
 from fastpack.loading.collators import DatasetBatch as _DatasetBatch
@@ -31,6 +29,8 @@ from fastpack.loading.collators import GPT2LLMCollateFn as _GPT2LLMCollateFn
 from fastpack.loading.collators import LossMaskingCollateFnWrapper as _LossMaskingCollateFnWrapper
 from fastpack.loading.fetch import Fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
+from fastpack.webdataset.dataset import WebDataset as _WebDataset
+from fastpack.webdataset.decoding import Decoder
 
 try:
     # Any, so that type checkers say the same where torch is installed and where it is not.

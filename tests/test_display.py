@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.build.webdataset.metadataset import MetadatasetResult
+from fastpack.webdataset.prepare.metadataset import MetadatasetResult
 
 LINE = 120
 HOSTILE = '<script>alert("&")\n\x1b'

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.spread.tasks import MAX_PARTS
+from fastpack.distributed.plan import MAX_PARTS
 
 FOLDER = Path(__file__).parents[1] / "asv_benchmarks"
 MIB = 1 << 20

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fastpack.build.editing.chunk import create_shuffled_dataset_chunk
-from fastpack.build.editing.filter import KeepRules, filter_packed_data
-from fastpack.build.editing.merge import merge_packed_data
-from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
-from fastpack.formats.pbin import PackedFile, PackedWriter
+from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk
+from fastpack.tokens.edit.filter import KeepRules, filter_packed_data
+from fastpack.tokens.edit.merge import merge_packed_data
+from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
+from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row, token_stream
 

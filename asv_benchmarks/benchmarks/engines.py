@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastpack.build.packing.config import load_pack_config
-from fastpack.build.packing.encode import EncoderSpec
-from fastpack.build.packing.pack import pack_encoded_data
-from fastpack.build.packing.run import Options, Run
-from fastpack.build.packing.targets import one_target
-from fastpack.build.tokenizing.interface import TokenizerSpec
+from fastpack.packing.config import load_pack_config
+from fastpack.packing.encode import EncoderSpec
+from fastpack.packing.pack import pack_encoded_data
+from fastpack.packing.pack_run import Options, Run
+from fastpack.packing.targets import one_target
+from fastpack.tokenizers.interface import TokenizerSpec
 
 from .common import ratio, row
 from .pack import EOD, standard_library_texts, write_jsonl

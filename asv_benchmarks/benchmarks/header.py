@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fastpack import kernels
-from fastpack.formats import pickled_index
-from fastpack.formats.pbin import PackedWriter
+from fastpack.io import pickled_index
+from fastpack.tokens.pbin.packed_file import PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastpack.build.packing.pack import pack_encoded_data
+from fastpack.packing.pack import pack_encoded_data
 
 from .common import CORPUS_SEED, ratio, row
 

@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 
 from fastpack import kernels
-from fastpack.formats.webdataset import scan_shard
+from fastpack.webdataset.shard_index import scan_shard
 
 from .common import CORPUS_SEED, ratio, row
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fastpack import kernels
-from fastpack.formats.traps import LARGEST_PLAUSIBLE_ID
-from fastpack.views.tokens import IdCounter
+from fastpack.tokens.flat.shard_warnings import LARGEST_PLAUSIBLE_ID
+from fastpack.tokens.token_facts import IdCounter
 
 from .common import CORPUS_SEED, ratio, row
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from fastpack import kernels
-from fastpack.build.indexing.index import create_raw_index
-from fastpack.checks.verify import verify
-from fastpack.formats.checksums import compute_checksums
-from fastpack.formats.pbin import PackedWriter
+from fastpack.documents.create_index import create_raw_index
+from fastpack.inspection.verify import verify
+from fastpack.io.checksums import compute_checksums
+from fastpack.tokens.pbin.packed_file import PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row, token_stream
 

@@ -236,8 +236,8 @@ def _touch(dataset: Any, args: argparse.Namespace) -> None:
 def _files(args: argparse.Namespace) -> list[Path]:
     from pathlib import Path
 
-    from fastpack.formats.manifest import is_manifest
-    from fastpack.formats.manifest_shards import open_shards
+    from fastpack.tokens.manifest.manifest_file import is_manifest
+    from fastpack.tokens.manifest.manifest_shards import open_shards
 
     path = Path(args.path)
     if is_manifest(path):
@@ -249,7 +249,7 @@ def _pattern(args: argparse.Namespace) -> str:
     """Which files of a folder, or of a manifest: of the first kind of which there are any."""
     from glob import escape, glob
 
-    from fastpack.formats.manifest import Manifest, is_manifest
+    from fastpack.tokens.manifest.manifest_file import Manifest, is_manifest
 
     pattern: str | None = args.file_pattern
     if pattern is None and is_manifest(args.path):
@@ -261,14 +261,14 @@ def _pattern(args: argparse.Namespace) -> str:
 
 def _open(args: argparse.Namespace) -> Any:
     """The dataset behind PATH: windows of --seq-len + 1 tokens."""
-    from fastpack.formats.manifest import is_manifest
+    from fastpack.tokens.manifest.manifest_file import is_manifest
 
     if os.path.isdir(args.path) or (is_manifest(args.path) and not _pattern(args).endswith(".pbin")):
-        from fastpack.datasets.memory_mapped import MemoryMappedDataset
+        from fastpack.datasets.flat_windows import MemoryMappedDataset
 
         packed = args.eos_token_id is not None
         return MemoryMappedDataset(args.path, args.seq_len + 1, _pattern(args), packed, args.eos_token_id)
-    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+    from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 
     return PackedMemMapDatasetContinuous(args.path, "tokens", args.seq_len + 1, True, eos_token_id=args.eos_token_id)
 

@@ -21,7 +21,7 @@ from fastpack.cli.common import (
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
-    from fastpack.build.chat.prepare import PreparedChat, PreparedPartition
+    from fastpack.packing.chat.instruction_tuning import PreparedChat, PreparedPartition
 
 REASONS_SHOWN = 5
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
@@ -63,7 +63,7 @@ def run_chat(args: argparse.Namespace) -> int:
     """Prepare; return the exit code."""
     import warnings
 
-    from fastpack.build.chat.prepare import prepare_instruction_tuning_data
+    from fastpack.packing.chat.instruction_tuning import prepare_instruction_tuning_data
 
     if (args.config is None) == (args.config_file_path is None):
         print("fastpack: error: name one configuration: fastpack chat CONFIG.yaml", file=sys.stderr)

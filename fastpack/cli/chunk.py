@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
+from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
@@ -15,7 +16,6 @@ from fastpack.cli.edits import (
     seedless,
     usage_error,
 )
-from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk": "jsonl"}
 
@@ -77,7 +77,7 @@ def run_chunk(args: argparse.Namespace) -> int:
         return usage_error(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
     if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.global_seed, "--global-seed"):
         return usage_error(wrong)
-    from fastpack.build.editing.chunk import (
+    from fastpack.tokens.edit.chunk import (
         create_shuffled_dataset_chunk,
         create_shuffled_jsonl_chunk,
         read_file_list,
@@ -90,7 +90,7 @@ def run_chunk(args: argparse.Namespace) -> int:
     options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
     options |= {"compat": args.compat} if kind == "jsonl" else {}
     if is_spread(args):
-        from fastpack.build.editing.parts import plan_shuffling
+        from fastpack.distributed.edit_tasks import plan_shuffling
 
         return run_spread_edit(args, "chunk", plan_shuffling, f"chunk {kind}", sources, args.output, options)
     create = create_shuffled_jsonl_chunk if kind == "jsonl" else create_shuffled_dataset_chunk

@@ -139,7 +139,7 @@ def add_checksum_option(parser: argparse.ArgumentParser) -> None:
 def check_checksum_option(args: argparse.Namespace) -> None:
     """MissingExtra at the start, and not when all is done, where checksums are wanted and cannot be written."""
     if args.write_checksums:
-        from fastpack.formats.checksums import load_hash
+        from fastpack.io.checksums import load_hash
 
         load_hash()
 
@@ -147,7 +147,7 @@ def check_checksum_option(args: argparse.Namespace) -> None:
 def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) -> None:
     """Write the checksums of files that the command has written, or found as they are to be, if they are wanted."""
     if args.write_checksums:
-        from fastpack.formats.checksums import are_current, write_checksums
+        from fastpack.io.checksums import are_current, write_checksums
 
         for path in paths:
             if not are_current(path):

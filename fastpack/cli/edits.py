@@ -17,12 +17,12 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
-from fastpack.cli.spreading import clear, is_spread, run_spread
+from fastpack.cli.distributed_options import clear, is_spread, run_spread
 from fastpack.errors import ending
 
 if TYPE_CHECKING:
-    from fastpack.build.editing.results import EditResult
-    from fastpack.spread.tasks import Plan
+    from fastpack.distributed.plan import Plan
+    from fastpack.tokens.edit.edit_result import EditResult
 
 COMPAT = "modalities-0.5"
 
@@ -77,7 +77,7 @@ def run_spread_edit(
     """Do what `plan_work` plans, or a rank's share of it, and report; return the exit code."""
 
     def work() -> EditResult | None:
-        from fastpack.build.editing.parts import collect_edit
+        from fastpack.distributed.edit_tasks import collect_edit
 
         policy = args.file_existence_policy
         where = {"bytes_per_task": args.part_bytes, "folder": args.parts_folder, "file_existence_policy": policy}

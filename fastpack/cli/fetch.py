@@ -24,9 +24,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 def run_fetch(args: argparse.Namespace) -> int:
     """Fetch what is not there yet, and say how much is."""
     from fastpack.errors import JobError
-    from fastpack.files import is_remote
-    from fastpack.files.cache import cache_folder
-    from fastpack.files.objects import fetch_all
+    from fastpack.io import is_remote
+    from fastpack.io.block_cache import cache_folder
+    from fastpack.io.remote_files import fetch_all
 
     if not is_remote(args.path):
         raise JobError(f"{args.path} is no URL of a store: what is on this machine need not be fetched")

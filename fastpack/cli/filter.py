@@ -47,7 +47,7 @@ def run_filter(args: argparse.Namespace) -> int:
         return usage_error("no rule to filter by: give one, such as --min-length 100")
     if args.expression is not None and not args.trust_code:
         return usage_error("--expression runs code, which may do all that you may: add --trust-code if you trust it")
-    from fastpack.build.editing.filter import KeepRules, filter_packed_data
+    from fastpack.tokens.edit.filter import KeepRules, filter_packed_data
 
     keep: Callable[[int, Any], Any] = KeepRules(
         args.min_length, args.max_length, tuple(args.contains_token), tuple(args.lacks_token)

@@ -18,11 +18,11 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
-from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
 from fastpack.errors import ending
 
 if TYPE_CHECKING:
-    from fastpack.build.indexing.index import IndexResult
+    from fastpack.documents.create_index import IndexResult
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -69,7 +69,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_index(args: argparse.Namespace) -> int:
     """Index a JSONL file, or repair its index; return the exit code."""
-    from fastpack.build.sources import is_one_file
+    from fastpack.documents.source_paths import is_one_file
 
     if wrong := misuse(args, ("--dry-run", "--repair-legacy")):
         print(f"fastpack: error: {wrong}", file=sys.stderr)
@@ -87,8 +87,8 @@ def run_index(args: argparse.Namespace) -> int:
 def _index(args: argparse.Namespace) -> int:
     import warnings
 
-    from fastpack.build.indexing.index import FaultyLine
-    from fastpack.build.sources import is_one_file
+    from fastpack.documents.create_index import FaultyLine
+    from fastpack.documents.source_paths import is_one_file
     from fastpack.errors import JobError
 
     check_checksum_option(args)
@@ -113,8 +113,8 @@ def _index(args: argparse.Namespace) -> int:
 
 
 def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
-    from fastpack.build.indexing.index import create_raw_index
-    from fastpack.build.indexing.many import create_raw_indices
+    from fastpack.documents.create_index import create_raw_index
+    from fastpack.documents.create_indices import create_raw_indices
 
     options: dict[str, Any] = {
         "validate": not args.no_validate,
@@ -127,7 +127,7 @@ def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
 
 
 def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
-    from fastpack.build.indexing.parts import collect_index, plan_index
+    from fastpack.distributed.index_tasks import collect_index, plan_index
 
     policy = args.file_existence_policy
     plan = plan_index(
@@ -152,9 +152,9 @@ def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
 def _dry_run(args: argparse.Namespace) -> int:
     """Say what would be written: an index has as many entries as the file has lines, if none is faulty."""
 
-    from fastpack.build.sources import find_sources
-    from fastpack.files import may_write, size_of
-    from fastpack.formats.raw_index_check import default_index_path
+    from fastpack.documents.raw_index_check import default_index_path
+    from fastpack.documents.source_paths import find_sources
+    from fastpack.io import may_write, size_of
 
     files: list[dict[str, Any]] = []
     for source in find_sources(args.src, compressed=False):
@@ -190,8 +190,8 @@ def _describe(result: IndexResult) -> str:
 
 
 def _repair(args: argparse.Namespace) -> int:
-    from fastpack.formats.raw_index import repair_raw_index
-    from fastpack.formats.raw_index_check import default_index_path
+    from fastpack.documents.raw_index import repair_raw_index
+    from fastpack.documents.raw_index_check import default_index_path
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)

@@ -50,7 +50,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_info(args: argparse.Namespace) -> int:
     """Print what `inspect` found, a line a fact."""
-    from fastpack.views.inspect import SEQ_LENS, inspect
+    from fastpack.inspection.inspect import SEQ_LENS, inspect
 
     found = inspect(
         args.path,
@@ -68,8 +68,8 @@ def run_info(args: argparse.Namespace) -> int:
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
-    from fastpack.views.histogram import draw_histogram
-    from fastpack.views.lengths import Bin
+    from fastpack.analysis.document_lengths import Bin
+    from fastpack.inspection.histogram import draw_histogram
 
     yield _line("path", found["path"])
     for name, value in found.items():

@@ -11,7 +11,7 @@ from fastpack.cli.edits import option
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
-    from fastpack.build.manifest import ManifestResult
+    from fastpack.tokens.manifest.manifest_writer import ManifestResult
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -64,7 +64,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_manifest(args: argparse.Namespace) -> int:
     """Write it, and say what it holds."""
-    from fastpack.build.manifest import write_manifest
+    from fastpack.tokens.manifest.manifest_writer import write_manifest
 
     result = write_manifest(
         args.folder,

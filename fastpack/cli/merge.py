@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
+from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit, run_spread_edit, usage_error
-from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -43,9 +43,9 @@ def run_merge(args: argparse.Namespace) -> int:
         return usage_error(wrong)
     options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
     if is_spread(args):
-        from fastpack.build.editing.parts import plan_merge
+        from fastpack.distributed.edit_tasks import plan_merge
 
         return run_spread_edit(args, "merge", plan_merge, args.sources, args.target, **options)
-    from fastpack.build.editing.merge import merge_packed_data
+    from fastpack.tokens.edit.merge import merge_packed_data
 
     return run_edit(args, "merge", merge_packed_data, args.sources, args.target, **options)

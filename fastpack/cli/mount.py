@@ -36,7 +36,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_mount(args: argparse.Namespace) -> int:
     """Mount, and wait until it is unmounted."""
-    from fastpack.views.webdataset.mount import mount
+    from fastpack.webdataset.browsing.mount import mount
 
     announced: list[bool] = []
 

@@ -20,13 +20,13 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
 from fastpack.cli.pack_report import report
-from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
-    from fastpack.build.packing.config import PackSettings
-    from fastpack.build.packing.pack import PackResult
-    from fastpack.build.packing.plan import PlannedPack
+    from fastpack.packing.config import PackSettings
+    from fastpack.packing.pack import PackResult
+    from fastpack.packing.planned_pack import PlannedPack
 
 # What llm_gym's create_packed_data took when it was told nothing.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
@@ -194,7 +194,7 @@ def _run(args: argparse.Namespace, is_config: bool) -> int:
 
 
 def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
-    from fastpack.build.packing.pack import pack_each, pack_encoded_data
+    from fastpack.packing.pack import pack_each, pack_encoded_data
 
     options: dict[str, Any] = {
         "file_existence_policy": args.file_existence_policy,
@@ -209,7 +209,7 @@ def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackRe
 
 
 def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
-    from fastpack.build.packing.parts import collect_parts, plan_parts
+    from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 
     policy = args.file_existence_policy
     plan = plan_parts(
@@ -242,9 +242,9 @@ def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> 
     """
     if any(result.documents or result.kept_existing for result in results):
         return
-    from fastpack.build.packing.config import load_pack_config
     from fastpack.errors import JobError
-    from fastpack.files import remove
+    from fastpack.io import remove
+    from fastpack.packing.config import load_pack_config
 
     for result in results:
         remove(result.path)
@@ -258,7 +258,7 @@ def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> 
 
 
 def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped: int) -> str:
-    from fastpack.build.packing.sample import first_keys
+    from fastpack.packing.document_sample import first_keys
 
     keys = first_keys(settings.sources[0])
     first = next(result.skipped[0] for result in results if result.skipped)
@@ -271,7 +271,7 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
 
 
 def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
-    from fastpack.build.packing.plan import plan_packing
+    from fastpack.packing.planned_pack import plan_packing
 
     plans = plan_packing(
         config,
@@ -301,13 +301,13 @@ def _describe_plan(plan: PlannedPack) -> str:
 
 
 def _missing_option(args: argparse.Namespace) -> str | None:
-    from fastpack.build.sources import find_sources
+    from fastpack.documents.source_paths import find_sources
 
     if args.tokenizer is None and args.tokenizer_file is None and args.command != "create_packed_data":
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
-        from fastpack.build.packing.direct import missing_eod
+        from fastpack.packing.direct import missing_eod
 
         return missing_eod(args.tokenizer)
     if not args.per_source and args.dst_path is None and not _is_one(args.source):
@@ -319,7 +319,7 @@ def _missing_option(args: argparse.Namespace) -> str | None:
 
 
 def _is_one(sources: list[str]) -> bool:
-    from fastpack.build.sources import is_one_file
+    from fastpack.documents.source_paths import is_one_file
 
     return len(sources) == 1 and is_one_file(sources[0])
 
@@ -334,7 +334,7 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
     has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
     if not given and not has_tokenizer:
         return str(args.source[0])
-    from fastpack.build.packing.yaml_config import load_yaml
+    from fastpack.packing.yaml_config import load_yaml
 
     config = load_yaml(args.source[0])
     config["settings"] = {**(config.get("settings") or {}), **given}
@@ -345,7 +345,7 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     """A configuration of the flags; the index of one file is made if it is missing or stale."""
-    from fastpack.build.packing.direct import default_packed_path, direct_config, why_index_is_missing
+    from fastpack.packing.direct import default_packed_path, direct_config, why_index_is_missing
 
     sources: str | list[str] = args.source
     dst_path = args.dst_path
@@ -373,8 +373,8 @@ def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
 def _make_index(args: argparse.Namespace, source: str, target: str, reason: str) -> None:
     import warnings
 
-    from fastpack.build.packing.direct import check_not_empty, make_index
-    from fastpack.files import may_write
+    from fastpack.io import may_write
+    from fastpack.packing.direct import check_not_empty, make_index
 
     if not args.per_source and not args.resume:
         may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
@@ -386,7 +386,7 @@ def _make_index(args: argparse.Namespace, source: str, target: str, reason: str)
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
-    from fastpack.build.packing.direct import component, named_component
+    from fastpack.packing.direct import component, named_component
 
     if args.tokenizer is None:
         file = args.tokenizer_file or OLD_TOKENIZER_FILE

@@ -9,15 +9,15 @@ from fastpack.cli.common import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
-    from fastpack.build.packing.pack import PackResult
+    from fastpack.packing.pack import PackResult
 
 REASONS_SHOWN = 5
 
 
 def report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
     """Print the results."""
-    from fastpack.build.tokenizing.interface import OWN_ENGINES
     from fastpack.errors import counted
+    from fastpack.tokenizers.interface import OWN_ENGINES
 
     for note in {result.engine_note for result in results if result.engine_note}:
         say(args, note)

@@ -17,12 +17,12 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
 from fastpack.cli.prepare_report import report
-from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
-    from fastpack.spread.tasks import Plan
+    from fastpack.distributed.plan import Plan
 
 _FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
 
@@ -115,7 +115,7 @@ def _add_media_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _media_filter(args: argparse.Namespace) -> Any:
-    from fastpack.build.webdataset.media import media_filter
+    from fastpack.webdataset.prepare.media import media_filter
 
     glob, header, extension = (getattr(args, f"media_metadata_by_{way}") for way in ("glob", "header", "extension"))
     try:
@@ -126,7 +126,7 @@ def _media_filter(args: argparse.Namespace) -> Any:
 
 def run_prepare_media(args: argparse.Namespace) -> int:
     """Add metadata of media; return the exit code."""
-    from fastpack.build.webdataset.prepare import media_paths, plan_media, prepare_media
+    from fastpack.webdataset.prepare.prepare_webdataset import media_paths, plan_media, prepare_media
 
     try:
         wanted = _media_filter(args)
@@ -172,7 +172,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def run_prepare(args: argparse.Namespace) -> int:
     """Prepare what the path is; return the exit code."""
-    from fastpack.build.webdataset.kinds import UNKNOWN, kind_of
+    from fastpack.webdataset.prepare.path_kinds import UNKNOWN, kind_of
 
     kinds = {"webdataset": _prepare_folder, "jsonl": _prepare_jsonl, "metadataset": _prepare_metadataset}
     kind = kind_of(args.path)
@@ -192,8 +192,8 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 
 def _prepare_jsonl(args: argparse.Namespace) -> int:
-    from fastpack.build.webdataset.jsonl import index_webdataset_jsonl
-    from fastpack.files import size_of
+    from fastpack.io import size_of
+    from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
 
     if args.dry_run:
         n_bytes = size_of(args.path)
@@ -215,7 +215,7 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
 
 def _prepare_metadataset(args: argparse.Namespace) -> int:
-    from fastpack.build.webdataset.metadataset import prepare_metadataset
+    from fastpack.webdataset.prepare.metadataset import prepare_metadataset
 
     result = prepare_metadataset(args.path, dry_run=args.dry_run)
     if not args.dry_run:
@@ -236,7 +236,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
 
 
 def _prepare_folder(args: argparse.Namespace) -> int:
-    from fastpack.build.webdataset.prepare import prepare_webdataset, rebuild_indexes
+    from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset, rebuild_indexes
 
     _check_usage(args)
     common: dict[str, Any] = {
@@ -257,7 +257,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     define = None if assistant is None or args.skip_dataset_yaml or _is_defined(args) else assistant.define
     walker, plan = None, None
     if is_spread(args):
-        from fastpack.build.webdataset.parts import walker_of
+        from fastpack.distributed.prepare_tasks import walker_of
 
         whole = _plan_parts(args)
         skip = args.skip_bad_shards
@@ -293,7 +293,7 @@ def _prepare_folder(args: argparse.Namespace) -> int:
 
 
 def _plan_parts(args: argparse.Namespace) -> Plan:
-    from fastpack.build.webdataset.parts import plan_walk
+    from fastpack.distributed.prepare_tasks import plan_walk
 
     return plan_walk(
         args.path,
@@ -312,7 +312,7 @@ def _wants_media(args: argparse.Namespace) -> bool:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    from fastpack.build.webdataset.definition import check_definition
+    from fastpack.webdataset.prepare.dataset_yaml import check_definition
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--tar-index-only", "--num-workers")):
         raise UsageError(wrong)
@@ -347,7 +347,7 @@ def _asks(args: argparse.Namespace) -> bool:
 
 
 def _is_defined(args: argparse.Namespace) -> bool:
-    from fastpack.build.webdataset.definition import CRUDE
+    from fastpack.webdataset.prepare.dataset_yaml import CRUDE
 
     return args.sample_type is not None and (args.field_map is not None or args.sample_type == CRUDE)
 
@@ -362,7 +362,7 @@ def _assistant(args: argparse.Namespace) -> Any:
 
 
 def _split(args: argparse.Namespace, assistant: Any) -> dict[str, Any]:
-    from fastpack.build.webdataset.splits import check_ratio
+    from fastpack.webdataset.prepare.splits import check_ratio
 
     if args.split_parts:
         return {"split_parts": [_pair("--split-parts", text) for text in args.split_parts]}

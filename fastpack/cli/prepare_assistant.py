@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.build.webdataset.definition import Definition, Field
-    from fastpack.build.webdataset.prepare import PrepareResult
-    from fastpack.build.webdataset.walk import Walked
+    from fastpack.webdataset.prepare.dataset_yaml import Definition, Field
+    from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
+    from fastpack.webdataset.prepare.walk_shards import Walked
 
 _SHOWN = 2  # samples of the first shard
 _ITEMS, _CHARACTERS = 3, 25  # of lists and texts in JSON that is shown
@@ -29,8 +29,8 @@ class Assistant:
 
     def may_start(self) -> bool:
         """Whether a dataset that is already prepared may be prepared anew; says which shards were found."""
-        from fastpack.build.webdataset.discover import find_shards
-        from fastpack.formats import nvmeta
+        from fastpack.webdataset import metadata as nvmeta
+        from fastpack.webdataset.prepare.discover import find_shards
 
         args = self._args
         if nvmeta.is_prepared(args.path) and not (args.force_overwrite or args.resume):
@@ -48,8 +48,8 @@ class Assistant:
 
     def define(self, walked: Walked) -> Definition | None:
         """Show samples and ask what `dataset.yaml` is to say; None if none is wanted. Writes nothing."""
-        from fastpack.build.webdataset.definition import CRUDE, Definition
-        from fastpack.build.webdataset.prepare import part_types
+        from fastpack.webdataset.prepare.dataset_yaml import CRUDE, Definition
+        from fastpack.webdataset.prepare.prepare_webdataset import part_types
 
         args, parts = self._args, part_types(walked)
         show_samples(args.path, walked.shards[0].name)
@@ -67,8 +67,8 @@ class Assistant:
 
     def finish(self, result: PrepareResult) -> None:
         """Say what was written for the user to edit."""
-        from fastpack.build.webdataset.definition import LOADER
-        from fastpack.formats import nvmeta
+        from fastpack.webdataset import metadata as nvmeta
+        from fastpack.webdataset.prepare.dataset_yaml import LOADER
 
         if LOADER in result.files:
             print(f"{nvmeta.meta_path(result.path, LOADER)} is a template for you to finish.")
@@ -76,7 +76,7 @@ class Assistant:
             print("Done")
 
     def _choose_type(self) -> str:
-        from fastpack.build.webdataset.definition import NAMES
+        from fastpack.webdataset.prepare.dataset_yaml import NAMES
 
         print("These are the types of samples:")
         for number, name in enumerate(NAMES):
@@ -85,7 +85,7 @@ class Assistant:
         return NAMES[chosen]
 
     def _ask_field_map(self, sample_type: str, parts: list[str]) -> dict[str, str] | None:
-        from fastpack.build.webdataset.definition import FEW_PARTS, SAMPLE_TYPES
+        from fastpack.webdataset.prepare.dataset_yaml import FEW_PARTS, SAMPLE_TYPES
 
         if len(parts) > FEW_PARTS:
             print("There are too many kinds of parts for a field map: a sample_loader is needed.")
@@ -103,8 +103,8 @@ class Assistant:
         return {name: answer for name, answer in answers.items() if answer}
 
     def _keeps_loader(self) -> bool:
-        from fastpack.build.webdataset.definition import LOADER
-        from fastpack.formats import nvmeta
+        from fastpack.webdataset import metadata as nvmeta
+        from fastpack.webdataset.prepare.dataset_yaml import LOADER
 
         there = nvmeta.meta_path(self._args.path, LOADER).is_file()
         return not (there and confirm("Do you want to override the existing sample loader?", default=False))
@@ -161,8 +161,8 @@ def show_samples(folder: str, name: str) -> None:
     """Print the parts of the first two samples of the shard `name`, and their JSON, shortened."""
     import numpy as np
 
-    from fastpack.files import open_reader
-    from fastpack.formats.webdataset import scan_shard
+    from fastpack.io import open_reader
+    from fastpack.webdataset.shard_index import scan_shard
 
     path = os.path.join(folder, name)
     scan, shard = scan_shard(path), open_reader(path)

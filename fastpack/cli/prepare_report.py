@@ -9,7 +9,7 @@ from fastpack.cli.common import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
-    from fastpack.build.webdataset.prepare import PrepareResult
+    from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
 
 
 def report(args: argparse.Namespace, result: PrepareResult) -> None:

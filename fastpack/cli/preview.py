@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, put, say
 
 if TYPE_CHECKING:
-    from fastpack.build.tokenizing.read_back import ReadBack
-    from fastpack.views.preview_shards import FoundShards
-    from fastpack.views.preview_tokens import Reader
+    from fastpack.inspection.preview_shards import FoundShards
+    from fastpack.inspection.preview_tokens import Reader
+    from fastpack.tokenizers.decode import ReadBack
 
 SHOWN = 3  # documents, where nobody can be asked for more
 NO_TOKENIZER = "none"
@@ -96,7 +96,7 @@ def run_preview(args: argparse.Namespace) -> int:
     """Print the first items; on a terminal, and without a number of them, one after the other until told to stop."""
     import warnings
 
-    from fastpack.views.preview import kind_of
+    from fastpack.inspection.preview import kind_of
 
     kind = kind_of(args.path)
     if kind == "webdataset" and args.path.endswith(".jsonl") and (args.jq_pattern or args.tokenizer):
@@ -145,7 +145,7 @@ def _print(args: argparse.Namespace, lines: Iterable[str]) -> None:
 
 
 def _samples(args: argparse.Namespace) -> View:
-    from fastpack.views.webdataset.preview import preview
+    from fastpack.webdataset.browsing.preview_samples import preview
 
     names = {name: getattr(args, name) for name in ("split_parts", "split_config", "dataset_config")}
     return View({}, "", "samples", preview(**names, path=args.path, start=args.start))
@@ -155,7 +155,7 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
     """JSON lines, a packed file or shards, and what reads their tokens."""
     shards = None
     if kind == "shards":
-        from fastpack.views.preview_shards import find
+        from fastpack.inspection.preview_shards import find
 
         shards = find(args.path, args.dtype)
     name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
@@ -164,16 +164,16 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
         say(args, "ids only: --tokenizer T reads them back to text")
     facts = {"tokenizer": None if reader.read_back is None else name, "eos_token_id": reader.eos}
     if kind == "jsonl":
-        from fastpack.views.preview_lines import preview_lines
+        from fastpack.inspection.preview_lines import preview_lines
 
         pattern = args.jq_pattern or ".text"
         items = preview_lines(args.path, pattern, reader, args.start, args.max_characters, args.index_path)
         return View(facts, "", "lines", items)
     if shards is None:
-        from fastpack.views.preview import preview_packed
+        from fastpack.inspection.preview import preview_packed
 
         return View(facts, "", "documents", preview_packed(args.path, reader, args.start))
-    from fastpack.views.preview_shards import preview_shards
+    from fastpack.inspection.preview_shards import preview_shards
 
     if reader.eos is None:
         say(args, "not cut into documents: --eos-token-id ID tells the token that ends one")
@@ -203,7 +203,7 @@ def _describe_shards(facts: dict[str, Any]) -> str:
 
 def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
     """The tokenizer that tatm left beside the shards, or that its metadata name, where it is on this machine."""
-    from fastpack.files import exists
+    from fastpack.io import exists
 
     if shards.info is None or shards.metadata is None:
         return None
@@ -216,11 +216,11 @@ def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
 
 
 def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
-    from fastpack.views.preview_tokens import Reader
+    from fastpack.inspection.preview_tokens import Reader
 
     read_back: ReadBack | None = None
     if tokenizer is not None:
-        from fastpack.build.tokenizing.read_back import ReadBack, named_tokenizer
+        from fastpack.tokenizers.decode import ReadBack, named_tokenizer
 
         read_back = ReadBack(named_tokenizer(tokenizer).build())
     eos = args.eos_token_id
@@ -241,7 +241,7 @@ def _as_json(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(args: argparse.Namespace, view: View, item: dict[str, Any]) -> Iterator[str]:
-    from fastpack.views.preview_text import document_lines, line_lines, sample_lines
+    from fastpack.inspection.preview_text import document_lines, line_lines, sample_lines
 
     colours = _colours()
     if view.word == "samples":

@@ -14,7 +14,7 @@ from fastpack.cli.common import Commands, emit, new_command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+    from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 
 EOD_TOKEN, EOD_ID = "<|endoftext|>", 256  # of the built-in byte tokenizer
 SUFFIXES = (".py", ".txt")
@@ -101,7 +101,7 @@ def gather(target: Path) -> Stage:
 
     import orjson
 
-    from fastpack.files import AtomicFile
+    from fastpack.io import AtomicFile
 
     started, documents = time.perf_counter(), 0
     root = Path(sysconfig.get_paths()["stdlib"])
@@ -134,7 +134,7 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
 
 def build_index(corpus: Path, index: Path) -> Stage:
     """Index the corpus, every line checked to be JSON."""
-    from fastpack.build.indexing.index import create_raw_index
+    from fastpack.documents.create_index import create_raw_index
 
     started = time.perf_counter()
     result = create_raw_index(corpus, index, file_existence_policy="override")
@@ -144,7 +144,7 @@ def build_index(corpus: Path, index: Path) -> Stage:
 
 def pack(corpus: Path, index: Path, packed: Path) -> Stage:
     """Tokenise with the built-in bytes and pack, 2 bytes a token."""
-    from fastpack.build.packing.pack import pack_encoded_data
+    from fastpack.packing.pack import pack_encoded_data
 
     config: dict[str, Any] = {
         "settings": {
@@ -176,7 +176,7 @@ def feed_batches(packed: Path, args: argparse.Namespace) -> tuple[Stage, float]:
     import numpy as np
 
     from fastpack import kernels
-    from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+    from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 
     if args.kernels == "numba":
         kernels.warm(token_dtypes=("uint16",))

@@ -19,7 +19,7 @@ from fastpack.cli.edits import option, usage_error
 from fastpack.errors import ending
 
 if TYPE_CHECKING:
-    from fastpack.build.repair import RepairResult
+    from fastpack.tokens.edit.repair import RepairResult
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -52,7 +52,7 @@ def run_repair(args: argparse.Namespace) -> int:
     """Repair; return the exit code."""
     from dataclasses import asdict
 
-    from fastpack.build.repair import repair
+    from fastpack.tokens.edit.repair import repair
 
     if args.output is None and not (args.in_place or args.dry_run):
         return usage_error("nothing is changed in place unless you say so: give -o OUTPUT, or --in-place")

@@ -59,7 +59,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_report(args: argparse.Namespace) -> int:
     """Write the page; what it is about and where it is on stdout, or all its numbers with --json."""
-    from fastpack.views.report import report
+    from fastpack.inspection.report import report
 
     result = report(
         args.paths,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.common import Commands, new_command
+from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
@@ -15,7 +16,6 @@ from fastpack.cli.edits import (
     seedless,
     usage_error,
 )
-from fastpack.cli.spreading import add_spread_options, is_spread, misuse
 
 KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
 
@@ -60,10 +60,10 @@ def run_shuffle(args: argparse.Namespace) -> int:
     kind = KINDS.get(args.command) or kind_of(source)
     options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
     if is_spread(args):
-        from fastpack.build.editing.parts import plan_shuffling
+        from fastpack.distributed.edit_tasks import plan_shuffling
 
         return run_spread_edit(args, "shuffle", plan_shuffling, f"shuffle {kind}", [source], target, options)
-    from fastpack.build.editing.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
+    from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
 
     if kind == "jsonl":
         return run_edit(args, "shuffle", shuffle_jsonl_data, source, target, **options)

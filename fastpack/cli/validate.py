@@ -31,7 +31,7 @@ def run_validate(args: argparse.Namespace) -> int:
     """Print what KempnerForge's prepare_data.py prints and, with --deep, what it does not see."""
     import sys
 
-    from fastpack.checks.validate import facts, validate
+    from fastpack.tokens.flat.validate_shards import facts, validate
 
     try:
         found = validate(args.path)
@@ -64,7 +64,7 @@ def _with_safe_names(path: str, text: str) -> str:
 def _look(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from fastpack.checks.validate import look_into
+    from fastpack.tokens.flat.validate_shards import look_into
 
     deep = look_into(
         args.path,

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, progress, say
-from fastpack.cli.spreading import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
 
 if TYPE_CHECKING:
-    from fastpack.checks.findings import VerifyReport
+    from fastpack.analysis.findings import VerifyReport
     from fastpack.cli.tables import Table
 
 DAMAGED = 3  # exit code
@@ -95,8 +95,8 @@ def run_verify(args: argparse.Namespace) -> int:
 
 
 def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
-    from fastpack.checks.verify import verify
     from fastpack.errors import FastpackError
+    from fastpack.inspection.verify import verify
 
     try:
         return verify(
@@ -107,7 +107,7 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
 
 
 def _verify_in_parts(args: argparse.Namespace) -> list[VerifyReport | Exception]:
-    from fastpack.checks.parts import collect_verify, plan_verify
+    from fastpack.distributed.verify_tasks import collect_verify, plan_verify
 
     plan = plan_verify(args.path, folder=args.parts_folder, **_how_closely(args))
     reports = run_spread(args, "verify", plan, lambda: collect_verify(plan))

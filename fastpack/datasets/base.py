@@ -22,7 +22,7 @@ from fastpack.datasets.outputs import (
 )
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids
 from fastpack.display import Described, facts
-from fastpack.formats.item_numbers import item_numbers
+from fastpack.item_numbers import item_numbers
 
 Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 Empty: TypeAlias = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]

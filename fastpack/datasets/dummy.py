@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
 from fastpack.display import facts
-from fastpack.formats.item_numbers import item_number
+from fastpack.item_numbers import item_number
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fastpack.datasets.dummy import DummyDataset
-from fastpack.datasets.megatron import PackedMemMapDatasetMegatron
-from fastpack.datasets.mem_map import MemMapDataset
+from fastpack.datasets.jsonl import MemMapDataset
 from fastpack.datasets.mixture import CombinedDataset
-from fastpack.datasets.packed import PackedMemMapDatasetContinuous
-from fastpack.files import PathLike, RemotePath
-from fastpack.formats.raw_index import read_raw_index
+from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
+from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron
+from fastpack.documents.raw_index import read_raw_index
+from fastpack.io import PathLike, RemotePath
 
 
 class DatasetFactory:

@@ -15,7 +15,7 @@ from fastpack.datasets.base import BatchDataset, Dataset, Empty, Indices, Select
 from fastpack.datasets.outputs import ROW_OUTPUTS, OutputDtype
 from fastpack.datasets.windows import Grids, Outputs, Windows, fill_grids, joined_windows
 from fastpack.display import facts
-from fastpack.formats.item_numbers import item_number, item_numbers
+from fastpack.item_numbers import item_number, item_numbers
 
 Part = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]  # dataset, samples within it, the rows they fill
 

@@ -22,11 +22,11 @@ from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.windows import Tokens, Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
-from fastpack.files import PathLike, as_path, is_remote
-from fastpack.formats.item_numbers import item_number, item_numbers
-from fastpack.formats.shards import scan_shards
-from fastpack.formats.tatm import TatmDataMetadata
-from fastpack.formats.traps import find_traps
+from fastpack.io import PathLike, as_path, is_remote
+from fastpack.item_numbers import item_number, item_numbers
+from fastpack.tokens.flat.shard_warnings import find_traps
+from fastpack.tokens.flat.shards import scan_shards
+from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
 
 Option = TypeVar("Option", bound=StrEnum)
 

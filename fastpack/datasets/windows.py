@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import files, kernels
+from fastpack import io as files
+from fastpack import kernels
 
 # Linux lets a process have 65,530 mappings (vm.max_map_count); torch and CUDA take some thousands of them. Where it has
 # no more, threads and arrays fail as well. So all datasets together keep to MAX_OPEN_IN_ALL, each to its part of that.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from fastpack.files import PathLike, as_path, read_start
+from fastpack.io import PathLike, as_path, read_start
 
 MAX_BYTES, MAX_PARTS, MAX_BITS = 1 << 18, 100, 4096  # of a file, a dotted key, a whole number
 _DEEP_KEY = re.compile(

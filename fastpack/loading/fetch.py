@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.datasets.outputs import WHOLE_OUTPUTS
-from fastpack.formats.item_numbers import item_numbers
+from fastpack.item_numbers import item_numbers
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.default_collate import collate
 

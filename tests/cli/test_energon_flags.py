@@ -14,7 +14,7 @@ import pytest
 
 import fastpack
 from fastpack.cli import main
-from fastpack.views.webdataset.tree import SampleTree
+from fastpack.webdataset.browsing.mount_tree import SampleTree
 
 
 @pytest.fixture

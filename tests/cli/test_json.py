@@ -64,8 +64,8 @@ def test_results_are_what_the_schema_says(
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *_, **__: None))
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(
-        "fastpack.files.objects.fetch_all", lambda *_, **__: ([tmp_path], 5)
-    )  # tests/remote has a store
+        "fastpack.io.remote_files.fetch_all", lambda *_, **__: ([tmp_path], 5)
+    )  # tests/system/stores has a store
     schema = schema_of(name)
     results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
     for number in range(len(schema.get("oneOf", []))):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fastpack.cli import main
-from fastpack.formats.pbin import PackedFile
+from fastpack.tokens.pbin.packed_file import PackedFile
 
 TOKENIZER = "tokenizers/tok_bpe2000"
 EOD = "<|endoftext|>"

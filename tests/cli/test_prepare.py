@@ -16,7 +16,7 @@ import pytest
 
 import fastpack
 from fastpack.cli import main
-from fastpack.formats import nvmeta
+from fastpack.webdataset import metadata as nvmeta
 
 Answers = Callable[..., list[str]]
 

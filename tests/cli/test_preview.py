@@ -114,7 +114,7 @@ def test_what_cannot_be_shown_is_said_in_a_line(
     code: int,
     said: str,
 ) -> None:
-    from fastpack.formats.pbin import PackedWriter
+    from fastpack.tokens.pbin.packed_file import PackedWriter
 
     monkeypatch.chdir(tmp_path)
     with PackedWriter("a.pbin", 2) as writer:
@@ -165,7 +165,7 @@ def test_on_a_terminal(
 
 
 def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from fastpack.formats import pickled_index
+    from fastpack.io import pickled_index
 
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' * 5000)

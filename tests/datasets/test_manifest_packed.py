@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import fastpack
 from fastpack.datasets.factory import dataset_from_config
 from fastpack.datasets.mixture import CombinedDataset
-from fastpack.datasets.packed import PackedMemMapDatasetContinuous
+from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 from fastpack.errors import DataWarning, FormatError
-from fastpack.formats.manifest import Manifest
+from fastpack.tokens.manifest.manifest_file import Manifest
 
 EOD = 2
 LEGACY = Path(__file__).parents[1] / "golden" / "modalities" / "legacy" / "v0.2.0"

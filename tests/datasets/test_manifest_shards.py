@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fastpack
-from fastpack.datasets.memory_mapped import MemoryMappedDataset
+from fastpack.datasets.flat_windows import MemoryMappedDataset
 from fastpack.errors import DataWarning, FormatError
 
 PATTERNS = ("*.npy", "*.bin", "x*.*", "xa*", "x[ab]*.npy", "x?.npy", "**/*.npy", "*/*.npy", "sub/*.bin", "**/x*", "y")
@@ -226,7 +226,7 @@ def test_what_is_doubtful_is_said(tmp_path: Path) -> None:
 
 def test_50_000_shards_open_in_a_twentieth_of_a_second(tmp_path: Path) -> None:
     """Without the shards: none is looked at. A quarter of a second here is for machines under load."""
-    from fastpack.formats import manifest
+    from fastpack.tokens.manifest import manifest_file as manifest
 
     dtype = np.dtype(np.uint16)
     entries = [

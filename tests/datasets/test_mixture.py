@@ -20,7 +20,7 @@ from fastpack import (
     kernels,
 )
 from fastpack.datasets.mixture import CombinedDataset, MixtureDataset
-from fastpack.formats.shards import scan_shards
+from fastpack.tokens.flat.shards import scan_shards
 
 EOS = 0
 

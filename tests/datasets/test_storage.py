@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
-from fastpack.datasets import reading, windows
+from fastpack.datasets import storage as reading
+from fastpack.datasets import windows
 from fastpack.errors import DataWarning
-from fastpack.formats.shards import Shard
+from fastpack.tokens.flat.shards import Shard
 
 MANY = """
 import os, resource, sys, time

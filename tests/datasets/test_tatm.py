@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastpack.datasets.tatm import TatmMemmapDataset, get_dataset, torch_collate_fn
 from fastpack.errors import DataWarning
-from fastpack.formats.tatm import TatmDataMetadata, TokenizedInfo
+from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata, TokenizedInfo
 
 
 def items_by_definition(files: list[list[int]], context: int, chunked: bool) -> list[list[int]]:

@@ -18,7 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from fastpack.files import AtomicFile, map_bytes, objects, open_reader, remote
+from fastpack.io import AtomicFile, map_bytes, open_reader
+from fastpack.io import remote_files as objects
+from fastpack.io import stores as remote
 
 BLOCK = 1 << 16
 PART = 5 << 20  # the smallest that S3 takes

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastpack.build.manifest import write_manifest
-from fastpack.formats.pbin import PackedWriter
-from fastpack.formats.raw_index import write_raw_index
-from fastpack.views.webdataset.preview import MAX_CHARACTERS
+from fastpack.documents.raw_index import write_raw_index
+from fastpack.tokens.manifest.manifest_writer import write_manifest
+from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.webdataset.browsing.preview_samples import MAX_CHARACTERS
 
 
 class Case(NamedTuple):

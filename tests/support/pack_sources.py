@@ -10,7 +10,7 @@ from typing import Any
 
 from packed_files import documents_of
 
-from fastpack.build.packing.pack import PackResult, pack_encoded_data
+from fastpack.packing.pack import PackResult, pack_encoded_data
 
 BYTES = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
 

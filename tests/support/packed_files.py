@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fastpack.formats.pbin import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
 
 EOS = 9
 DOCUMENTS = [[1, 2, EOS], [3, EOS], [4, 5, 6, EOS]]

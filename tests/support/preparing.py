@@ -7,8 +7,8 @@ import sqlite3
 import tarfile
 from pathlib import Path
 
-from fastpack.build.webdataset.prepare import PrepareResult, prepare_webdataset
-from fastpack.formats import nvmeta
+from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
 
 RATIO = (8, 1, 1)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fastpack.build.tokenizing.engines import Choice, choose_engine
-from fastpack.build.tokenizing.hf_tokenizer import HFTokenizer
-from fastpack.build.tokenizing.interface import TokenizerSpec
+from fastpack.tokenizers.engines import Choice, choose_engine
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import TokenizerSpec
 
 HF = "pretrained_hf_tokenizer"
 EOD = "<|endoftext|>"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fastpack.formats.webdataset import scan_shard, shard_index_path, write_shard_index
+from fastpack.webdataset.shard_index import scan_shard, shard_index_path, write_shard_index
 
 Members = Sequence[tuple[str, bytes] | tarfile.TarInfo]
 Maker = Callable[..., Path]

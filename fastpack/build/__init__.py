@@ -1,1 +1,0 @@
-"""Raw data -> formats: indexing, tokenising, packing."""

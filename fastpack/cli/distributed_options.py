@@ -1,0 +1,141 @@
+"""The options of commands whose work many machines can share, and who then does it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from fastpack.cli.common import emit, progress, say
+from fastpack.errors import counted, ending
+
+if TYPE_CHECKING:
+    from fastpack.distributed.plan import Plan
+
+_PARTS = ("--world-size", "--part-bytes", "--parts-folder")
+_SAID = 10  # failures of tasks that are told of one by one, and not only counted
+_T = TypeVar("_T")
+
+
+def add_spread_options(
+    parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
+) -> None:
+    """`--executor`, `--rank`, `--collect` and what belongs to them.
+
+    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in; least: the default.
+    """
+    group = parser.add_argument_group(
+        "on many machines",
+        "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
+        "store. What is done is not done again, so a run that was killed is simply started again.",
+    )
+    group.add_argument(
+        "--executor",
+        choices=("local", "ray"),
+        default="local",
+        help="who does the work: this process (default), or a Ray cluster (extra ray)",
+    )
+    group.add_argument(
+        "--address", metavar="A", help="of the Ray cluster (default: RAY_ADDRESS, else one of this machine alone)"
+    )
+    group.add_argument(
+        "--rank",
+        metavar="I",
+        help="do the share of rank I, from 0; `slurm`: as SLURM_PROCID and SLURM_NTASKS, or SLURM_ARRAY_TASK_ID, say; "
+        "`torchrun`: as RANK and WORLD_SIZE say",
+    )
+    group.add_argument("--world-size", "--world_size", type=int, metavar="N", help="of how many ranks")
+    group.add_argument("--collect", action="store_true", help="the last step, once: join what all ranks left")
+    if part_bytes:
+        group.add_argument(
+            "--part-bytes",
+            "--part_bytes",
+            type=int,
+            metavar="N",
+            help=f"bytes of {of} that a task takes, the same for all ranks (default: {least}, or a 4096th of all)",
+        )
+    else:
+        parser.set_defaults(part_bytes=None)
+    group.add_argument(
+        "--parts-folder",
+        "--parts_folder",
+        metavar="DIR",
+        help="where the results of tasks meet, a folder or URL that all machines see (default: the target's folder)",
+    )
+
+
+def is_spread(args: argparse.Namespace) -> bool:
+    """Whether the work is to be done in tasks."""
+    return args.rank is not None or bool(args.collect) or args.executor == "ray"
+
+
+def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
+    """What is wrong with these options, and those of `not_with` (such as "--dry-run"), which do not go with them."""
+    if args.address is not None and args.executor != "ray":
+        return "--address: only with --executor ray"
+    if not is_spread(args):
+        given = [option for option in _PARTS if vars(args)[_dest(option)] is not None]
+        return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
+    if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
+        return "--executor ray runs all tasks and collects: it does not go with --rank, --world-size and --collect"
+    if args.rank is not None and args.collect:
+        return "--collect is the step after all ranks: it does not go with --rank"
+    if given := [option for option in not_with if vars(args)[_dest(option)] not in (None, False)]:
+        return f"{', '.join(given)}: not with --rank, --collect or --executor ray"
+    if args.collect and args.world_size is not None:
+        return "--collect takes no --world-size: the tasks are the same for any"
+    if args.part_bytes is not None and args.part_bytes < 1:
+        return "--part-bytes: at least 1"
+    from fastpack.distributed.ranks import find_rank
+
+    try:
+        if args.rank is not None:
+            find_rank(args.rank, args.world_size)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _dest(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
+    """Do a rank's share and say so (None), or the last step, on Ray all before it: its result.
+
+    The files of the tasks stay until `clear`.
+    """
+    failed: list[str] = []
+
+    def fail(text: str) -> None:
+        failed.append(text)
+        if len(failed) <= _SAID:
+            say(args, text)
+
+    bar = progress(args, lambda: f"{label} ({len(failed)} task{ending(len(failed))} failed)" if failed else label)
+    if args.executor == "ray":
+        from fastpack.distributed.ray_executor import run_on_ray
+
+        run_on_ray(plan, args.address, bar, fail)
+    if args.rank is None:
+        return collect()
+    from fastpack.distributed.ranks import find_rank, run_rank
+
+    rank, size = find_rank(args.rank, args.world_size)
+    result = run_rank(plan, rank, size, bar, fail)
+    fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
+    before = f" ({result.done_before} of them before)" if result.done_before else ""
+    text = f"rank {rank} of {size}: {counted(result.tasks, 'task')} done{before}"
+    text += f"; {result.left} left of all ranks" if result.left else "; all ranks are done: now --collect"
+    emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, [text])
+    return None
+
+
+def clear(args: argparse.Namespace, plan: Plan) -> None:
+    """Remove the files of the tasks: what they were for is written."""
+    from fastpack.distributed import plan as tasks
+
+    try:
+        tasks.clear(plan)
+    except OSError as error:
+        say(args, f"{plan.folder} could not be removed: {error}")

@@ -1,0 +1,337 @@
+"""Datasets over packed files: documents, and fixed blocks of the continuous token stream, as Modalities cuts them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
+from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
+from fastpack.datasets.storage import ReadWindows, shard_openers
+from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
+from fastpack.display import facts
+from fastpack.errors import DataWarning, FormatError
+from fastpack.io import PathLike, is_remote
+from fastpack.item_numbers import item_number, item_numbers
+from fastpack.tokens.manifest.manifest_file import is_manifest
+from fastpack.tokens.manifest.manifest_shards import ManifestShards, open_shards
+from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
+
+
+class _PackedDataset(Dataset):
+    """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
+
+    _subject = "raw_data_path"
+    _shown = facts(samples="_total", block_size="block_size", sample_key="sample_key", closed="_closed")
+
+    _files: ManifestShards | None = None  # of a manifest, in the place of `_file`
+
+    def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
+        self.raw_data_path = raw_data_path
+        self.sample_key = sample_key
+        self._load_index = load_index
+        if is_manifest(raw_data_path):
+            raise ValueError(f"{raw_data_path}: a manifest of packed files opens as PackedMemMapDatasetContinuous")
+        self._file = PackedFile(raw_data_path)
+        self._shard = self._file.shard
+        if load_index:
+            _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
+
+    @property
+    def token_size_in_bytes(self) -> int:
+        """Bytes of a token on disk: 1, 2 or 4."""
+        return self._file.token_size_in_bytes
+
+    @property
+    def index_base(self) -> npt.NDArray[np.int64]:
+        """The documents as int64 [n, 2]: byte offset, byte length in the data; ValueError with load_index=False."""
+        if not self._load_index:
+            raise ValueError("Index was not loaded. Set `load_index=True` during initialization.")
+        return self._file.index
+
+    def _span(self, index: int) -> tuple[int, int]:
+        """Byte offset and byte length of sample `index`, which is in range."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Tokens]: ...
+    @overload
+    def __getitem__(self, index: slice) -> dict[str, list[Tokens]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Tokens] | dict[str, list[Tokens]]:
+        """{sample_key: tokens} of a sample (negative counts from the end), or a list of them for a slice of step 1."""
+        self._check_open()
+        if isinstance(index, slice):
+            return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
+        number = item_number(index)
+        position = number + len(self) if number < 0 else number
+        if not 0 <= position < len(self):
+            raise IndexError(f"Index {number} out of range for {len(self)} samples")
+        return {self.sample_key: self._read(range(position, position + 1))[0]}
+
+    def _read(self, samples: range) -> list[Tokens]:
+        """Copies of these samples; views of one copied span where they lie together in the file."""
+        if not samples:
+            return []
+        size = self.token_size_in_bytes
+        spans = [(offset // size, length // size) for offset, length in map(self._span, samples)]
+        first, end = spans[0][0], sum(spans[-1])
+        together = end - first <= sum(length for _, length in spans) and all(
+            first <= offset and offset + length <= end for offset, length in spans
+        )
+        if together:
+            tokens = self._copy(first, end - first)
+            return [tokens[offset - first : offset - first + length] for offset, length in spans]
+        return [self._copy(offset, length) for offset, length in spans]
+
+    def _copy(self, start: int, n_tokens: int) -> Tokens:
+        if start + n_tokens > self._file.n_tokens:
+            raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {self._file.n_tokens}")
+        tokens = self._file.tokens(start, start + n_tokens)
+        return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
+
+    def close(self) -> None:
+        super().close()
+        if self._files is None:
+            self._file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_file"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._files is not None:
+            return
+        self._file = PackedFile(self.raw_data_path)
+        if self._file.shard != self._shard:
+            raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
+
+
+class PackedMemMapDatasetBase(_PackedDataset):
+    """The documents of a packed file, EOD included: {sample_key: tokens}.
+
+    dtype: uint8, int32 or int64, for tokens of 1, 2 or 4 bytes on disk. Takes ints (negative ones too) and slices of
+    step 1. Raises FileNotFoundError, FormatError for a damaged file, and ValueError on access with load_index=False.
+    """
+
+    def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool = True) -> None:
+        super().__init__(raw_data_path, sample_key, load_index)
+        if load_index:
+            self._total = len(self._file.index)
+
+    def __len__(self) -> int:
+        return len(self.index_base)
+
+    def _span(self, index: int) -> tuple[int, int]:
+        offset, length = self.index_base[index].tolist()
+        return offset, length
+
+    def batch(self, indices: Indices) -> dict[str, list[Tokens]]:
+        """{sample_key: the documents}, a list of arrays, since lengths differ; negative indices count from the end."""
+        return {self.sample_key: [self[index][self.sample_key] for index in item_numbers(indices).tolist()]}
+
+
+class BlockDataset(WindowDataset, _PackedDataset):
+    """Base of the datasets whose samples are `_window` tokens of a packed file: {sample_key: tokens [_window]}."""
+
+    _negative = True
+
+    def _attach(self) -> None:
+        """Find the samples in the file: makes `_windows`."""
+        raise NotImplementedError
+
+    def _cut(self, n_windows: int, step: int) -> Windows:
+        """Windows at each `step` of the tokens: of a mapping, or read from a store as they are asked for."""
+        if is_remote(self.raw_data_path):
+            return ReadWindows([self._shard], [n_windows], self._window, step)
+        file = self._file
+        return Windows([lambda: file.data], [n_windows], self._window, step)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_windows"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._attach()
+
+    def _blocks(self, out: Outputs) -> Tokens | None:
+        """The array in `out` that takes whole blocks, if it is one."""
+        blocks: Tokens | None = out.get(self.sample_key)
+        # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
+        if (
+            blocks is None
+            or len(out) > 1
+            or (self.sample_key in ROW_OUTPUTS and np.shape(blocks)[1:] == (self._window - 1,))
+        ):
+            return None
+        return blocks
+
+    def _check_grids(self, grids: Grids, n_rows: int) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._check_grids(grids, n_rows)
+        elif not isinstance(blocks, np.ndarray):
+            raise ValueError(f"{self.sample_key} is a {type(blocks).__name__}, an array is needed")
+        elif blocks.shape != (n_rows, self._window):
+            raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self._window)} is needed")
+        elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
+            raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
+        elif not (blocks.flags.writeable and blocks.flags.aligned):
+            raise ValueError(f"{self.sample_key} must be aligned and writeable")
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
+        blocks = self._blocks(grids)
+        if blocks is None:
+            super()._fill_rows(index, grids, rows)
+        elif blocks.dtype in OUTPUT_DTYPES and blocks.flags.c_contiguous:
+            fill_windows(self._windows.groups(index, self._negative), blocks, rows)
+        else:
+            for row, number in zip(range(len(index)) if rows is None else rows, index.tolist(), strict=True):
+                blocks[row] = self[number][self.sample_key]
+
+    def new_outputs(
+        self,
+        n_rows: int,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        cu_seqlens_length: int | None = None,
+        empty: Empty = np.empty,
+    ) -> Outputs:
+        """As `BatchDataset.new_outputs`, {sample_key: [n_rows, block_size]} by default."""
+        if outputs is None and cu_seqlens_length is None:
+            natural = RETURNED_DTYPE[self.token_size_in_bytes]
+            return {self.sample_key: empty((n_rows, self._window), np.dtype(dtype or natural))}
+        return super().new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
+
+    def _default_outputs(self) -> tuple[str, ...]:
+        return (self.sample_key,)
+
+    def batch(
+        self,
+        indices: Indices,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype | None = None,
+        out: Outputs | None = None,
+        *,
+        cu_seqlens_length: int | None = None,
+    ) -> Outputs:
+        """{sample_key: blocks [B, block_size]} by default; by name input_ids, labels, ... ([B, block_size - 1]).
+
+        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. In `out`, an array
+        [B, block_size] under sample_key takes the blocks. The rest as `BatchDataset.batch`.
+        """
+        return super().batch(indices, outputs, dtype, out, cu_seqlens_length=cu_seqlens_length)
+
+
+class PackedMemMapDatasetContinuous(BlockDataset):
+    """Blocks of `block_size` tokens of a packed file, whatever documents they cross: {sample_key: tokens [block_size]}.
+
+    reuse_last_target: a block starts with the last token of the one before (step block_size - 1), so that no target is
+    lost; else blocks do not overlap. A tail shorter than a block is dropped. dtype as PackedMemMapDatasetBase.
+    Construction takes the same time for any number of samples. eos_token_id (fastpack's own) is what `batch` and `fill`
+    find documents by: labels behind it are -100 and doc_ids count from 0 in every block.
+
+    raw_data_path: a packed file, or the manifest of many (a file `.fpm`, see `fastpack.write_manifest`): then the
+    samples are those of a CombinedDataset of all `.pbin` files that it names, in its order. None of them is looked at
+    before its first use, when it has to be what the manifest says. Files that are shorter than a block have no samples.
+
+    Raises FileNotFoundError, FormatError, and ValueError when block_size is over the number of tokens or under 2.
+    """
+
+    def __init__(
+        self,
+        raw_data_path: PathLike,
+        sample_key: str,
+        block_size: int,
+        reuse_last_target: bool,
+        load_index: bool = False,
+        *,
+        eos_token_id: int | None = None,
+    ) -> None:
+        if is_manifest(raw_data_path):
+            self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
+            self._files = _named_files(raw_data_path, block_size, load_index)
+            lengths = self._files.lengths
+        else:
+            super().__init__(raw_data_path, sample_key, load_index)
+            lengths = np.array([self._file.n_tokens])
+        n_tokens = int(lengths.max())
+        if block_size > n_tokens:
+            raise ValueError(f"Block size ({block_size}) is larger than the total number of tokens ({n_tokens}).")
+        if block_size < 2:
+            raise ValueError("Block size must be at least 2.")
+        self.block_size = self._window = block_size
+        self.reuse_last_target = reuse_last_target
+        self._eos = eos_token_id
+        self._step = block_size - 1 if reuse_last_target else block_size
+        self._attach()
+        self._total = int(self._windows.cumulative[-1])
+
+    def _attach(self) -> None:
+        if self._files is None:
+            self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
+            return
+        n_windows = np.maximum((self._files.lengths - self.block_size) // self._step + 1, 0)
+        if is_remote(self.raw_data_path):
+            self._windows = ReadWindows(self._files, n_windows, self._window, self._step)
+        else:
+            self._windows = Windows(shard_openers(self._files), n_windows, self._window, self._step)
+
+    @property
+    def token_size_in_bytes(self) -> int:
+        """Bytes of a token on disk: 1, 2 or 4; the most, where the files of a manifest differ."""
+        return self._file.token_size_in_bytes if self._files is None else self._files.largest_item
+
+    def _read(self, samples: range) -> list[Tokens]:
+        if self._files is None:
+            return super()._read(samples)
+        return [self._sample(number) for number in samples]
+
+    def _sample(self, index: int) -> Tokens:
+        cumulative = self._windows.cumulative
+        number = kernels.locate(cumulative, index)
+        tokens = self._windows.window(number, (index - int(cumulative[number])) * self._step)
+        return tokens.astype(RETURNED_DTYPE[tokens.itemsize])
+
+    def check_unchanged(self) -> None:
+        """FormatError when a file of a manifest that was used is not as the manifest says."""
+        if self._files is not None:
+            self._files.check_used()
+
+    @property
+    def _index(self) -> npt.NDArray[np.int64]:
+        """The blocks as int64 [n, 2]: byte offset and byte length, as Modalities keeps them; made when asked for."""
+        if self._files is not None:
+            raise ValueError(f"{self.raw_data_path}: each file that it names has blocks of its own")
+        size = self.token_size_in_bytes
+        starts = np.arange(self._total, dtype=np.int64) * (self._step * size)
+        return np.stack([starts, np.full_like(starts, self.block_size * size)], axis=1)
+
+    def _span(self, index: int) -> tuple[int, int]:
+        size = self.token_size_in_bytes
+        return index * self._step * size, self.block_size * size
+
+
+def _named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
+    """The packed files of a manifest; a DataWarning where there are some without a block."""
+    if load_index:
+        raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
+    files = open_shards(path, "**/*.pbin")
+    if files.largest_item not in RETURNED_DTYPE:
+        raise ValueError(f"{path}: tokens of {files.largest_item} bytes, packed files have 1, 2 or 4")
+    short = files.lengths < block_size
+    if short.any() and not short.all():
+        first = files[int(short.argmax())].path
+        text = f"{np.count_nonzero(short)} of {len(files)} files, the first being {first}, are shorter than a block"
+        warnings.warn(f"{text} of {block_size} tokens: they have no samples", DataWarning, stacklevel=3)
+    return files
+
+
+def _step_one(index: slice) -> slice:
+    if index.step not in (None, 1):
+        raise ValueError("Slicing with step != 1 is not supported.")
+    return index

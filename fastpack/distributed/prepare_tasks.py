@@ -1,0 +1,170 @@
+"""`prepare` in tasks: shards are walked anywhere, in any order; the last step makes the indexes of what they found.
+
+A task writes `.tar.idx` beside each of its shards, and a file with all that the index of the dataset needs of them: the
+int64 columns of `ShardScan` one behind the other, then keys, names of parts and metadata of media as text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, parts_folder, results, stamp
+from fastpack.errors import JobError
+from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
+from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.metadata import WalkedShard
+from fastpack.webdataset.prepare.media import MediaFilter
+from fastpack.webdataset.prepare.prepare_webdataset import check_not_prepared, shards_of
+from fastpack.webdataset.prepare.walk_shards import WalkOptions, WalkResult, is_as_before, unchanged_shards, walk_shard
+from fastpack.webdataset.shard_index import ShardScan
+
+SHARD_BYTES = 1 << 30  # of shards that share a task: of a tar only the headers are read
+
+
+def plan_walk(
+    path: PathLike,
+    *,
+    exclude: str | None = None,
+    sample_tables: bool = True,
+    walk_all: bool = False,
+    media: MediaFilter | None = None,
+    force_overwrite: bool = False,
+    bytes_per_task: int | None = None,
+    folder: str | None = None,
+) -> Plan:
+    """The walk of `prepare_webdataset` in tasks; its last step is that function, with `walker_of(plan)`.
+
+    bytes_per_task: of shards (default: 1 GiB, or more where that would make thousands); no shard is cut. folder: of the
+    tasks' files. Raises what it raises before it walks.
+    """
+    check_not_prepared(path, force_overwrite)
+    root, names = plain_path(path), shards_of(path, exclude)
+    sizes = [_size(root, name) for name in names]
+    n_bytes = bytes_per_task or max(SHARD_BYTES, sum(sizes) // 4096)
+    tasks = []
+    for number, pieces in enumerate(cut(sizes, [True] * len(names), n_bytes)):
+        shards = [names[shard] for shard, _, _ in pieces]
+        tasks.append(Task(f"{number:06d}", {"shards": shards}, sum(sizes[shard] for shard, _, _ in pieces)))
+    wanted = None if media is None else [media.strategy, list(media.patterns)]
+    settings = {"root": root, "sample_tables": sample_tables, "again": walk_all, "media": wanted}
+    stamps = [stamp(os.path.join(root, name)) if size else [name] for name, size in zip(names, sizes, strict=True)]
+    home = parts_folder(os.path.join(root, nvmeta.FOLDER), folder)
+    return Plan("fastpack.distributed.prepare_tasks:walk_part", home, settings, stamps, tasks)
+
+
+def _size(root: str, name: str) -> int:
+    try:
+        return size_of(os.path.join(root, name))
+    except OSError:  # a link that leads nowhere: the walk will say so
+        return 0
+
+
+def walk_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
+    """Do a task: walk shards that changed since the dataset was prepared; their scans into `path`.
+
+    Returns of each shard its `WalkedShard`, and sizes of what is in the file; "unchanged", or "bad".
+    """
+    root, options = settings["root"], _options(settings)
+    unchanged = set(unchanged_shards(root, arguments["shards"], options))
+    left: list[Any] = []
+    with AtomicFile(path, follow=False) as file:
+        for name in arguments["shards"]:
+            if name in unchanged:
+                left.append("unchanged")
+                continue
+            result = walk_shard(root, name, options)
+            if result.scan is None:
+                left.append("bad")
+            else:
+                left.append([list(result.shard), _write(file, result.scan, result.media)])
+    return left
+
+
+def _options(settings: Mapping[str, Any]) -> WalkOptions:
+    media = None if settings["media"] is None else MediaFilter(settings["media"][0], tuple(settings["media"][1]))
+    return WalkOptions(
+        skip_bad_shards=True, again=settings["again"], sample_tables=settings["sample_tables"], media=media
+    )
+
+
+def _write(file: AtomicFile, scan: ShardScan, media: Sequence[Any]) -> list[int]:
+    """Append a shard; the number of bytes of each column and text."""
+    names = list(dict.fromkeys(scan.part_names))
+    numbers = dict(zip(names, range(len(names)), strict=True))
+    columns = [
+        scan.sample_offsets,
+        scan.part_samples,
+        scan.part_offsets,
+        scan.part_sizes,
+        np.array([numbers[name] for name in scan.part_names], np.int64),
+        scan.sparse_parts,
+        _ends(scan.sample_keys),
+        _ends(names),
+        np.array([scan.n_members]),
+    ]
+    texts = [b"".join(scan.sample_keys), b"".join(names), json.dumps(list(media)).encode()]
+    pieces = [np.ascontiguousarray(column, np.int64).tobytes() for column in columns] + texts
+    data = b"".join(pieces)
+    file.write(data + bytes(-len(data) % 8))
+    return [len(piece) for piece in pieces]
+
+
+def _ends(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    return np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+
+
+def _read(path: str, data: npt.NDArray[np.uint8], sizes: Sequence[int]) -> tuple[ShardScan, list[Any]]:
+    """What `_write` appended for the shard `path`."""
+    ends = np.cumsum(sizes).tolist()
+    pieces = [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    offsets, samples, places, n_bytes, numbers, sparse, key_ends, name_ends, members = (
+        piece.view(np.int64) for piece in pieces[:9]
+    )
+    keys, names = _split(pieces[9], key_ends), _split(pieces[10], name_ends)
+    part_names = [names[number] for number in numbers.tolist()]
+    scan = ShardScan(path, keys, offsets, samples, part_names, places, n_bytes, sparse, int(members[0]))
+    return scan, [tuple(row) for row in json.loads(pieces[11].tobytes())]
+
+
+def _split(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> list[bytes]:
+    text = data.tobytes()
+    return [text[start:end] for start, end in pairwise([0, *ends.tolist()])]
+
+
+def walker_of(plan: Plan, *, skip_bad_shards: bool = False) -> Callable[[str], WalkResult]:
+    """Gives of each shard what a task found. JobError, with their names, where tasks are not done.
+
+    A shard that was bad is looked at again, and then the error is the one that walking it here would have raised.
+    Its JobError names a shard that changed since its task.
+    """
+    root, options = plan.settings["root"], replace(_options(plan.settings), skip_bad_shards=skip_bad_shards)
+    done = results(plan)
+    places: dict[str, tuple[Done, int, Any]] = {}
+    for task in plan.tasks:
+        left, start = done[task.name], 0
+        for name, found in zip(task.arguments["shards"], left.result, strict=True):
+            places[name] = (left, start, found)
+            if not isinstance(found, str):
+                n_bytes = sum(found[1])
+                start += n_bytes + -n_bytes % 8
+        check_size(left, start)
+
+    def walk(name: str) -> WalkResult:
+        left, start, found = places[name]
+        if isinstance(found, str):
+            return walk_shard(root, name, options)
+        shard = WalkedShard(*found[0])
+        if not is_as_before(root, shard):
+            raise JobError(f"{os.path.join(root, name)} was changed since its task: run the ranks again")
+        scan, media = _read(os.path.join(root, name), map_bytes(left.path)[start:], found[1])
+        return WalkResult(shard, scan, "", media)
+
+    return walk

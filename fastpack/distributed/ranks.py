@@ -1,0 +1,120 @@
+"""Processes that share a plan by their numbers: rank i of n does the tasks k with k % n == i that are not done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fastpack.distributed.plan import Plan, finished, run_task, unmarked
+from fastpack.errors import INTERRUPTS, JobError, note_interrupt
+from fastpack.io import Progress
+
+FROM = ("slurm", "torchrun")  # whose environment says which rank this is
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """What a rank did: tasks of its own, those that were done before, those of all ranks that are still to do."""
+
+    tasks: int
+    done_before: int
+    left: int
+
+
+def run_rank(
+    plan: Plan,
+    rank: int,
+    world_size: int,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> RankResult:
+    """Do this rank's tasks. A task that fails costs no other; JobError at the end names the first that did.
+
+    progress(bytes done, in all), of the tasks that were still to do; say: is told of each task that fails.
+    """
+    check_rank(rank, world_size)
+    own = [task for task in plan.tasks[rank::world_size] if task.name not in plan.unneeded]
+    done = finished(plan, own)
+    todo = [task for task in own if task.name not in done]
+    total, n_bytes = sum(task.n_bytes for task in todo), 0
+    failed: list[tuple[str, str]] = []
+    try:
+        for task in todo:
+            if (error := run_task(plan, task, f"rank{rank}-of-{world_size}")) is not None:
+                failed.append((task.name, error))
+                say(f"task {task.name} failed: {error}")
+            n_bytes += task.n_bytes
+            if progress is not None:
+                progress(n_bytes, total)
+    except INTERRUPTS as stopped:
+        note_interrupt(stopped, n_bytes / max(1, total), "run the same rank again")
+        raise
+    if failed:
+        raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
+    # Thousands of ranks that opened thousands of marks each would keep a file system busy for minutes.
+    left = unmarked(plan) or {task.name for task in plan.needed} - finished(plan).keys()
+    return RankResult(len(own), len(own) - len(todo), len(left))
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    """ValueError for a rank that cannot be."""
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size}: ranks count from 0 to the world size less one")
+
+
+def find_rank(asked: str, world_size: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """Rank and world size: a number and the size given with it, or what `slurm` or `torchrun` set for this process.
+
+    Slurm: each process of each array task is a rank of its own (SLURM_PROCID and SLURM_NTASKS, SLURM_ARRAY_TASK_ID and
+    SLURM_ARRAY_TASK_COUNT). ValueError where something is missing or makes no sense.
+    """
+    if asked in FROM:
+        if world_size is not None:
+            raise ValueError(f"--rank {asked} takes the world size from the environment: leave out --world-size")
+        return (_slurm if asked == "slurm" else _torchrun)(environment)
+    if not asked.isascii() or not asked.isdigit():
+        raise ValueError(f"--rank {asked}: a number from 0, or one of {', '.join(FROM)}")
+    if world_size is None:
+        raise ValueError("--rank needs --world-size, the number of ranks")
+    check_rank(int(asked), world_size)
+    return int(asked), world_size
+
+
+def _torchrun(environment: Mapping[str, str]) -> tuple[int, int]:
+    rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
+    check_rank(rank, size)
+    return rank, size
+
+
+def _slurm(environment: Mapping[str, str]) -> tuple[int, int]:
+    in_array = "SLURM_ARRAY_TASK_ID" in environment
+    in_step = "SLURM_PROCID" in environment
+    if not in_array and not in_step:
+        raise ValueError("--rank slurm, and neither SLURM_PROCID nor SLURM_ARRAY_TASK_ID is set: not started by Slurm")
+    n_procs = _number(environment, "SLURM_NTASKS", 1) if in_step else 1
+    proc = _number(environment, "SLURM_PROCID", 0)
+    number, count = _array(environment) if in_array else (0, 1)
+    rank, size = number * n_procs + proc, count * n_procs
+    check_rank(rank, size)
+    return rank, size
+
+
+def _array(environment: Mapping[str, str]) -> tuple[int, int]:
+    """Which one of how many array tasks this is."""
+    number, count = _number(environment, "SLURM_ARRAY_TASK_ID"), _number(environment, "SLURM_ARRAY_TASK_COUNT")
+    first = _number(environment, "SLURM_ARRAY_TASK_MIN", 0)
+    last = _number(environment, "SLURM_ARRAY_TASK_MAX", first + count - 1)
+    step = (last - first) // (count - 1) if count > 1 else 1
+    if step < 1 or first + step * (count - 1) != last or (number - first) % step:
+        raise ValueError(f"a Slurm array of {count} tasks from {first} to {last} has gaps: give it as 0-{count - 1}")
+    return (number - first) // step, count
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environment.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isascii() or not text.isdigit():
+        raise ValueError(f"{name} is {'not set' if text is None else repr(text)}: a number is needed")
+    return int(text)

@@ -1,0 +1,124 @@
+"""`verify` in tasks: files are looked at anywhere, in any order; the last step puts the findings into one report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.distributed.plan import Plan, Task, parts_folder, results, stamp
+from fastpack.errors import FastpackError
+from fastpack.inspection.check_checksums import check_sums, files_with_sums
+from fastpack.inspection.verify import CHECKERS, Job, found, jobs_in, kind_of, look_at
+from fastpack.io import AnyPath, PathLike, absolute, as_path
+
+
+def plan_verify(
+    paths: Sequence[PathLike],
+    *,
+    vocab_size: int | None = None,
+    eos_token_id: int | None = None,
+    deep: bool = False,
+    trust_code: bool = False,
+    split_config: str = "split.yaml",
+    dataset_config: str = "dataset.yaml",
+    split_parts: Sequence[str] | None = None,
+    threads: int = 2,
+    folder: str | None = None,
+) -> Plan:
+    """`verify` of each of `paths` in tasks: a file each, or a dataset; `collect_verify` does the last step.
+
+    folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it looks into
+    files where there is one path; of several, those that cannot be looked at are left to the last step.
+    """
+    home = parts_folder(f"{absolute(paths[0])}.verify", folder)
+    look = {
+        "vocab_size": vocab_size,
+        "eos_token_id": eos_token_id,
+        "deep": deep or split_parts is not None,
+        "trust_code": trust_code,
+        "split_config": split_config,
+        "dataset_config": dataset_config,
+        "split_parts": split_parts,
+    }
+    tasks: list[Task] = []
+    stamps: list[Any] = []
+    for number, path in enumerate(paths):
+        try:
+            where = found(path)
+            jobs, sums = jobs_in(where), files_with_sums(where)
+        except (FastpackError, OSError, ValueError) as error:
+            if len(paths) == 1:
+                raise
+            stamps.append([os.fspath(path), str(error)])
+            continue
+        work = [(job.path, job.checker.kind) for job in jobs] + [(file, "checksums") for file in sums]
+        for file, kind in work:
+            known = _stamps(file, home)
+            stamps += known
+            arguments = {"number": number, "path": os.fspath(file), "kind": kind}
+            tasks.append(Task(f"{len(tasks):06d}", arguments, max(1, sum(size for _, size, _ in known))))
+    settings = {"paths": [os.fspath(path) for path in paths], "look": look, "threads": threads}
+    return Plan("fastpack.distributed.verify_tasks:verify_part", home, settings, stamps, tasks)
+
+
+def _stamps(path: AnyPath, home: str) -> list[Any]:
+    """Of a file that may be gone, or of all files of a dataset, but for those that tasks write in `home`."""
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    files = [file for file in files if not absolute(file).startswith(f"{absolute(home)}/")]
+    return [stamp(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
+
+
+def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
+    """Do a task: look at one file or dataset; returns what the report has of it."""
+    path, kind = as_path(arguments["path"]), arguments["kind"]
+    report = VerifyReport(os.fspath(path), kind)
+    if kind == "checksums":
+        check_sums([path], report, [None])
+    else:
+        checker = next(checker for checker in CHECKERS if checker.kind == kind)
+        look_at(Job(path, checker), report, Look(**settings["look"], threads=settings["threads"]))
+    return {
+        "checked": report.checked,
+        "findings": [asdict(finding) for finding in report.findings],
+        "more": report.n_more,
+        "errors": report.n_errors,
+    }
+
+
+def collect_verify(plan: Plan) -> list[VerifyReport | Exception]:
+    """The report of each path, as `verify` gives it, or why it cannot be looked at.
+
+    JobError, with their names, where tasks are not done.
+    """
+    done = results(plan)
+    reports: list[VerifyReport | Exception] = []
+    for number, path in enumerate(plan.settings["paths"]):
+        try:
+            where = found(path)
+            jobs = jobs_in(where)
+        except (FastpackError, OSError, ValueError) as error:
+            reports.append(error)
+            continue
+        report = VerifyReport(path, kind_of(where, jobs))
+        own = [task for task in plan.tasks if task.arguments["number"] == number]
+        for task in own:
+            if task.arguments["kind"] != "checksums":
+                _add(report, done[task.name].result)
+        if report.kind == "folder":
+            report.count(files=len(jobs))
+        for task in own:
+            if task.arguments["kind"] == "checksums":
+                _add(report, done[task.name].result)
+        reports.append(report)
+    return reports
+
+
+def _add(report: VerifyReport, part: Mapping[str, Any]) -> None:
+    report.count(**part["checked"])
+    report.take(*(Finding(**finding) for finding in part["findings"]))
+    unlisted = part["errors"] - sum(finding["severity"] == "error" for finding in part["findings"])
+    report.n_more += part["more"]
+    report.n_errors += unlisted

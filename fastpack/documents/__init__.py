@@ -1,0 +1,1 @@
+"""Where text comes from: JSON lines, compressed or not, their byte-offset index, and field extraction."""

@@ -1,0 +1,167 @@
+"""Whether a JSONL file and its indexes, `.idx` and `.jsonl.idx`, fit each other; whether its lines are JSON."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.documents.json_lines import Data, Rows, faulty_lines, scan_lines
+from fastpack.documents.lines_index_check import fault_of_lines
+from fastpack.documents.raw_index_check import check_bounds, counts_characters, default_index_path
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath, open_bytes
+from fastpack.io.pickled_index import decode_prefix
+from fastpack.tokens.flat.shards import used_bytes
+from fastpack.webdataset.shard_index import check_lines_bounds, lines_index_path, read_shard_index
+
+_JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
+_WRITE = "`fastpack index` writes it"
+_AGAIN_OFFSETS = "`fastpack prepare` rebuilds it"
+_AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
+
+
+def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+    """Fill the report; see `fastpack.inspection.verify.verify`."""
+    data = open_bytes(path)
+    report.count(bytes=len(data))
+    n_nul = len(data) - used_bytes(data, 0, len(data))
+    if n_nul:
+        report.add("error", path, len(data) - n_nul, f"{n_nul} bytes 0 at the end", "lines of JSON")
+    index = _read_index(path, data, report)
+    _check_offsets(path, data, report)
+    _Lines(path, data, index, report, look).check()
+
+
+def check_index(path: AnyPath, report: VerifyReport, look: Look) -> None:
+    """An `.idx` file that is given by its own name: with the raw file beside it, where there is one."""
+    is_offsets = path.name.endswith(".jsonl.idx")
+    raw = path.with_suffix("") if is_offsets else path.with_suffix(".jsonl")
+    if raw.is_file():
+        check(raw, report, look)
+        return
+    report.add("warning", path, None, f"no {raw.name} beside it", "the file that it is the index of")
+    try:
+        entries = len(read_shard_index(path)) - 1 if is_offsets else len(_decode(path, report))
+        report.count(entries=entries)
+    except FormatError as error:
+        report.take(Finding.of(error))
+
+
+def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
+    """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
+    index_path = default_index_path(path)
+    if not index_path.is_file():
+        if not lines_index_path(path).is_file():
+            report.add("warning", index_path, None, "no file", f"the index of {path.name}; {_WRITE}")
+        return None
+    try:
+        index = _decode(index_path, report)
+        check_bounds(index, len(data), index_path)
+    except FormatError as error:
+        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
+        return None
+    report.count(entries=len(index))
+    if counts_characters(data, index):
+        expected = "bytes: `fastpack index --repair-legacy` restores them"
+        report.add("error", index_path, None, "lengths of lines in characters", expected)
+        return None
+    if (index[1:, 0] <= index[:-1, 0]).any():
+        report.add("warning", index_path, None, "entries that are not in the order of the file", "ascending offsets")
+        index = index[np.argsort(index[:, 0], kind="stable")]
+    return index
+
+
+def _decode(path: AnyPath, report: VerifyReport) -> Rows:
+    data = open_bytes(path)[:]
+    index, n_bytes = decode_prefix(data, path)
+    if n_bytes < len(data):
+        report.add("warning", path, n_bytes, f"{len(data) - n_bytes} bytes after the index", "the end of the file")
+    return index
+
+
+def _check_offsets(path: AnyPath, data: Data, report: VerifyReport) -> None:
+    """Compare the offsets of a JSON lines dataset of Energon with the lines, if there are any."""
+    offsets_path = lines_index_path(path)
+    if not offsets_path.is_file():
+        return
+    try:
+        offsets = read_shard_index(offsets_path)
+        report.count(samples=len(offsets) - 1)
+        check_lines_bounds(offsets, len(data), path)
+    except FormatError as error:
+        report.take(Finding.of(error))
+        return
+    if fault := fault_of_lines(data, offsets):
+        report.add("error", offsets_path, None, fault, f"a sample for each line of {path.name}: {_AGAIN_OFFSETS}")
+
+
+class _Lines:
+    """The lines of a file beside what its indexes say."""
+
+    def __init__(self, path: AnyPath, data: Data, index: Rows | None, report: VerifyReport, look: Look) -> None:
+        self._path, self._data, self._index = path, data, index
+        self._report, self._look = report, look
+        self._done = 0  # entries of the index that were compared
+        self._judged = self._faulty = self._wrong = self._missing = 0
+
+    def check(self) -> None:
+        n_lines = 0
+        for rows in scan_lines(self._data):
+            n_lines += len(rows)
+            if self._index is not None:
+                self._compare(rows, self._index)
+            if self._look.deep:
+                self._judge(rows)
+            if self._look.progress is not None:
+                self._look.progress(int(rows[-1].sum()), len(self._data))
+        if self._index is not None and self._done < len(self._index):
+            self._wrong_entry(self._done, self._index[self._done])  # a length of 0 at the end of the file
+        self._report.count(lines=n_lines)
+        for amount, path, what, expected in (
+            (self._wrong, default_index_path(self._path), "entries that are no line", _AGAIN),
+            (self._missing, default_index_path(self._path), "lines of JSON that it does not have", _AGAIN),
+            (self._faulty, self._path, "lines that are no JSON", "JSON on each line"),
+        ):
+            if amount > 1:
+                self._report.add("error", path, None, f"{amount} {what} in all", expected)
+
+    def _compare(self, rows: Rows, index: Rows) -> None:
+        """The entries up to the last of these lines have to be lines; lines without entry have to be faulty ones."""
+        end = int(np.searchsorted(index[:, 0], rows[-1, 0], side="right"))
+        entries, first = index[self._done : end], self._done
+        self._done = end
+        if len(entries) == len(rows) and (entries == rows).all():
+            return
+        at = np.searchsorted(rows[:, 0], entries[:, 0]).clip(max=len(rows) - 1)
+        wrong = np.flatnonzero((rows[at] != entries).any(axis=1))
+        if len(wrong):
+            self._wrong_entry(first + int(wrong[0]), entries[int(wrong[0])], len(wrong))
+        without = np.ones(len(rows), bool)
+        without[at[rows[at, 0] == entries[:, 0]]] = False
+        self._judge_missing(rows[without])
+
+    def _wrong_entry(self, number: int, row: Rows, amount: int = 1) -> None:
+        if not self._wrong:
+            found = f"entry {number} = ({int(row[0])}, {int(row[1])})"
+            expected = f"a line of {self._path.name}, its start and its length: {_AGAIN}"
+            self._report.add("error", default_index_path(self._path), None, found, expected)
+        self._wrong += amount
+
+    def _judge_missing(self, rows: Rows) -> None:
+        """Lines that the index leaves out: only such that are no JSON may be."""
+        self._report.count(lines_left_out=len(rows))
+        rows = rows[: max(0, _JUDGED - self._judged)]
+        self._judged += len(rows)
+        faulty = {row for row, _ in faulty_lines(self._data, rows)}
+        missing = [row for number, row in enumerate(rows.tolist()) if number not in faulty]
+        if missing and not self._missing:
+            found = f"no entry for the line at byte {missing[0][0]} of {self._path.name}, which is JSON"
+            self._report.add("error", default_index_path(self._path), None, found, f"one: {_AGAIN}")
+        self._missing += len(missing)
+
+    def _judge(self, rows: Rows) -> None:
+        for number, error in faulty_lines(self._data, rows):
+            if not self._faulty:
+                found = f"a line that is no JSON ({error})"
+                self._report.add("error", self._path, int(rows[number, 0]), found, "JSON on each line")
+            self._faulty += 1

@@ -1,0 +1,92 @@
+"""Compressed JSON lines: what `x.jsonl.gz` and `x.jsonl.zst` unpack to, in blocks of whole lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+from fastpack.errors import FormatError, MissingExtra
+from fastpack.io import PathLike, open_stream
+
+SUFFIXES = (".gz", ".zst")
+MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+MAX_LINE_BYTES = 1 << 30  # a line beyond this is a compression bomb, not a document: 1 MB of gzip can hold it
+
+
+def is_compressed(path: PathLike) -> bool:
+    """Whether the name says so: `.gz` or `.zst`."""
+    return os.fspath(path).endswith(SUFFIXES)
+
+
+def read_lines(path: PathLike, n_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Blocks of whole lines of about `n_bytes` unpacked bytes each, and how far the file itself is read, in bytes.
+
+    Every block ends with a newline but the last, which ends as the text does. A longer line makes a longer block.
+    Raises FormatError for a file that is not of its suffix's kind, damaged or cut short, MissingExtra without zstd.
+    """
+    kind = os.path.splitext(path)[1]
+    with open_stream(path) as file:
+        _check_magic(file, path, kind)
+        parts: list[bytes] = []
+        waiting = 0
+        with _unpacked(file, kind) as stream:
+            while block := _read(stream, n_bytes, file, path):
+                end = block.rfind(b"\n") + 1
+                if not end:
+                    parts.append(block)
+                    waiting += len(block)
+                    if waiting > MAX_LINE_BYTES:
+                        raise FormatError(
+                            path, file.tell(), f"a line of more than {MAX_LINE_BYTES:,} bytes", "a newline"
+                        )
+                    continue
+                yield b"".join([*parts, block[:end]]), file.tell()
+                parts, waiting = [block[end:]], len(block) - end
+        if waiting:
+            yield b"".join(parts), file.tell()
+
+
+def _check_magic(file: IO[bytes], path: PathLike, kind: str) -> None:
+    magic = file.read(4)
+    expected = MAGIC[kind]
+    if not magic.startswith(expected):
+        raise FormatError(path, 0, magic.hex(" ") or "an empty file", f"{expected.hex(' ')}, as {kind} files begin")
+    file.seek(0)
+
+
+def _unpacked(file: IO[bytes], kind: str) -> Any:
+    if kind == ".gz":
+        import gzip
+
+        return gzip.GzipFile(fileobj=file, mode="rb")
+    return _zstd().ZstdFile(file)
+
+
+def _zstd() -> Any:
+    try:
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+    except ImportError:
+        raise MissingExtra("backports.zstd", "zstd", "a .zst file") from None
+    return zstd
+
+
+def _read(stream: Any, n_bytes: int, file: IO[bytes], path: PathLike) -> bytes:
+    """Up to `n_bytes`, none only at the end."""
+    try:
+        return bytes(stream.read(n_bytes))
+    except EOFError:
+        raise FormatError(path, file.tell(), "the end of the file", "the rest of the compressed text") from None
+    except (zlib.error, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise FormatError(path, file.tell(), f"damaged data ({error})", "compressed text") from None
+    except Exception as error:
+        if type(error).__name__ != "ZstdError":
+            raise
+        raise FormatError(path, file.tell(), f"damaged data ({error})", "compressed text") from None

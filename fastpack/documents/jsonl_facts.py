@@ -1,0 +1,107 @@
+"""What JSON lines and their indexes hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.analysis.document_lengths import LengthCounter, LengthTable
+from fastpack.analysis.file_facts import File, Measured, length_facts
+from fastpack.documents.json_lines import Rows, scan_lines
+from fastpack.documents.raw_index import read_raw_index
+from fastpack.documents.raw_index_check import counts_characters, default_index_path, read_raw_index_of
+from fastpack.errors import StaleIndex
+from fastpack.io import AnyPath, Progress, drop_pages, map_bytes
+from fastpack.tokens.token_facts import Wanted
+from fastpack.webdataset.shard_index import lines_index_path, read_lines_index, read_shard_index
+
+_NEWLINE = 10
+_COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
+
+
+def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
+    """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
+    data = map_bytes(path)
+    index_path, offsets_path = default_index_path(path), lines_index_path(path)
+    warnings: list[str] = []
+    index = _index_of(path, data, warnings) if index_path.exists() else None
+    if index is not None:
+        table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, wanted.progress)
+        if len(index) != n_lines:
+            warnings.append(f"the index has {len(index):,} entries, the file {n_lines:,} lines")
+    else:
+        table = _scan(data, wanted.progress)
+        n_lines = table.documents
+    samples = None
+    if offsets_path.exists():
+        try:
+            samples = len(read_lines_index(path)) - 1
+        except StaleIndex as error:
+            warnings.append(str(error))
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "kind": "jsonl",
+        "bytes": len(data),
+        "lines": n_lines,
+        "index": str(index_path) if index_path.exists() else None,
+        "energon_index": str(offsets_path) if samples is not None else None,
+        "energon_samples": samples,
+        **length_facts("line_bytes", table),
+        "warnings": warnings,
+    }
+    return Measured(facts, "bytes", table, [File(path.name, len(data), None)])
+
+
+def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -> Rows | None:
+    """The rows of the index; None, and a warning, where it does not belong to the file."""
+    try:
+        index = read_raw_index_of(path, default_index_path(path), data)
+    except StaleIndex as error:
+        warnings.append(str(error))
+        return None
+    if counts_characters(data, index):
+        warnings.append("the index counts characters, not bytes: `fastpack index --repair-legacy`")
+    return index
+
+
+def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
+    """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
+    del wanted
+    warnings: list[str] = []
+    if path.name.endswith((".jsonl.idx", ".tar.idx")):
+        lengths = np.diff(read_shard_index(path))
+    else:
+        lengths = read_raw_index(path)[:, 1]
+        if (raw := path.with_suffix(".jsonl")).is_file():
+            _index_of(raw, map_bytes(raw), warnings)
+    n_bytes, table = path.stat().st_size, LengthTable.of(lengths)
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "kind": "idx",
+        "bytes": n_bytes,
+        "entries": len(lengths),
+        **length_facts("line_bytes", table),
+        "warnings": warnings,
+    }
+    return Measured(facts, "bytes", table, [File(path.name, n_bytes, None)])
+
+
+def _count_lines(data: npt.NDArray[np.uint8], progress: Progress | None) -> int:
+    n_lines = 0
+    for start in range(0, len(data), _COUNTED_BYTES):
+        end = min(start + _COUNTED_BYTES, len(data))
+        n_lines += kernels.count_newlines(data[start:end])
+        drop_pages(data, start, end)
+        if progress is not None:
+            progress(end, len(data))
+    return n_lines + (bool(len(data)) and int(data[-1]) != _NEWLINE)
+
+
+def _scan(data: npt.NDArray[np.uint8], progress: Progress | None) -> LengthTable:
+    counter = LengthCounter()
+    for rows in scan_lines(data, progress):
+        counter.add(rows[:, 1].copy())
+    return counter.table()

@@ -1,0 +1,319 @@
+"""The page of a report: one HTML document that loads nothing, drawn from the report's numbers."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import fastpack
+from fastpack.inspection import page_graphs as graphs
+from fastpack.inspection.number_format import UNKNOWN, length, n_bytes, percent, short, whole
+from fastpack.inspection.page_style import STYLE
+
+_SHOWN_SOURCES = 40  # rows of a table; a page stays small whatever it is about
+_SHOWN_WARNINGS = 12
+_SHOWN_LETTERS = 160  # of a name
+_SHOWN_TEXT = 600  # letters of a warning
+
+Row = Sequence[str]
+
+
+def draw_page(numbers: dict[str, Any], title: str) -> str:
+    """The whole page, of `report`'s numbers."""
+    sections = [
+        _warnings(numbers),
+        _sources(numbers),
+        _lengths(numbers),
+        _cumulative(numbers),
+        _packing(numbers),
+        _ids(numbers),
+        _mixture(numbers),
+        _files(numbers),
+    ]
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">',
+            f"<title>{name(title)} - fastpack report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>",
+            f'<header><p class="kicker">fastpack report</p><h1>{name(title)}</h1></header>',
+            _tiles(numbers),
+            *filter(None, sections),
+            f"<footer>Written by fastpack {escape(fastpack.__version__)}. "
+            "Lengths on axes are in powers of two: 2k is 2,048.</footer>\n</main>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def name(text: str, limit: int = _SHOWN_LETTERS) -> str:
+    """A text of unknown origin for the page: escaped, in order from left to right, nothing in it hidden."""
+    shown = "".join(_visible(letter) for letter in text[: limit + 1])
+    return escape(shown if len(text) <= limit else f"{shown[:-1]}…")
+
+
+def _visible(letter: str) -> str:
+    """Control characters, bytes that are no text and marks that turn the direction round, as their code."""
+    return f"\\u{ord(letter):04x}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") else letter
+
+
+def _tiles(numbers: dict[str, Any]) -> str:
+    lengths, ids = numbers["lengths"], numbers["ids"]
+    tiles = []
+    if numbers["tokens"] is not None:
+        tiles.append(("Tokens", short(numbers["tokens"]), whole(numbers["tokens"])))
+    if numbers["documents"] is not None:
+        tiles.append((_items(numbers), short(numbers["documents"]), whole(numbers["documents"])))
+    if lengths is not None:
+        median = lengths["summary"]["median"]
+        tiles.append(
+            (
+                "Median length",
+                _amount(median, lengths["unit"]),
+                f"longest {_amount(lengths['summary']['max'], lengths['unit'])}",
+            )
+        )
+    if ids is not None:
+        tiles.append(("Largest id", whole(ids["largest"]), f"{whole(ids['distinct'])} ids occur"))
+    n_files = numbers["files"]["count"]
+    tiles.append(("On disk", n_bytes(numbers["bytes"]), f"{whole(n_files)} file{'s' * (n_files != 1)}"))
+    shown = (
+        f"<div><dt>{label}</dt><dd>{value}<small>{small if small != value else '&nbsp;'}</small></dd></div>"
+        for label, value, small in tiles
+    )
+    return f'<dl class="tiles">{"".join(shown)}</dl>'
+
+
+def _items(numbers: dict[str, Any]) -> str:
+    """What its documents are called."""
+    kinds = {source["kind"] for source in numbers["sources"]}
+    names = {"jsonl": "Lines", "idx": "Entries", "webdataset": "Samples"}
+    return names.get(kinds.pop(), "Documents") if len(kinds) == 1 else "Documents"
+
+
+def _amount(number: float, unit: str) -> str:
+    return n_bytes(number) if unit == "bytes" else short(number)
+
+
+def _warnings(numbers: dict[str, Any]) -> str:
+    found = numbers["warnings"][:_SHOWN_WARNINGS]
+    if not found:
+        return _section("What is odd", "Nothing: no trap was found in these data.")
+    several = len(numbers["sources"]) > 1
+    items = []
+    for one in found:
+        where = f"<strong>{name(one['source'])}:</strong> " if several else ""
+        kind = "Error: " if one["severity"] == "error" else ""
+        items.append(f'<li class="{escape(one["severity"])}">{where}{kind}{name(one["text"], _SHOWN_TEXT)}</li>')
+    left = len(numbers["warnings"]) - len(found) + numbers["warnings_left_out"]
+    more = f'<p class="soft">And {whole(left)} more: <code>fastpack verify</code> lists them.</p>' if left else ""
+    return _section("What is odd", "", f'<ul class="found">{"".join(items)}</ul>{more}')
+
+
+def _sources(numbers: dict[str, Any]) -> str:
+    sources = numbers["sources"]
+    if len(sources) == 1:
+        one = sources[0]
+        facts = [("Path", name(one["path"])), ("Kind", escape(one["kind"])), *_eos(one["eos"])]
+        return _section("The dataset", "", _facts(facts, kind="facts wide"))
+    rows = [
+        [
+            f'<span class="name">{name(one["name"])}</span>',
+            escape(one["kind"]),
+            whole(one["documents"]),
+            whole(one["tokens"]),
+            n_bytes(one["bytes"]),
+            whole(one["files"]),
+        ]
+        for one in sources[:_SHOWN_SOURCES]
+    ]
+    text = f"{whole(len(sources))} of them" + _limited(len(sources))
+    head = ["Name", "Kind", "Documents", "Tokens", "On disk", "Files"]
+    return _section("The datasets", text, _table("What each dataset holds", head, rows))
+
+
+def _limited(n_rows: int) -> str:
+    return f"; the first {_SHOWN_SOURCES} are shown." if n_rows > _SHOWN_SOURCES else "."
+
+
+def _eos(eos: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if eos is None:
+        return [("End of document", "not known: give --eos-token-id")]
+    facts = [("End of document", f"token {whole(eos['id'])}"), ("Known from", escape(eos["from"]))]
+    if eos["tokens"] is not None:
+        facts.append(("Its share", f"{percent(eos['share'])} of all tokens"))
+    return facts
+
+
+def _lengths(numbers: dict[str, Any]) -> str:
+    lengths = numbers["lengths"]
+    if lengths is None:
+        text = (
+            "Not known: nothing says where documents end. <code>--eos-token-id</code> names the token that ends them."
+        )
+        return _section("Length of documents", text) if numbers["tokens"] else ""
+    summary, unit = lengths["summary"], lengths["unit"]
+    labels = {"min": "Shortest", **{f"p{k}": f"{k}{end} percentile" for k, end in ((1, "st"), (10, "th"), (25, "th"))}}
+    labels |= {
+        "median": "Median",
+        "mean": "Mean",
+        **{f"p{k}": f"{k}th percentile" for k in (75, 90, 99)},
+        "max": "Longest",
+    }
+    facts = [(label, whole(summary[key])) for key, label in labels.items()]
+    note = "" if lengths["of"] == len(numbers["sources"]) else " Only datasets whose documents are known are counted."
+    return _section(
+        "Length of documents",
+        f"How many documents have which length, in {unit}.{note}",
+        _pair(graphs.draw_lengths(lengths), f"Length in {unit}, each step of the axis twice the one before", facts),
+    )
+
+
+def _cumulative(numbers: dict[str, Any]) -> str:
+    lengths = numbers["lengths"]
+    if lengths is None or not lengths["total"]:
+        return ""
+    unit = lengths["unit"]
+    facts = [
+        (f"Up to {length(n)}", f"{percent(documents)} / {percent(total)}")
+        for n, documents, total in graphs.cumulative_at(lengths)
+    ]
+    keys = [("documents", 0, ""), (unit, 1, "7 3")]
+    return _section(
+        f"Where the {unit} are",
+        f"Which share of the documents, and of all {unit}, is in documents up to a length.",
+        _pair(graphs.draw_cumulative(lengths), f"Length of documents in {unit}", facts, keys, f"documents / {unit}"),
+    )
+
+
+def _packing(numbers: dict[str, Any]) -> str:
+    rows = numbers["packing"]
+    if rows is None:
+        return ""
+    shown = [
+        [
+            length(row["seq_len"]),
+            whole(row["blocks"]),
+            percent(row["tokens_in_blocks"]),
+            percent(row["documents_cut"]),
+            percent(row["padding"]),
+            percent(row["cut_off"]),
+        ]
+        for row in rows
+    ]
+    head = ["Length", "Blocks", "Tokens in blocks", "Documents cut", "Padding", "Cut off"]
+    table = _table("Padding and what is cut off: with one document a row instead of blocks", head, shown)
+    keys = [("tokens in whole blocks", 0, ""), ("documents cut", 1, "7 3"), ("padding, one document a row", 2, "2 3")]
+    known = rows[0]["documents_cut"] is not None
+    figure = _figure(graphs.draw_packing(rows), "Sequence length in tokens", keys if known else keys[:1])
+    return _section(
+        "Packing at sequence lengths",
+        "Blocks of one length are cut from all tokens of a file; what is left at its end is dropped.",
+        figure + table,
+    )
+
+
+def _ids(numbers: dict[str, Any]) -> str:
+    ids = numbers["ids"]
+    if ids is None:
+        return ""
+    covered = ids["distinct_in_vocabulary"] / ids["counted_below"]
+    what = "of the vocabulary" if ids["vocab_size"] else f"of the ids below {whole(ids['counted_below'])}"
+    facts = [
+        ("Ids that occur", whole(ids["distinct"])),
+        ("Vocabulary", whole(ids["vocab_size"])),
+        ("Share that occurs", percent(covered)),
+        ("Largest id", whole(ids["largest"])),
+        *((f"id {whole(one['id'])}", percent(one["share"])) for one in ids["top"]),
+    ]
+    if ids["outside"]:
+        facts.insert(4, ("Tokens that are no ids", whole(ids["outside"])))
+    return _section(
+        "Token ids",
+        f"{percent(covered)} {what} occur at least once. Ids of natural text fall in a nearly straight line.",
+        _pair(graphs.draw_ranks(ids), "Ids by rank, the most frequent first (both axes logarithmic)", facts),
+    )
+
+
+def _mixture(numbers: dict[str, Any]) -> str:
+    mixture = numbers["mixture"]
+    if mixture is None:
+        return ""
+    parts, weighted = mixture["parts"], any(part["weight"] is not None for part in mixture["parts"])
+    bars = [_shares("mixture-size", "by size", [(part["name"], part["share"]) for part in parts])]
+    if weighted:
+        bars.append(_shares("mixture-weight", "in training", [(part["name"], part["weight"] or 0.0) for part in parts]))
+    head = ["Name", mixture["unit"].capitalize(), "Share by size", *(["Share in training", "Seen"] if weighted else [])]
+    rows = []
+    for number, part in enumerate(parts[:_SHOWN_SOURCES]):
+        row = [f'{graphs.swatch(number)}<span class="name">{name(part["name"])}</span>']
+        row += [n_bytes(part["size"]) if mixture["unit"] == "bytes" else whole(part["size"]), percent(part["share"])]
+        if weighted:
+            row += [percent(part["weight"]), UNKNOWN if part["repeat"] is None else f"{part['repeat']:,.2f} times"]
+        rows.append(row)
+    seen = " Seen: how often a dataset comes round while as many samples are drawn as there are." if weighted else ""
+    table = _table("Shares of the datasets", head, rows)
+    text = f"Which dataset what is read comes from{_limited(len(parts))}{seen}"
+    return _section("Mixture", text, f'<ul class="bars">{"".join(bars)}</ul>{table}')
+
+
+def _shares(identity: str, what: str, parts: Sequence[tuple[str, float]]) -> str:
+    named = [(name(label), share) for label, share in parts]
+    return f"<li>{what}{graphs.draw_shares(identity, what, named)}</li>"
+
+
+def _files(numbers: dict[str, Any]) -> str:
+    files = numbers["files"]
+    if files["count"] < 2:
+        return ""
+    unit, summary = files["unit"], files["summary"]
+    labels = {"min": "Smallest", "median": "Median", "mean": "Mean", "max": "Largest"}
+    facts = [("Files", whole(files["count"]))]
+    facts += [
+        (label, n_bytes(summary[key]) if unit == "bytes" else whole(summary[key])) for key, label in labels.items()
+    ]
+    each = "A bar a file" if files["files_per_bar"] == 1 else f"A bar is the mean of {files['files_per_bar']:,} files"
+    graph = graphs.draw_files(files, [name(bar["name"]) for bar in files["bars"]])
+    return _section(
+        "Files", f"{each}, in {unit}, in the order in which they are read.", _pair(graph, "Number of the file", facts)
+    )
+
+
+def _section(title: str, text: str, inside: str = "") -> str:
+    lead = f'<p class="soft">{text}</p>' if text else ""
+    return f"<section><h2>{escape(title)}</h2>{lead}{inside}</section>"
+
+
+def _facts(facts: Iterable[tuple[str, str]], title: str = "", kind: str = "facts") -> str:
+    rows = "".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in facts)
+    head = f'<p class="kicker">{escape(title)}</p>' if title else ""
+    return f'<div>{head}<dl class="{kind}">{rows}</dl></div>'
+
+
+def _figure(graph: str, caption: str, keys: Sequence[tuple[str, int, str]] = ()) -> str:
+    items = "".join(f"<li>{graphs.line_key(series, dashes)}{escape(label)}</li>" for label, series, dashes in keys)
+    legend = f'<ul class="key">{items}</ul>' if keys else ""
+    return f"<figure>{legend}{graph}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _pair(
+    graph: str,
+    caption: str,
+    facts: Iterable[tuple[str, str]],
+    keys: Sequence[tuple[str, int, str]] = (),
+    facts_title: str = "",
+) -> str:
+    """A graph and, beside it, the same in figures."""
+    return f'<div class="pair">{_figure(graph, caption, keys)}{_facts(facts, facts_title)}</div>'
+
+
+def _table(caption: str, head: Row, rows: Iterable[Row]) -> str:
+    first = "".join(f'<th scope="col">{cell}</th>' for cell in head)
+    body = "".join(
+        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f"<caption>{escape(caption)}</caption><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

@@ -1,0 +1,156 @@
+"""The first documents of token shards, which are cut at the token that ends a document."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastpack.errors import JobError
+from fastpack.inspection.preview_tokens import Reader
+from fastpack.io import AnyPath, PathLike, as_path
+from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, TatmDataMetadata, TokenizedInfo, find_metadata
+from fastpack.tokens.manifest.manifest_file import is_manifest
+from fastpack.tokens.manifest.manifest_shards import open_shards
+
+MAX_LOOKED_THROUGH = 1 << 20  # tokens, for the end of a document
+
+
+@dataclass(frozen=True)
+class FoundShards:
+    """The files in order, and where their dtype is from. metadata: the path of tatm's, info: what that tells.
+
+    files: paths, or what a manifest says of each.
+    """
+
+    files: Sequence[AnyPath | Shard]
+    dtype: np.dtype[Any] | None
+    metadata: AnyPath | None = None
+    info: TokenizedInfo | None = None
+
+    @property
+    def raw(self) -> bool:
+        """Whether the files have no header, as far as their names tell."""
+        first = self.files[0]
+        return self.dtype is not None or as_path(first.path if isinstance(first, Shard) else first).suffix == ".bin"
+
+    def scan(self, number: int) -> Shard:
+        """Length and dtype of one of them, as `scan_shards` finds them, or as the manifest says."""
+        file = self.files[number]
+        if isinstance(file, Shard):
+            return file
+        (shard,) = scan_shards([file], self.dtype, self.raw)
+        return shard
+
+
+def find(path: PathLike, dtype: str | None = None) -> FoundShards:
+    """The shards of a folder, or of a manifest, or the one that is given.
+
+    tatm's metadata beside them tell the dtype of those they name. dtype: of headerless files, instead of what the
+    metadata or the manifest say. Raises FileNotFoundError, JobError for a folder without shards, ValueError for
+    metadata that cannot be read and a dtype that is none of integers, FormatError for a damaged manifest.
+    """
+    where = as_path(path)
+    folder = where if where.is_dir() else where.parent
+    metadata, info = _metadata(folder)
+    if is_manifest(where):
+        named = open_shards(where, "**/*")
+        given = None if dtype is None else _integers(dtype)
+        return FoundShards(named if given is None else named.read_as(given), given, metadata, info)
+    if where.is_dir():
+        paths = _files(where, info)
+    else:
+        paths = [where]
+        if info is not None and not _is_named(where, info):
+            metadata = info = None
+    headerless = paths[0].suffix != ".npy"
+    name = dtype or (info.dtype if info is not None and headerless else None)
+    return FoundShards(paths, None if name is None else _integers(name), metadata, info)
+
+
+def _metadata(folder: AnyPath) -> tuple[AnyPath | None, TokenizedInfo | None]:
+    try:
+        path = find_metadata(folder)
+    except MetadataNotFound:
+        return None, None
+    try:
+        return path, TatmDataMetadata.from_file(path).tokenized_info
+    except TypeError as error:
+        raise ValueError(f"{path}: not what tatm writes: {error}") from None
+
+
+def _files(folder: AnyPath, info: TokenizedInfo | None) -> list[AnyPath]:
+    """Those that the metadata name, else any .bin, which hide all .npy, as for KempnerForge's validator."""
+    suffixes = ["bin", "npy"]
+    if info is not None and info.file_extension not in suffixes:
+        suffixes.insert(0, info.file_extension)
+    for suffix in suffixes:
+        try:
+            found = find_shards(folder, f"*.{suffix}")
+        except FileNotFoundError:
+            continue
+        return [path for path in found if info is not None and _is_named(path, info)] or found
+    raise JobError(f"{folder}: no .bin or .npy files in this folder, nor .nv-meta of a prepared WebDataset")
+
+
+def _is_named(path: AnyPath, info: TokenizedInfo) -> bool:
+    """Whether the metadata are about this file; their folder may have been moved."""
+    return path.name.startswith(os.path.basename(info.file_prefix)) and path.suffix == f".{info.file_extension}"
+
+
+def _integers(name: str) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(name)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "iu":
+        raise ValueError(f"dtype {name!r}: expected one of integers, such as uint16 or uint32")
+    return dtype
+
+
+def preview_shards(shards: FoundShards, reader: Reader, start: int = 0) -> Iterator[dict[str, Any]]:
+    """Documents from token `start` on, which counts through all files: {"file", "document", "start", ...}.
+
+    document: its number in the file, None where that is not known (`start` lies behind the file's first token; or
+    without `reader.eos`, and then these are no documents, but stretches of `reader.max_tokens`); start: its first
+    token's place in the file; and what `Reader.describe` says. tokens is None for a document whose end is not among the
+    next MAX_LOOKED_THROUGH tokens; it is the last. Raises as `scan_shards` and `Reader.describe` do, ValueError for an
+    array that is not flat, and where there is no token `start`.
+    """
+    skipped = start
+    shown = 0
+    for number in range(len(shards.files)):
+        shard = shards.scan(number)
+        if not shard.plain and shard.open().ndim != 1:
+            raise ValueError(f"{shard.path}: an array of {shard.open().ndim} dimensions, expected one of token ids")
+        if skipped and skipped >= shard.length:
+            skipped -= shard.length
+            continue
+        for found in _documents(shard, reader, skipped):
+            shown += 1
+            yield {"file": shard.path, **found}
+            if found["tokens"] is None:
+                return
+        skipped = 0
+    if start and not shown:
+        raise ValueError(f"there is no token {start}: the shards hold {start - skipped:,}")
+
+
+def _documents(shard: Shard, reader: Reader, start: int) -> Iterator[dict[str, Any]]:
+    tokens = shard.open()
+    number, first = 0, start
+    while first < shard.length:
+        rest = tokens[first:]
+        n_tokens: int | None = min(reader.max_tokens, len(rest))
+        if reader.eos is not None:
+            n_tokens = reader.find_end(rest, MAX_LOOKED_THROUGH)
+        document = None if start or reader.eos is None else number
+        shown = rest if n_tokens is None else rest[:n_tokens]
+        yield {"document": document, "start": first, **reader.describe(shown, n_tokens, shard.path, first)}
+        if n_tokens is None:
+            return
+        number, first = number + 1, first + n_tokens

@@ -1,0 +1,128 @@
+"""Previews as lines of text: ids, the pieces of tokens with their boundaries, and the text, cut where they were cut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastpack.escape import shown_line, shown_text
+
+if TYPE_CHECKING:
+    from fastpack.webdataset.browsing.preview_samples import Colours
+
+_SHADES = ("\x1b[38;5;16;48;5;153m", "\x1b[38;5;16;48;5;223m")  # black on pale blue and sand: on dark and light alike
+_EOS_SHADE = "\x1b[1;38;5;16;48;5;150m"
+_RESET = "\x1b[0m"
+_LABELS = 8  # characters
+_MARGIN = 4
+
+
+def document_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
+    """The lines of what `preview_packed` or `preview_shards` gives.
+
+    shades: boundaries of tokens as alternating colours; else a `|` between them, and `\\|` for one in the text.
+    """
+    yield f"{_title(found)}: {_count(found)}"
+    yield from _token_lines(found, eos, shades)
+    if found["text"] is not None:
+        yield from _labelled("text", shown_text(found["text"]).split("\n"))
+
+
+def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
+    """The lines of what `preview_lines` gives; shades: as `document_lines` has them."""
+    size = "" if found["bytes"] is None else f": {found['bytes']:,} bytes"
+    tokens = f", {_count(found)}" if "ids" in found else ""
+    yield f"line {found['line']}{size}{tokens}"
+    if found["error"] is not None:
+        yield from _labelled("left out", [shown_text(found["error"])])
+    if "ids" in found:
+        yield from _token_lines(found, eos, shades)
+    if found["text"] is not None:
+        yield from _labelled("text" if found["error"] is None else "line", found["text"].split("\n"))
+
+
+def sample_lines(sample: dict[str, Any], rows: int, how: Colours) -> Iterator[str]:
+    """The lines of what `views.webdataset.preview` gives: parts, texts, and pictures of at most `rows` lines."""
+    yield f"{sample['index']}: {shown_line(sample['key'])}"
+    for part in sample["parts"]:
+        facts = [f"{part['bytes']:,} bytes"]
+        if "width" in part:
+            facts.append(f"{part['width']} x {part['height']} {part['mode']} {part['format']}")
+        if "error" in part:
+            facts.append(f"not shown: {shown_text(part['error'])}")
+        yield f"  {shown_line(part['name'])}: {', '.join(facts)}"
+        yield from (f"{' ' * _MARGIN}{line}" for line in _content(part, rows, how))
+
+
+def _content(part: dict[str, Any], rows: int, how: Colours) -> list[str]:
+    if part["kind"] == "text":
+        text: str = part["text"]
+        return text.split("\n")
+    if "width" not in part or rows < 1:
+        return []
+    from fastpack.webdataset.browsing.preview_samples import draw  # here: loading it would double the time a text takes
+
+    columns = max(8, shutil.get_terminal_size().columns - _MARGIN - 1)
+    try:
+        return draw(part["data"], columns, rows, how)
+    except Exception as error:  # whatever a broken image makes of its decoder
+        return [f"not shown: {shown_text(f'{type(error).__name__}: {error}')}"]
+
+
+def _title(found: dict[str, Any]) -> str:
+    file = f"{shown_line(os.path.basename(found['file']))}, " if "file" in found else ""
+    name = "from" if found["document"] is None else f"document {found['document']}, from"
+    return f"{file}{name} token {found['start']:,}"
+
+
+def _count(found: dict[str, Any]) -> str:
+    n_tokens, shown = found["tokens"], len(found["ids"])
+    if n_tokens is None:
+        return f"{shown} tokens shown, no end of a document for a long way"
+    count = f"{n_tokens:,} token{'s' * (n_tokens != 1)}"
+    if shown < n_tokens:
+        count += f", the first {shown} shown"
+    return count if found["ends_with_eos"] is not False else f"{count}, no EOS at its end"
+
+
+def _token_lines(found: dict[str, Any], eos: int | None, shades: bool) -> Iterator[str]:
+    ids, pieces = found["ids"], found["pieces"]
+    more = found["tokens"] is None or found["tokens"] > len(ids)
+    yield from _labelled("ids", [" ".join([*map(str, ids), *["..."] * more])])
+    if pieces is not None:
+        is_eos = [token == eos for token in ids]
+        lines = _shaded(pieces, is_eos) if shades else _barred(pieces, is_eos, ids)
+        if more:
+            lines[-1] += "..." if shades else "|..."
+        yield from _labelled("tokens", lines)
+
+
+def _barred(pieces: list[str], is_eos: list[bool], ids: list[int]) -> list[str]:
+    """A bar between two tokens, and a new line behind each end of line."""
+    shown = [
+        f"[EOS {token}]" if eos else piece.replace("|", "\\|").replace("\n", "\\n\n")
+        for piece, eos, token in zip(pieces, is_eos, ids, strict=True)
+    ]
+    lines = "|".join(shown).split("\n")
+    return lines if lines[-1] or len(lines) == 1 else lines[:-1]
+
+
+def _shaded(pieces: list[str], is_eos: list[bool]) -> list[str]:
+    """Every token in the other of two shades, which an end of line does not carry over to the margin."""
+    lines = [""]
+    for number, (piece, eos) in enumerate(zip(pieces, is_eos, strict=True)):
+        shade = _EOS_SHADE if eos else _SHADES[number % 2]
+        parts = piece.replace("\n", "\\n\n").split("\n")
+        for position, part in enumerate(parts):
+            if position:
+                lines.append("")
+            if part:
+                lines[-1] += f"{shade}{part}{_RESET}"
+    return lines if lines[-1] or len(lines) == 1 else lines[:-1]
+
+
+def _labelled(label: str, lines: list[str]) -> Iterator[str]:
+    yield f"  {label:<{_LABELS}}  {lines[0]}".rstrip(" ")
+    yield from (f"  {'':<{_LABELS}}  {line}".rstrip(" ") for line in lines[1:])

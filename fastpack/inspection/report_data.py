@@ -1,0 +1,236 @@
+"""The numbers of a report: everything that its page shows, as plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpack.analysis.document_lengths import LengthTable, shares
+from fastpack.analysis.file_facts import File, Measured
+from fastpack.analysis.findings import Finding
+from fastpack.errors import JobError
+from fastpack.inspection.inspect import measure
+from fastpack.inspection.verify import verify
+from fastpack.io import Progress
+from fastpack.tokens.token_facts import IdCounter, Wanted
+
+SEQ_LENS = tuple(1 << k for k in range(11, 18))  # 2k to 128k
+MAX_BARS = 64  # files, or groups of files, that are drawn
+MAX_POINTS = 64  # of the curve of ids by rank
+MAX_WARNINGS = 100
+_TOP_IDS = 8
+_PER_OCTAVE = 4  # bins of lengths
+_CHECKED = ("pbin", "shards", "manifest", "jsonl", "idx")  # whose quick check reads no more than once what there is
+
+
+class Source(NamedTuple):
+    """One dataset of a report: where it is, what it is called, its weight in the mixture (None: by its size)."""
+
+    path: str
+    name: str
+    weight: float | None = None
+
+
+def gather(
+    sources: Sequence[Source],
+    *,
+    eos_token_id: int | None = None,
+    vocab_size: int | None = None,
+    dtype: str | None = None,
+    check: bool = True,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """All numbers of the report on `sources`, as `report` describes them; errors as of `inspect`."""
+    if not sources:
+        raise JobError("a report needs at least one path")
+    measured, warnings = [], []
+    for number, source in enumerate(sources):
+        part = None if progress is None else partial(_part, progress, number, len(sources))
+        one = measure(source.path, Wanted(eos_token_id, SEQ_LENS, count_ids=True, progress=part, dtype=dtype))
+        measured.append(one)
+        found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
+        is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` goes by metadata and sizes
+        warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
+    unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
+    return {
+        "sources": [_source(source, one) for source, one in zip(sources, measured, strict=True)],
+        **_totals(measured),
+        "lengths": _lengths(measured),
+        "packing": _packing(measured),
+        "ids": _ids(measured, vocab_size),
+        "files": _files(measured, unit),
+        "mixture": _mixture(sources, measured, unit),
+        "warnings": warnings[:MAX_WARNINGS],
+        "warnings_left_out": max(0, len(warnings) - MAX_WARNINGS),
+    }
+
+
+def _part(progress: Progress, number: int, parts: int, done: int, total: int) -> None:
+    """The progress of one of several sources, each of which counts alike."""
+    progress(number * total + done, parts * total)
+
+
+def _checked(source: Source, one: Measured, vocab_size: int | None) -> list[dict[str, str]]:
+    """What `verify` finds, but for what was said already; findings that expect the same are one."""
+    if one.facts["kind"] not in _CHECKED:
+        return []
+    said = set(one.facts["warnings"])
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in verify(source.path, vocab_size=vocab_size).findings:
+        if finding.found not in said:
+            alike.setdefault((finding.severity, finding.expected), []).append(finding)
+    return [{"source": source.name, "severity": some[0].severity, "text": _told(some)} for some in alike.values()]
+
+
+def _told(findings: Sequence[Finding]) -> str:
+    first = findings[0]
+    place = "" if first.offset is None else f" at byte {first.offset:,}"
+    more = f" (and {len(findings) - 1:,} more like it)" if len(findings) > 1 else ""
+    return f"{os.path.basename(first.file)}{place}: found {first.found}, expected {first.expected}{more}"
+
+
+def _source(source: Source, one: Measured) -> dict[str, Any]:
+    facts = one.facts
+    return {
+        "name": source.name,
+        "path": source.path,
+        "kind": facts["kind"],
+        "unit": one.unit,
+        "bytes": facts["bytes"],
+        "files": len(one.files),
+        "documents": None if one.lengths is None else one.lengths.documents,
+        "tokens": facts.get("tokens"),
+        "lengths": None if one.lengths is None else one.lengths.summary(),
+        "eos": facts.get("eos"),
+    }
+
+
+def _totals(measured: Sequence[Measured]) -> dict[str, Any]:
+    return {
+        "bytes": sum(one.facts["bytes"] for one in measured),
+        "tokens": _sum(one.facts.get("tokens") for one in measured),
+        "documents": _sum(None if one.lengths is None else one.lengths.documents for one in measured),
+    }
+
+
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """None where one of them is not known."""
+    total = 0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
+
+
+def _lengths(measured: Sequence[Measured]) -> dict[str, Any] | None:
+    """Of all documents whose lengths are known: in tokens where there are such, else in bytes; None without any."""
+    known = [one for one in measured if one.lengths is not None and one.lengths.documents]
+    if not known:
+        return None
+    unit = "tokens" if any(one.unit == "tokens" for one in known) else "bytes"
+    tables = [one.lengths for one in known if one.unit == unit and one.lengths is not None]
+    table = LengthTable.merged(tables)
+    return {
+        "unit": unit,
+        "of": len(tables),
+        "documents": table.documents,
+        "total": table.total,
+        "summary": table.summary(),
+        "bins": shares(table.bins(_PER_OCTAVE)),
+    }
+
+
+def _packing(measured: Sequence[Measured]) -> list[dict[str, Any]] | None:
+    """A row a sequence length; None where there are no tokens."""
+    packed = [one for one in measured if one.unit == "tokens"]
+    file_tokens = [file.n_tokens or 0 for one in packed for file in one.files]
+    total = sum(file_tokens)
+    if not total:
+        return None
+    known = all(one.lengths is not None for one in packed)
+    table = LengthTable.merged(one.lengths for one in packed if one.lengths is not None) if known else None
+    rows = []
+    for seq_len in SEQ_LENS:
+        blocks = sum(n_tokens // seq_len for n_tokens in file_tokens)
+        row: dict[str, Any] = {"seq_len": seq_len, "blocks": blocks, "tokens_in_blocks": blocks * seq_len / total}
+        row |= {"documents_cut": None, "padding": None, "cut_off": None}
+        if table is not None and table.documents:
+            row["documents_cut"] = sum(one.cut[seq_len] for one in packed) / table.documents
+            row["padding"] = table.missing(seq_len) / (table.documents * seq_len)
+            row["cut_off"] = table.beyond(seq_len) / max(1, table.total)
+        rows.append(row)
+    return rows
+
+
+def _ids(measured: Sequence[Measured], vocab_size: int | None) -> dict[str, Any] | None:
+    """How often ids occur; None where no tokens were counted."""
+    counter = IdCounter()
+    for one in measured:
+        if one.ids is not None:
+            counter.merge(one.ids)
+    counts = counter.counts[: int(np.flatnonzero(counter.counts).max(initial=-1)) + 1]
+    total = int(counts.sum())
+    if not total:
+        return None
+    said = [one.facts["vocab_size"] for one in measured if one.facts.get("vocab_size")]
+    known = vocab_size or max(said, default=None)
+    order = np.argsort(-counts, kind="stable")
+    ranked = counts[order]
+    ranked = ranked[ranked > 0]
+    sums = np.cumsum(ranked)
+    ranks = np.unique(np.round(np.geomspace(1, len(ranked), MAX_POINTS)).astype(np.int64))
+    return {
+        "vocab_size": known,
+        "distinct": len(ranked),
+        "distinct_in_vocabulary": int(np.count_nonzero(counts[: known or len(counts)])),
+        "largest": max(one.facts.get("largest_id") or 0 for one in measured),
+        "counted_below": known or len(counts),
+        "tokens": total,
+        "outside": counter.outside,
+        "ranks": [
+            {"rank": k, "tokens": int(ranked[k - 1]), "share_so_far": int(sums[k - 1]) / total} for k in ranks.tolist()
+        ],
+        "top": [
+            {"id": int(k), "tokens": int(counts[k]), "share": int(counts[k]) / total}
+            for k in order[:_TOP_IDS]
+            if counts[k]
+        ],
+    }
+
+
+def _files(measured: Sequence[Measured], unit: str) -> dict[str, Any]:
+    """The sizes of all files, at most `MAX_BARS` of them: beyond that the means of files that follow each other."""
+    files = [(number, file) for number, one in enumerate(measured) for file in one.files]
+    sizes = np.array([_size(file, unit) for _, file in files], np.int64)
+    per_bar = -(-len(files) // MAX_BARS) if files else 1
+    bars = []
+    for start in range(0, len(files), per_bar):
+        some = files[start : start + per_bar]
+        label = some[0][1].name if len(some) == 1 else f"{some[0][1].name} to {some[-1][1].name}"
+        bars.append({"source": some[0][0], "name": label, "size": round(float(sizes[start : start + per_bar].mean()))})
+    summary = LengthTable.of(sizes).summary()
+    return {"unit": unit, "count": len(files), "files_per_bar": per_bar, "summary": summary, "bars": bars}
+
+
+def _size(file: File, unit: str) -> int:
+    return file.n_bytes if unit == "bytes" or file.n_tokens is None else file.n_tokens
+
+
+def _mixture(sources: Sequence[Source], measured: Sequence[Measured], unit: str) -> dict[str, Any] | None:
+    """Each source's share of what there is and, where weights are given, of what training sees; None for one source."""
+    if len(sources) < 2:
+        return None
+    sizes = [sum(_size(file, unit) for file in one.files) for one in measured]
+    weights = [source.weight for source in sources]
+    total, weight = max(1, sum(sizes)), sum(one or 0.0 for one in weights)
+    parts = []
+    for source, size in zip(sources, sizes, strict=True):
+        seen = None if source.weight is None or not weight else source.weight / weight
+        repeat = None if seen is None or not size else seen * total / size
+        parts.append({"name": source.name, "size": size, "share": size / total, "weight": seen, "repeat": repeat})
+    return {"unit": unit, "parts": parts}

@@ -1,0 +1,327 @@
+"""Files that appear under their name complete or not at all.
+
+Bytes go to `.<name>.partial` in the same folder, are fsynced, and renamed over the target. The partial file is locked
+while it is written, so a second writer of the same target fails at once, and what a killed process left behind is
+reused by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import hashlib
+import io
+import os
+import stat
+from typing import IO
+
+from fastpack.errors import INTERRUPTS, JobError, spoken
+from fastpack.io import stores as remote
+from fastpack.io.checksum_blocks import forget_listing
+from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
+from fastpack.io.mapping import libc
+from fastpack.io.paths import exists, is_remote, plain_path
+from fastpack.io.reading import names_file
+
+_fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes blocks where it is unsupported
+if _fallocate is not None:
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+_KEEP_SIZE = 1
+OVERWRITE = "Pass file_existence_policy='override'"
+
+
+@names_file
+def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
+    """Have all of `data` reach the disk at `offset` of a file of our own; what was behind it there is dropped."""
+    with io.FileIO(os.fspath(path), "r+", opener=_create) as file:
+        os.ftruncate(file.fileno(), offset)
+        _put(file.fileno(), data, offset)
+        os.fsync(file.fileno())
+
+
+def _put(fd: int, data: Bytes, offset: int) -> None:
+    view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
+    while view:
+        n_bytes = os.pwrite(fd, view, offset)
+        view, offset = view[n_bytes:], offset + n_bytes
+
+
+def remove(path: PathLike) -> None:
+    """Remove a file or object, if it is there."""
+    if is_remote(path):
+        remote.delete(plain_path(path))
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
+    """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
+
+    Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+    if not exists(path):
+        return True
+    if policy == "error":
+        raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
+    return policy == "override"
+
+
+def partial_path(path: PathLike, *, follow: bool = True) -> str:
+    """Where the bytes of the file `path` lie while it is being written; follow: as for `AtomicFile`.
+
+    Those of an object in a store lie in the cache's folder, so the process that goes on must run on the same machine.
+    """
+    if is_remote(path):
+        from fastpack.io.block_cache import cache_folder
+
+        name = hashlib.blake2b(plain_path(path).encode(), digest_size=16).hexdigest()
+        return os.fspath(cache_folder() / "writing" / f".{name}.partial")
+    path = plain_path(path)
+    folder, name = os.path.split(os.path.realpath(path) if follow else path)
+    return os.path.join(folder, f".{name}.partial")
+
+
+class AtomicFile:
+    """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
+
+    keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
+    what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
+    follow: write through a symbolic link of that name, as open() does; False replaces it: for names no user gave.
+    A file that is replaced keeps its permissions and, where the process may set them, its owner and group; the partial
+    file has them from the start. Raises JobError when another process is writing the same target (of an object in a
+    store: on this machine). Missing parent folders are made. An object is uploaded on `commit()`.
+    """
+
+    def __init__(
+        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
+    ) -> None:
+        self.path = _target(path, follow)
+        self.partial_path = partial_path(self.path, follow=follow)
+        os.makedirs(os.path.dirname(self.partial_path), exist_ok=True)
+        self._policy = policy
+        self._position = 0
+        self._is_new = True
+        self._file: io.FileIO | None = None
+        try:
+            self._start(keep, policy)
+        except JobError:
+            raise
+        except BaseException as error:  # a signal's exception, maybe between the call and the assignment
+            if keep and isinstance(error, INTERRUPTS) and self._holds_work():
+                self.suspend()
+                raise
+            self.abort()
+            _sweep(self.partial_path)
+            raise
+
+    @names_file
+    def _start(self, keep: bool, policy: ExistencePolicy) -> None:
+        self._file = _lock_partial(self.partial_path, self.path)
+        self._fd = self._file.fileno()
+        if not may_write(self.path, policy):
+            raise self._overtaken()
+        self._is_new = not self._take_permissions(0o600)  # a later writer has to open what a kill leaves behind
+        if not keep:
+            os.ftruncate(self._fd, 0)
+        self._position = self._file.seek(0, os.SEEK_END)
+
+    def _overtaken(self) -> TargetExists:
+        return TargetExists(f"{self.path} was written by another process meanwhile. {spoken(OVERWRITE)} to replace it.")
+
+    def _holds_work(self) -> bool:
+        """Whether an earlier writer left bytes."""
+        return self._file is None or os.fstat(self._file.fileno()).st_size > 0
+
+    @names_file
+    def write(self, data: Bytes) -> int:
+        """Append all of `data`; return its length in bytes."""
+        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
+        n_bytes, done = len(view), 0
+        while done < n_bytes:
+            done += os.write(self._fd, view[done:])
+        self._position += n_bytes
+        return n_bytes
+
+    @names_file
+    def reserve(self, n_bytes: int) -> None:
+        """Have the next `n_bytes`, all of which will be written, set aside on the disk, where the file system can.
+
+        A full disk then raises OSError before the work and not after it, and writing is a quarter faster (ext4).
+        """
+        if _fallocate is not None and n_bytes > 0 and _fallocate(self._fd, _KEEP_SIZE, self._position, n_bytes):
+            error = ctypes.get_errno()
+            if error in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise OSError(error, os.strerror(error))
+
+    @names_file
+    def patch(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes at `offset` that are already written (a header whose sizes are known at the end)."""
+        if offset + len(data) > self._position:
+            raise ValueError(f"patch of [{offset}, {offset + len(data)}) beyond the {self._position} bytes written")
+        _put(self._fd, data, offset)
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self._position
+
+    @names_file
+    def truncate(self, n_bytes: int) -> None:
+        """Forget all bytes from `n_bytes` on."""
+        if n_bytes > self._position:
+            raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
+        os.ftruncate(self._fd, n_bytes)
+        self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
+
+    @names_file
+    def sync(self) -> None:
+        """Have what is written so far reach the disk."""
+        getattr(os, "fdatasync", os.fsync)(self._fd)  # not on macOS
+
+    def fileno(self) -> int:
+        return self._fd
+
+    @names_file
+    def set_modified(self, time_ns: int) -> None:
+        """Have the file say that it was modified then, once all is written; of no effect in a store."""
+        os.utime(self._fd, ns=(time_ns, time_ns))
+
+    @names_file
+    def set_mode(self, mode: int) -> None:
+        """Set the permissions of a new file; one that is replaced keeps those it has."""
+        if self._is_new:
+            os.fchmod(self._fd, mode & 0o7777)
+
+    def _take_permissions(self, added: int = 0) -> bool:
+        """Take owner and permissions, plus the bits `added`, of the file that is replaced; False for a new one."""
+        status = None if is_remote(self.path) else _status_of_file(self.path)
+        if status is not None:
+            _copy_owner(status, self._fd)
+            os.fchmod(self._fd, (status.st_mode | added) & 0o7777)  # last: a change of the owner clears some bits
+        return status is not None
+
+    @names_file
+    def commit(self) -> None:
+        """Flush to the disk and take the target's name, replacing what was there."""
+        self._take_permissions()
+        os.fsync(self._fd)
+        remove(self.path + CHECKSUMS)  # they are those of the file that goes
+        if is_remote(self.path):
+            self._upload()
+            return
+        os.replace(self.partial_path, self.path)
+        self.suspend()
+        _sync_folder(os.path.dirname(self.path))
+
+    def _upload(self) -> None:
+        try:
+            remote.upload(self.path, self.partial_path, replace=self._policy != "error")
+        except FileExistsError:
+            raise self._overtaken() from None
+        forget_listing(self.path)
+        self.abort()
+
+    def abort(self) -> None:
+        """Remove what was written; the target stays as it was. Harmless after `commit()`."""
+        if self._file is not None:
+            try:
+                if _same_file(self._file, self.partial_path):  # not so when it was renamed just before a signal
+                    os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
+            finally:
+                self.suspend()
+
+    def suspend(self) -> None:
+        """Stop writing; what is written stays in the partial file, for a writer with `keep`."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __enter__(self) -> AtomicFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self.commit()
+        finally:
+            self.abort()  # harmless after commit
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.abort()
+
+
+def _target(path: PathLike, follow: bool) -> str:
+    if is_remote(path):
+        return plain_path(path)
+    path = plain_path(path)
+    folder, name = os.path.split(path)
+    target = os.path.realpath(path) if follow else os.path.join(os.path.realpath(folder), name)
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise JobError(f"{target} exists and is not a regular file")
+    return target
+
+
+def _status_of_file(path: str) -> os.stat_result | None:
+    """The status of a regular file; None where there is none, or a link."""
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def _copy_owner(status: os.stat_result, fd: int) -> None:
+    mine = os.fstat(fd)
+    for uid, gid in ((-1, status.st_gid), (status.st_uid, -1)):  # one by one: only root may give a file away
+        if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
+            with contextlib.suppress(PermissionError):
+                os.fchown(fd, uid, gid)
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock_partial(partial_path: str, target: str) -> io.FileIO:
+    """The partial file, locked: a file object, so that it is closed even if an exception loses it."""
+    while True:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(io.FileIO(partial_path, "r+", opener=_create))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JobError(f"another process is writing {target}: wait for it, or end it") from None
+            # Between open and lock another writer may have renamed or removed this very file: then start over.
+            if _same_file(file, partial_path):
+                if (status := os.fstat(file.fileno())).st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+                    raise JobError(f"{partial_path} is in the way: it is another file as well, or none; remove it")
+                stack.pop_all()
+                return file
+
+
+def _create(path: str, _flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
+def _sweep(partial_path: str) -> None:
+    """Remove a partial file that nobody is writing."""
+    with contextlib.suppress(OSError), open(partial_path, "rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _same_file(file, partial_path):
+            os.unlink(partial_path)
+
+
+def _same_file(file: IO[bytes] | io.FileIO, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,123 @@
+"""Stores for a process that was forked from one that used them.
+
+obstore runs threads, and threads do not survive a fork: in the child, every call would wait for ever. So a child has
+a process of its own, started afresh, do its calls; arguments and answers go through its standard input and output.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from multiprocessing.connection import wait
+from typing import IO, Any
+
+from fastpack.io import stores as remote
+
+_helpers: dict[int, Helper] = {}  # process -> its helper
+_lock = threading.Lock()
+ANSWER_SECONDS = 600.0  # longer than all attempts of a request take
+END_SECONDS = 5.0
+
+
+def _start_over() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_over)
+
+
+def helper() -> Helper:
+    """This process's helper, started at its first call."""
+    with _lock:
+        found = _helpers.get(os.getpid())
+        if found is None or found.has_ended():
+            _helpers.clear()  # those of the parent
+            found = _helpers[os.getpid()] = Helper()
+        return found
+
+
+class Helper:
+    """A process that calls functions of `remote`, one at a time. It ends when its standard input does."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-c", "from fastpack.io.store_helper import serve; serve()"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._lock, self._pid = threading.Lock(), os.getpid()
+
+    def ask(self, name: str, *arguments: Any, **options: Any) -> Any:
+        """What `remote.name(*arguments, **options)` returns or raises there."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            try:
+                _send(self._process.stdin, (name, arguments, options))
+                self._wait_for_answer(name)
+                good, answer = _receive(self._process.stdout)
+            except TimeoutError:
+                self._process.kill()
+                text = f"the helper process for remote files has not answered `{name}` for {ANSWER_SECONDS:.0f} s"
+                raise OSError(f"{text}, and was ended") from None
+            except (OSError, EOFError):
+                code = _end(self._process)
+                raise OSError(f"the helper process for remote files ended with {code}") from None
+            except BaseException:  # interrupted: its answer would be taken for that to the next request
+                self._process.kill()
+                raise
+        if good:
+            return answer
+        raise answer
+
+    def _wait_for_answer(self, name: str) -> None:
+        """TimeoutError where none comes; what is uploaded may be of any size, so there is no limit for that."""
+        assert self._process.stdout is not None
+        if name != "upload" and not wait([self._process.stdout.fileno()], ANSWER_SECONDS):
+            raise TimeoutError
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def __del__(self) -> None:
+        process = self.__dict__.get("_process")
+        if process is not None and self._pid == os.getpid():
+            process.stdin.close()
+            process.stdout.close()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process that is about to end, and end it where it does not; its exit code."""
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def serve() -> None:
+    """Answer until standard input ends."""
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            name, arguments, options = _receive(requests)
+        except EOFError:
+            return
+        try:
+            good, answer = True, getattr(remote, name)(*arguments, **options)
+        except Exception as error:
+            good, answer = False, error
+        _send(answers, (good, answer))
+
+
+def _send(stream: IO[bytes], message: Any) -> None:
+    pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> Any:
+    return pickle.load(stream)

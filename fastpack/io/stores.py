@@ -1,0 +1,312 @@
+"""Objects in stores, through obstore (extra `remote`): S3, Google Cloud Storage, Azure, and HTTP for reading.
+
+Where an object is read in pieces, each piece is asked for under the tag that the object had when it was opened: all of
+them are of one version, or there is an error. A piece that comes short, and a store that answers with a fault of its
+own (5xx, a broken connection) or sends nothing for some seconds, is asked again, with growing pauses and a message;
+then OSError names the URL.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import stat as stat_modes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from fastpack.errors import JobError, MissingExtra
+from fastpack.io import store_clients as clients
+from fastpack.io import threads
+from fastpack.io.if_exists import PathLike
+from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object
+
+TRIES = 6
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds
+PART_BYTES = 16 << 20  # of an upload
+
+_log = logging.getLogger("fastpack")
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a store says of an object, by the names of os.stat_result; tag: the store's name of this version."""
+
+    st_size: int
+    st_mtime_ns: int
+    tag: str | None = None
+    st_mode: int = stat_modes.S_IFREG | 0o444
+    st_dev: int = 0
+
+    @property
+    def st_ino(self) -> int:
+        """Another number for another version, as far as the store tells them apart."""
+        return hash_of(self.tag or "")
+
+    @property
+    def st_mtime(self) -> float:
+        return self.st_mtime_ns / 1e9
+
+
+def hash_of(text: str) -> int:
+    """63 bits of a text, the same in every process."""
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def _in_a_process_that_may(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Calls of a process that was forked from one that used obstore are done by its helper process."""
+
+    @functools.wraps(function)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> _T:
+        if not is_forked():
+            return function(*arguments, **options)
+        return _helper().ask(function.__name__, *arguments, **options)  # type: ignore[no-any-return]
+
+    return call
+
+
+@_in_a_process_that_may
+def status(url: PathLike) -> Status:
+    """Size, modification time and tag of an object. Raises FileNotFoundError, PermissionError, OSError."""
+    text = os.fspath(url)
+    store, key = open_object(text)
+    found = _retried(text, lambda: load_obstore().head(store, key))
+    return _status(found)
+
+
+def _status(meta: Any) -> Status:
+    """The same from a listing, which may leave out a tag's quotes and tell parts of seconds, as from an answer."""
+    tag = meta["e_tag"]
+    if tag and not tag.endswith('"'):
+        tag = f'"{tag}"'
+    return Status(meta["size"], int(meta["last_modified"].timestamp()) * 1_000_000_000, tag or None)
+
+
+@_in_a_process_that_may
+def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
+    """The first bytes of an object, at most `n_bytes`, and what `status` says, with one request."""
+    text = os.fspath(url)
+    store, key = open_object(text)
+
+    def read() -> tuple[bytes, Status]:
+        answer = load_obstore().get(store, key, options={"range": (0, n_bytes)})
+        found = _status(answer.meta)
+        data = bytes(answer.bytes())
+        if len(data) != min(n_bytes, found.st_size):
+            raise ShortBody(f"{len(data)} bytes instead of {min(n_bytes, found.st_size)}")
+        return data, found
+
+    try:
+        return _retried(text, read)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        found = status(text)
+        if found.st_size:  # a store refuses any range of an empty object
+            raise
+        return b"", found
+
+
+@_in_a_process_that_may
+def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> bytes:
+    """Bytes [start, end) of an object, exactly; tag: of the version that is meant.
+
+    Raises JobError when the object is another one by now; else as `status`.
+    """
+    text = os.fspath(url)
+    if start >= end:
+        return b""
+    store, key = open_object(text)
+    # A weak tag (W/"...") matches nothing, by the rules of HTTP; the answer's own is compared in any case.
+    options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
+
+    def read() -> bytes:
+        answer = load_obstore().get(store, key, options=options)
+        if tag and _status(answer.meta).tag not in (None, tag):
+            raise JobError(f"{text} changed while it was read: start again")
+        data = bytes(answer.bytes())
+        if len(data) != end - start:
+            raise ShortBody(f"{len(data)} bytes instead of {end - start}")
+        return data
+
+    return _retried(text, read)
+
+
+def read(url: PathLike) -> bytes:
+    """A whole small object."""
+    found = status(url)
+    return read_range(url, 0, found.st_size, found.tag)
+
+
+@_in_a_process_that_may
+def names(url: PathLike) -> dict[str, Status | None]:
+    """What lies directly in a folder, by name, sorted: the status of objects, None for folders; {} for no folder."""
+    text = os.fspath(url)
+    store, key = open_folder(text)
+    found = _retried(text, lambda: load_obstore().list_with_delimiter(store, key or None))
+    there: dict[str, Status | None] = {way[len(key) :].strip("/"): None for way in found["common_prefixes"]}
+    there |= {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found["objects"]}
+    return {name: there[name] for name in sorted(there) if name}
+
+
+@_in_a_process_that_may
+def all_names(url: PathLike) -> dict[str, Status]:
+    """The ways from a folder to all objects below it, sorted part by part, and the status of each."""
+    text = os.fspath(url)
+    store, key = open_folder(text)
+    found = _retried(text, lambda: [entry for part in load_obstore().list(store, key or None) for entry in part])
+    there = {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found}
+    return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
+
+
+@_in_a_process_that_may
+def has_objects(url: PathLike) -> bool:
+    """Whether anything lies below a folder; False where the store cannot tell (plain HTTP)."""
+    text = os.fspath(url)
+    if text.startswith(("http:", "https:")):
+        return False
+    store, key = open_folder(text)
+    return _retried(text, lambda: any(part for part in load_obstore().list(store, key or None, chunk_size=1)))
+
+
+@_in_a_process_that_may
+def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
+    """Put a local file into a store: in parts where it is large, and there under its name complete or not at all.
+
+    replace=False: FileExistsError where an object of that name is there (told by the store, as far as it can). An
+    object that an attempt of this very call has put there, as its content shows, is no such object.
+    """
+    text = os.fspath(url)
+    if text.startswith(("http:", "https:")):
+        raise JobError(f"{text}: plain HTTP can be read only")
+    store, key = open_object(text, sends=True)
+    n_bytes = os.path.getsize(local_path)
+    attempts = 0
+
+    def put() -> None:
+        nonlocal attempts
+        attempts += 1
+        try:
+            _put(text, store, key, local_path, replace)
+        except (FileExistsError, load_obstore().exceptions.AlreadyExistsError):
+            # The answer to an earlier attempt may have been lost after the store had taken the object.
+            if attempts == 1 or not _has_content(text, local_path):
+                raise
+        except FileNotFoundError:
+            # So it is, too, where obstore gives up the parts after an error, and the store has put them together.
+            if n_bytes <= PART_BYTES or not _has_content(text, local_path):
+                raise
+
+    _retried(text, put)
+    if (found := status(text).st_size) != n_bytes:
+        raise OSError(errno.EIO, f"the store has {found} bytes of an object of {n_bytes}", text)
+
+
+def _put(url: str, store: Any, key: str, local_path: str, replace: bool) -> None:
+    """One attempt of `upload`."""
+    with open(local_path, "rb") as file:
+        if os.path.getsize(local_path) <= PART_BYTES:
+            mode = "overwrite" if replace else "create"
+            load_obstore().put(store, key, file.read(), mode=mode, use_multipart=False)
+        else:
+            if not replace and _exists(url):  # parts cannot be put on a condition
+                raise FileExistsError(errno.EEXIST, "The object is there already", url)
+            load_obstore().put(store, key, file, use_multipart=True, chunk_size=PART_BYTES)
+
+
+def _has_content(url: str, local_path: str) -> bool:
+    """Whether an object has exactly the bytes of a local file."""
+    found = status(url)
+    if found.st_size != os.path.getsize(local_path):
+        return False
+    with open(local_path, "rb") as file:
+        for start in range(0, found.st_size, PART_BYTES):
+            end = min(start + PART_BYTES, found.st_size)
+            if read_range(url, start, end, found.tag) != file.read(end - start):
+                return False
+    return True
+
+
+@_in_a_process_that_may
+def delete(url: PathLike) -> None:
+    """Remove an object, if it is there."""
+    text = os.fspath(url)
+    store, key = open_object(text)
+    try:
+        _retried(text, lambda: load_obstore().delete(store, key))
+    except FileNotFoundError:
+        return
+
+
+def _exists(url: str) -> bool:
+    try:
+        status(url)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class ShortBody(OSError):
+    """An answer with fewer or more bytes than were asked for."""
+
+
+def _retried(url: str, call: Callable[[], _T]) -> _T:
+    """The result of a request, which is repeated when it fails for a reason that may pass; each repeat is logged."""
+    import random
+
+    pause = FIRST_PAUSE
+    for attempt in range(1, TRIES + 1):
+        try:
+            return call()
+        except Exception as error:
+            final = _final(url, error)
+            if final is not None:
+                raise final from None
+            if attempt == TRIES or threads.is_interrupted():
+                raise OSError(errno.EIO, f"{_reason(error)} (asked {attempt} times)", url) from None
+            # One fault in passing is common; what costs seconds is not.
+            level = logging.WARNING if attempt > 2 or _is_timeout(error) else logging.INFO
+            _log.log(level, "%s: %s; asking again (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
+        threads.pause(pause * random.uniform(0.5, 1.5))  # so that many readers do not come back at once
+        pause = min(2 * pause, LONGEST_PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _reason(error: Exception) -> str:
+    if _is_timeout(error):
+        return f"the store sent nothing for {clients.stall_seconds():g} s, or was not done in time"
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _is_timeout(error: Exception) -> bool:
+    return "TimedOut" in repr(error) or "kind: Timeout" in repr(error)
+
+
+def _final(url: str, error: Exception) -> Exception | None:
+    """The error to raise for one that asking again does not mend; None for one that it may."""
+    from obstore import exceptions as kinds
+
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "No such object", url)
+    if isinstance(error, (FileExistsError, kinds.AlreadyExistsError)):
+        return FileExistsError(errno.EEXIST, "The object is there already", url)
+    if isinstance(error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)):
+        return PermissionError(errno.EACCES, f"The store refuses access: {first_line(error)}", url)
+    if isinstance(error, kinds.PreconditionError):
+        return JobError(f"{url} changed while it was read: start again")
+    if isinstance(error, kinds.NotSupportedError):
+        return JobError(f"{url}: the store cannot do this: {first_line(error)}")
+    retryable = (kinds.GenericError, OSError, TimeoutError)
+    return None if isinstance(error, retryable) and not isinstance(error, MissingExtra) else error
+
+
+def _helper() -> Any:
+    from fastpack.io.store_helper import helper
+
+    return helper()

@@ -1,0 +1,151 @@
+"""The configuration of an instruction-tuning run, in the shape Modalities gives it, checked and typed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastpack.documents.compressed import SUFFIXES
+from fastpack.documents.source_paths import InputNotFound
+from fastpack.io import PathLike, map_bytes
+from fastpack.packing.yaml_config import load_yaml
+
+PARTITIONS = ("train", "val", "test")
+HASH_DIGITS = 7
+
+
+@dataclass(frozen=True)
+class ChatConfig:
+    """Paths are relative to the working directory.
+
+    weights: percent of the rows for train, val and test, together 100. digest: the first 7 hexadecimal digits of the
+    SHA-256 of the configuration's bytes, part of every name written.
+    """
+
+    path: str
+    content: bytes
+    src_path: Path
+    dst_path: Path
+    messages_key: str
+    weights: tuple[int, int, int]
+    seed: int
+    pbin_config_path: Path
+    role_mapping: Mapping[str, str]
+    template: str
+    template_data: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()[:HASH_DIGITS]
+
+
+def load_chat_config(path: PathLike) -> ChatConfig:
+    """The checked configuration in a YAML file.
+
+    Unknown keys are ignored, as Modalities does. Raises FileNotFoundError without the file, ValueError naming file and
+    key for a value that is missing or wrong, InputNotFound (both of them) for a file it names that is not there.
+    """
+    tree = load_yaml(path)
+    try:
+        return _checked(os.fspath(path), tree)
+    except InputNotFound:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+
+def _checked(path: str, tree: Mapping[str, Any]) -> ChatConfig:
+    settings = _mapping(tree, "settings")
+    split = _mapping(settings, "split_config", "settings.")
+    roles = _mapping(
+        _mapping(tree, "instruction_data_transformation"), "role_mapping", "instruction_data_transformation."
+    )
+    for role, name in roles.items():
+        if not isinstance(role, str) or not isinstance(name, str):
+            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected a text for a text (quote it)")
+    return ChatConfig(
+        path=path,
+        content=map_bytes(path).tobytes(),
+        src_path=_existing(settings, "src_path"),
+        dst_path=_target(settings),
+        messages_key=_text(settings, "messages_key", "settings."),
+        weights=_weights(_mapping(split, "splitting", "settings.split_config.")),
+        seed=_integer(split, "seed", "settings.split_config."),
+        pbin_config_path=_existing(settings, "pbin_creation_config_file_path"),
+        role_mapping=_roles(_mapping(tree, "instruction_data_transformation")),
+        template=_text(tree, "jinja2_chat_template", ""),
+        template_data=_template_data(tree),
+    )
+
+
+def _roles(transformation: Mapping[str, Any]) -> Mapping[str, str]:
+    roles = _mapping(transformation, "role_mapping", "instruction_data_transformation.")
+    for role, name in roles.items():
+        if not isinstance(role, str) or not isinstance(name, str):
+            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected a text for a text (quote it)")
+    return roles
+
+
+def _template_data(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    data = _mapping(tree, "chat_template_data")
+    for key in data:
+        if not isinstance(key, str):
+            raise ValueError(f"chat_template_data: found the key {key!r}, expected a text (quote it)")
+    return data
+
+
+def _weights(splitting: Mapping[str, Any]) -> tuple[int, int, int]:
+    train, val, test = (_integer(splitting, name, "settings.split_config.splitting.") for name in PARTITIONS)
+    if train + val + test != 100 or min(train, val, test) < 0:
+        raise ValueError(
+            f"settings.split_config.splitting: found {train}, {val}, {test}, expected percentages that sum to 100"
+        )
+    return train, val, test
+
+
+def _target(settings: Mapping[str, Any]) -> Path:
+    path = Path(_text(settings, "dst_path", "settings."))
+    if not path.name or path.suffix in (".idx", ".pbin", *SUFFIXES):
+        raise ValueError(f"settings.dst_path: found {os.fspath(path)!r}, expected the name of a JSON lines file")
+    return path
+
+
+def _existing(settings: Mapping[str, Any], key: str) -> Path:
+    path = Path(_text(settings, key, "settings."))
+    if not path.is_file():
+        raise InputNotFound(f"settings.{key}: {path} is not there (or is not a file)")
+    return path
+
+
+def _mapping(tree: Mapping[str, Any], key: str, room: str = "") -> Mapping[str, Any]:
+    value = tree.get(key)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{room}{key}: found {_found(value)}, expected a mapping")
+    return value
+
+
+def _text(tree: Mapping[str, Any], key: str, room: str) -> str:
+    value = tree.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"{room}{key}: found {_found(value)}, expected a text")
+    return value
+
+
+def _integer(tree: Mapping[str, Any], key: str, room: str) -> int:
+    """An integer, also one written as 50.0 or "50": what Modalities' check lets pass."""
+    value = tree.get(key)
+    try:
+        number = int(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):
+        number = None
+    if number is None or (isinstance(value, float) and number != value):
+        raise ValueError(f"{room}{key}: found {_found(value)}, expected an integer")
+    return number
+
+
+def _found(value: object) -> str:
+    return "nothing" if value is None else repr(value)[:200]

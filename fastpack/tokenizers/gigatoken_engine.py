@@ -1,0 +1,48 @@
+"""A Hugging Face tokenizer run by gigatoken: byte-level BPE, a hundred times as fast as `tokenizers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from fastpack.errors import MissingExtra
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
+from fastpack.tokenizers.postprocess import FasterTokenizer, decline_options
+
+# Its answer for a batch is an awkward array, which costs 0.4 ms to make and 0.3 s to import; one for a text, 1 us.
+FEW_TEXTS = 128
+
+
+class GigatokenTokenizer(FasterTokenizer):
+    """The ids of `own`, by gigatoken.
+
+    `own` itself tokenises texts with characters that the two class differently, and batches that gigatoken refuses.
+    """
+
+    worker_bytes = 128 << 20  # a process is started in 0.7 s, in which another packs 90 MB
+
+    def __init__(self, own: HFTokenizer) -> None:
+        try:
+            from gigatoken import gigatoken_rs
+        except ImportError:
+            raise MissingExtra("gigatoken", "gigatoken", "the engine gigatoken") from None
+        description = own.backend.to_str()
+        decline_options(own.backend, orjson.loads(description))
+        try:
+            with refusals():
+                self._engine: Any = gigatoken_rs.load_hf_json(description)
+        except FaultyText as error:
+            raise EngineDeclines(str(error).partition("the text: ")[2]) from None
+        if not isinstance(self._engine, gigatoken_rs.BPETokenizer):
+            raise EngineDeclines("it is no byte-level BPE")
+        super().__init__(own, own.backend.normalizer is not None)
+
+    def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
+        if len(texts) <= FEW_TEXTS:
+            return self._frame.join([self._engine.encode(text) for text in texts], eod)
+        layout = self._engine.encode_batch(texts, parallel=False).layout
+        offsets = np.asarray(layout.offsets.data, np.int64)
+        return self._frame.put_round(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)

@@ -1,0 +1,237 @@
+"""Packed files one behind the other in one file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import DataWarning, JobError
+from fastpack.io import (
+    AnyPath,
+    AtomicFile,
+    ExistencePolicy,
+    PathLike,
+    Progress,
+    as_path,
+    drop_pages,
+    exists,
+    real_path,
+    same_file,
+)
+from fastpack.io.pickled_index import IndexEncoder
+from fastpack.tokens.edit.edit_result import (
+    BLOCK_ROWS,
+    Compat,
+    EditResult,
+    check_compat,
+    index_size,
+    is_kept,
+)
+from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, INDEX_BASES, TOKEN_SIZES
+from fastpack.tokens.pbin.packed_file import PackedFile
+
+_BLOCK = 8 << 20  # bytes copied at once
+
+
+class Source(NamedTuple):
+    """A packed file, and what it will add. shift: to its index entries, in bytes."""
+
+    path: str
+    generation: int
+    token_size: int
+    n_tokens: int
+    n_documents: int
+    shift: int
+
+
+def merge_packed_data(
+    src_paths: PathLike | Sequence[PathLike],
+    target_path: PathLike,
+    *,
+    compat: Compat = None,
+    token_size_in_bytes: int | None = None,
+    file_existence_policy: ExistencePolicy = "error",
+    progress: Progress | None = None,
+    dry_run: bool = False,
+) -> EditResult:
+    """Merge packed files of any generations into one of today's, documents in the order of the sources.
+
+    A directory stands for all `.pbin` files below it, sorted by path, the target not among them. Modalities writes a
+    wrong index, 12 bytes too low for each file before: compat="modalities-0.5" writes the same bytes (of files that it
+    can read; directories are sorted all the same). token_size_in_bytes: of the target, for sources whose tokens differ
+    in size; narrower ones are widened. dry_run writes nothing. progress(bytes of tokens written, in all).
+
+    Raises FileNotFoundError for a missing source; FormatError, naming it, for a damaged one; TargetExists (a ValueError
+    and FileExistsError) by the policy "error"; ValueError for a target that is one of the sources, sources without a
+    packed file, and tokens of different sizes; JobError when a source changes meanwhile.
+    """
+    check_compat(compat)
+    given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
+    target = as_path(target_path)
+    paths = find_sources(given, target)
+    if is_kept(paths, target, file_existence_policy):
+        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
+    sources, size = read_sources(paths, token_size_in_bytes, compat)
+    if dry_run:
+        n_bytes = HEADER_BYTES + _n_tokens(sources) * size + _index_bytes(sources, size)
+        return replace(_result(sources, target, n_bytes), written=False)
+
+    def put_tokens(output: AtomicFile) -> None:
+        total = _n_tokens(sources) * size
+        for source in sources:
+            for _ in copy_tokens(source, 0, source.n_tokens, size, output):
+                if progress is not None:
+                    progress(output.tell() - HEADER_BYTES, total)
+
+    return write_merged(sources, size, target, file_existence_policy, put_tokens)
+
+
+def write_merged(
+    sources: Sequence[Source],
+    size: int,
+    target: AnyPath,
+    policy: ExistencePolicy,
+    put_tokens: Callable[[AtomicFile], object],
+) -> EditResult:
+    """Write the merged file; `put_tokens` appends the tokens of all sources, `size` bytes each."""
+    n_bytes = _n_tokens(sources) * size
+    with AtomicFile(target, policy=policy) as output:
+        output.write(HEADER[5].pack(n_bytes, size))
+        output.reserve(n_bytes)
+        put_tokens(output)
+        _write_index(sources, size, output)
+        return _result(sources, target, output.tell())
+
+
+def _result(sources: Sequence[Source], target: AnyPath, n_bytes: int) -> EditResult:
+    n_documents = sum(source.n_documents for source in sources)
+    return EditResult(target, n_documents, _n_tokens(sources), n_bytes, len(sources))
+
+
+def _n_tokens(sources: Sequence[Source]) -> int:
+    return sum(source.n_tokens for source in sources)
+
+
+def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike) -> EditResult:
+    """`merge_packed_data` under the name and with the arguments of Modalities' API."""
+    return merge_packed_data(src_paths, target_path)
+
+
+def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
+    """The packed files that are merged, in order: those given, and those below given directories."""
+    found: list[AnyPath] = []
+    is_there = exists(target)
+    for path in map(as_path, given):
+        if path.is_dir():
+            below = (file for file in path.glob("**/*.pbin") if file.is_file())
+            found += sorted(file for file in below if not (is_there and same_file(file, target)))
+        else:
+            found.append(path)
+    if not found:
+        raise ValueError(f"no .pbin file in {', '.join(str(path) for path in given) or 'no source'}: nothing to merge")
+    often = [path for path, count in Counter(real_path(file) for file in found).items() if count > 1]
+    if often:
+        warnings.warn(f"merged more than once: {', '.join(often)}", DataWarning, stacklevel=3)
+    return found
+
+
+def read_sources(
+    paths: Sequence[PathLike], asked_size: int | None, compat: Compat, *, headers_only: bool = False
+) -> tuple[list[Source], int]:
+    """The sources, every one of them checked, and the token size of the result.
+
+    headers_only: read no index, so that n_documents and shift mean nothing, and generation 4 passes for 5.
+    """
+    if asked_size not in (None, *TOKEN_SIZES):
+        raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")
+    sources: list[Source] = []
+    for path in paths:
+        with PackedFile(path) as file:
+            generation, n_documents = (file.layout.generation, 0) if headers_only else (file.generation, len(file))
+            size, n_tokens = file.token_size_in_bytes, file.n_tokens
+        if compat is not None and generation < 4:
+            raise ValueError(f"{path} is of generation {generation}, which Modalities 0.5 cannot read: compat=None can")
+        sources.append(Source(os.fspath(path), generation, size, n_tokens, n_documents, 0))
+    size = _common_size(sources) if asked_size is None else asked_size
+    for source in sources:
+        if source.token_size > size:
+            raise ValueError(f"{source.path} has tokens of {source.token_size} bytes, which {size} cannot hold")
+    end = 0
+    for number, source in enumerate(sources):
+        own_base = INDEX_BASES[source.generation][0] if compat is not None else 0  # it takes indices as they stand
+        sources[number] = source._replace(shift=end + own_base)
+        end += source.n_tokens * size - (HEADER_BYTES if compat is not None else 0)
+    return sources, size
+
+
+def _common_size(sources: Sequence[Source]) -> int:
+    first = {source.token_size: source.path for source in reversed(sources)}
+    if len(first) > 1:
+        named = ", ".join(f"{size} in {path}" for size, path in sorted(first.items()))
+        raise ValueError(
+            f"tokens of different sizes, maybe of different tokenizers: bytes a token are {named}. Give the token size "
+            "of the result if the tokens are of one vocabulary all the same"
+        )
+    return sources[0].token_size
+
+
+def _open(source: Source) -> PackedFile:
+    file = PackedFile(source.path, generation=source.generation)
+    if file.n_tokens != source.n_tokens or file.token_size_in_bytes != source.token_size:
+        raise JobError(f"{source.path} changed while it was merged")
+    return file
+
+
+def copy_tokens(source: Source, start: int, end: int, size: int, output: AtomicFile) -> Iterator[None]:
+    """Append the tokens [start, end) of a source, `size` bytes each, a block at each step."""
+    with _open(source) as file:
+        dtype, step = np.dtype(f"<u{size}"), _BLOCK // size
+        for first in range(start, end, step):
+            tokens = file.tokens(first, min(first + step, end))
+            output.write(tokens if tokens.dtype == dtype else tokens.astype(dtype))
+            at = file.data_offset + first * source.token_size
+            drop_pages(file.content, at, at + tokens.nbytes)
+            yield
+
+
+def _index_blocks(sources: Sequence[Source], size: int) -> Iterator[npt.NDArray[np.int64]]:
+    for source in sources:
+        with _open(source) as file:
+            if len(file) != source.n_documents:
+                raise JobError(f"{source.path} changed while it was merged")
+            for first in range(0, source.n_documents, BLOCK_ROWS):
+                rows = file.index[first : first + BLOCK_ROWS] * (size // source.token_size)
+                rows[:, 0] += source.shift
+                yield rows
+
+
+def _write_index(sources: Sequence[Source], size: int, output: AtomicFile) -> None:
+    if _negative(sources):
+        output.write(_pickle(sources, size))
+        return
+    encoder = IndexEncoder(output.write)
+    for rows in _index_blocks(sources, size):
+        encoder.append(rows)
+    encoder.close()
+
+
+def _index_bytes(sources: Sequence[Source], size: int) -> int:
+    return len(_pickle(sources, size)) if _negative(sources) else index_size(_index_blocks(sources, size))
+
+
+def _negative(sources: Sequence[Source]) -> bool:
+    """Whether entries may be negative, as Modalities' are behind a file of fewer than 12 bytes of tokens."""
+    return any(source.shift < 0 for source in sources)
+
+
+def _pickle(sources: Sequence[Source], size: int) -> bytes:
+    rows = np.concatenate([np.empty((0, 2), np.int64), *_index_blocks(sources, size)])
+    return pickle.dumps(list(map(tuple, rows.tolist())), protocol=4)

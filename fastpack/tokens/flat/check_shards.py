@@ -1,0 +1,162 @@
+"""Whether flat token shards, `.bin` or `.npy`, are sound: headers, sizes, tokens, and tatm's metadata beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath, as_path, size_of
+from fastpack.tokens.flat.shard_warnings import find_traps, token_dtype
+from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.token_scan import TokenScan
+
+SUFFIXES = (".bin", ".npy")
+_USUAL = ("uint16", "uint32")
+
+
+def has_shards(folder: AnyPath) -> bool:
+    """Whether a folder holds shards."""
+    return any(name.endswith(SUFFIXES) for name in os.listdir(folder))
+
+
+def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+    """Fill the report, of a folder or of one file; see `fastpack.inspection.verify.verify`.
+
+    Headerless tokens are of the metadata's dtype where it tells one, else as the datasets read them.
+    """
+    folder = path if path.is_dir() else path.parent
+    info = _read_metadata(folder, report)
+    said = _said_dtype(info, report, folder)
+    for suffix in SUFFIXES:
+        paths = _paths(path, suffix)
+        if paths:
+            shards = list(_open(paths, said if suffix == ".bin" else None, report))
+            report.count(shards=len(paths))
+            _check_together(shards, paths, report)
+            _check_metadata(folder, info, suffix, paths, report)
+            _check_tokens(shards, info, report, look)
+
+
+def _paths(path: AnyPath, suffix: str) -> list[AnyPath]:
+    if not path.is_dir():
+        return [path] if path.suffix == suffix else []
+    try:
+        return find_shards(path, f"*{suffix}")
+    except FileNotFoundError:
+        return []
+
+
+def _read_metadata(folder: AnyPath, report: VerifyReport) -> dict[str, Any]:
+    """tokenized_info of the metadata in a folder; empty where there is none."""
+    try:
+        tree = load_metadata(find_metadata(folder))
+    except MetadataNotFound:
+        return {}
+    except (ValueError, OSError) as error:
+        report.add("error", find_metadata(folder), None, str(error), "metadata that can be read")
+        return {}
+    info = tree.get("tokenized_info")
+    return info if isinstance(info, dict) else {}
+
+
+def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> np.dtype[np.integer] | None:
+    if "dtype" not in info:
+        return None
+    try:
+        return token_dtype(info["dtype"])
+    except ValueError as error:
+        report.add("error", find_metadata(folder), None, str(error), "the dtype of the tokens")
+        return None
+
+
+def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[Shard]:
+    """Each shard that can be read; the sizes are checked."""
+    for path in paths:
+        try:
+            (shard,) = scan_shards([path], said)
+        except FormatError as error:
+            report.take(Finding.of(error))
+            continue
+        except (ValueError, OSError, EOFError) as error:
+            report.add("error", path, 0, str(error), "a file of tokens")
+            continue
+        end = shard.offset + shard.length * shard.dtype.itemsize
+        n_bytes = size_of(path)
+        if shard.plain and end < n_bytes:
+            expected = f"whole tokens of {shard.dtype}" if path.suffix == ".bin" else "the end of the file"
+            severity: Any = "error" if path.suffix == ".bin" else "warning"
+            report.add(severity, path, end, f"{n_bytes - end} bytes behind the last token", expected)
+        if shard.dtype.kind not in "ui":
+            report.add("error", path, None, f"the dtype {shard.dtype}", "whole numbers")
+            continue
+        if not shard.plain:
+            report.add("warning", path, None, "an array that is not one-dimensional, or an odd header", "[n] tokens")
+        if shard.length == 0:
+            report.add("warning", path, None, "no tokens", "some")
+        yield shard
+
+
+def _check_together(shards: list[Shard], paths: list[AnyPath], report: VerifyReport) -> None:
+    """What the files of a folder have in common, and how a dataset would take them."""
+    dtypes = sorted({str(shard.dtype) for shard in shards})
+    where = paths[0].parent if len(paths) > 1 else paths[0]
+    if len(dtypes) > 1:
+        report.add("warning", where, None, f"the dtypes {', '.join(dtypes)}", "one for all")
+    odd = [dtype for dtype in dtypes if dtype not in _USUAL]
+    if odd:
+        report.add("warning", where, None, f"the dtype {odd[0]}", "uint16 or uint32, as KempnerForge wants it")
+    readable = [as_path(shard.path) for shard in shards if shard.length]
+    if readable:
+        for trap in find_traps(scan_shards(readable), tail_is_trimmed=True):
+            report.add("warning", where, None, trap, "files that are what they seem")
+
+
+def _check_metadata(
+    folder: AnyPath, info: dict[str, Any], suffix: str, paths: list[AnyPath], report: VerifyReport
+) -> None:
+    """tatm's metadata names the files it is of."""
+    prefix = info.get("file_prefix")
+    if suffix != ".bin" or not isinstance(prefix, str):
+        return
+    others = [path for path in paths if not path.name.startswith(os.path.basename(prefix))]
+    if others:
+        found = f"{len(others)} files that do not begin as its file_prefix says, the first being {others[0].name}"
+        report.add("warning", find_metadata(folder), None, found, f"files that begin with {os.path.basename(prefix)!r}")
+
+
+def _check_tokens(shards: list[Shard], info: dict[str, Any], report: VerifyReport, look: Look) -> None:
+    given = info.get("vocab_size")
+    vocab_size = look.vocab_size or (given if isinstance(given, int) else None)
+    scan = TokenScan(vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
+    total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
+    for shard in shards:
+        trimmed = shard.trimmed()
+        _check_tail(shard, trimmed, report)
+        for start, tokens in scan.look(trimmed):
+            if look.progress is not None:
+                look.progress(done + (start + len(tokens)) * shard.dtype.itemsize, total)
+        if scan.outside is not None:
+            number, token = scan.outside
+            place = shard.offset + number * shard.dtype.itemsize
+            report.add("error", shard.path, place, f"token {token}", f"ids below the vocabulary's {vocab_size}")
+        done += shard.length * shard.dtype.itemsize
+    if look.progress is not None:
+        look.progress(total, total)
+    report.count(tokens=sum(shard.length for shard in shards), bytes=total)
+    if shards and scan.eos > 0 and scan.n_eos == 0:
+        found = f"no token {scan.eos}, the end of a document"
+        report.add("warning", as_path(shards[0].path).parent, None, found, "some: packed samples would be one document")
+
+
+def _check_tail(shard: Shard, trimmed: Shard, report: VerifyReport) -> None:
+    n_zeros = shard.length - trimmed.length
+    if n_zeros > max(1, shard.length // 1000):
+        place = trimmed.offset + trimmed.length * shard.dtype.itemsize
+        found = f"{n_zeros} of {shard.length} tokens are zeros at the end"
+        report.add("warning", shard.path, place, found, "tokens (trim_zero_tail=True leaves the zeros out)")

@@ -1,0 +1,132 @@
+"""What flat token shards hold, `.npy` or `.bin`, and what tatm's metadata beside them says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpack.analysis.document_lengths import LengthTable
+from fastpack.analysis.file_facts import File, Measured, count_samples, eos_facts, length_facts
+from fastpack.errors import JobError
+from fastpack.io import AnyPath, size_of
+from fastpack.tokens.flat.shard_warnings import MIN_ZERO_TAIL, find_traps, token_dtype
+from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.pbin.packed_facts import token_warnings
+from fastpack.tokens.token_facts import DocumentFacts, Eos, Read, Wanted, guess_shards, read_tokens
+
+_SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
+
+
+def measure_folder(path: AnyPath, wanted: Wanted) -> Measured:
+    """The shards of a folder; any `.bin` hides all `.npy`, as for KempnerForge's validator."""
+    for suffix in ("bin", "npy"):
+        try:
+            return _measure(path, find_shards(path, f"*.{suffix}"), wanted)
+        except FileNotFoundError:
+            if not path.is_dir():
+                raise
+    raise JobError(f"{path}: no .bin or .npy files in this folder")
+
+
+def measure_shard(path: AnyPath, wanted: Wanted) -> Measured:
+    """One shard."""
+    return _measure(path, [path], wanted)
+
+
+def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measured:
+    """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
+    warnings: list[str] = []
+    said = read_metadata(paths[0].parent, warnings)
+    raw = paths[0].suffix == ".bin"
+    dtype = wanted.dtype or (said.get("dtype") if raw else None)
+    shards = scan_shards(paths, None if dtype is None else token_dtype(dtype))
+    warnings += _dtype_warnings(shards, raw and dtype is None)
+    warnings += find_traps(shards, dtype_is_given=True) if wanted.dtype else find_traps(scan_shards(paths))
+    found = look_through(shards, wanted)
+    vocab_size = said.get("vocab_size")
+    warnings += token_warnings(found.read, vocab_size)
+    lengths = [shard.length for shard in shards]
+    facts: dict[str, Any] = {
+        "path": str(path),
+        "kind": "shards",
+        "bytes": sum(size_of(shard.path) for shard in shards),
+        "format": "bin" if raw else "npy",
+        "files": len(shards),
+        "dtypes": sorted({str(shard.dtype) for shard in shards}),
+        "tokens": sum(lengths),
+        "zero_tail": found.zero_tail,
+        "tokenizer": said.get("tokenizer"),
+        "vocab_size": vocab_size,
+        "file_tokens": LengthTable.of(np.array(lengths, np.int64)).summary(),
+        "documents": None if found.lengths is None else found.lengths.documents,
+        **length_facts("document_tokens", found.lengths),
+        **eos_facts(found.eos, found.read),
+        "samples_at": [count_samples(lengths, seq_len) for seq_len in wanted.seq_lens],
+        "warnings": warnings,
+    }
+    files = [File(os.path.basename(shard.path), size_of(shard.path), shard.length) for shard in shards]
+    return Measured(facts, "tokens", found.lengths, files, found.cut, None if found.read is None else found.read.ids)
+
+
+class Looked(NamedTuple):
+    """What reading the tokens of shards tells. lengths, cut: of documents, None and empty where no EOS is known."""
+
+    zero_tail: int
+    eos: Eos
+    read: Read | None
+    lengths: LengthTable | None
+    cut: Mapping[int, int]
+
+
+def look_through(shards: Sequence[Shard], wanted: Wanted) -> Looked:
+    """All tokens read, but for the zeros behind the last document; where `wanted.quick`, none."""
+    trimmed = [_without_tail(shard, wanted.eos_token_id) for shard in shards]
+    n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
+    eos = guess_shards(trimmed) if wanted.eos_token_id is None else Eos(wanted.eos_token_id, "given")
+    documents = DocumentFacts(wanted.seq_lens)
+    read = None if wanted.quick else read_tokens(trimmed, eos.id, wanted, documents)
+    if read is None or eos.id is None:
+        return Looked(n_zeros, eos, read, None, {})
+    return Looked(n_zeros, eos, read, documents.lengths.table(), documents.cut)
+
+
+def read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
+    """What tatm's metadata says of the tokens, as far as it can be used: tokenizer, vocab_size, dtype."""
+    try:
+        info = load_metadata(find_metadata(folder)).get("tokenized_info")
+    except MetadataNotFound:
+        return {}
+    except (ValueError, OSError) as error:
+        warnings.append(f"metadata beside the shards cannot be read ({error})")
+        return {}
+    said = {name: info[name] for name in _SAID if info.get(name) is not None} if isinstance(info, dict) else {}
+    try:
+        token_dtype(said.get("dtype", "uint16"))
+    except ValueError as error:
+        warnings.append(f"metadata beside the shards: {error}")
+        del said["dtype"]
+    if not isinstance(said.get("vocab_size", 0), int):
+        del said["vocab_size"]
+    return said
+
+
+def _dtype_warnings(shards: Sequence[Shard], is_guessed: bool) -> list[str]:
+    warnings = []
+    dtypes = sorted({str(shard.dtype) for shard in shards})
+    if len(dtypes) > 1:
+        warnings.append(f"the shards differ in dtype: {', '.join(dtypes)}")
+    if is_guessed:
+        warnings.append("a .bin file does not say its dtype: uint32 is taken where its size divides by 4, else uint16")
+    return warnings
+
+
+def _without_tail(shard: Shard, eos: int | None) -> Shard:
+    """The shard without zeros at its end, if they are so many that they are unused space."""
+    if shard.dtype.kind not in "ui":
+        raise JobError(f"{shard.path}: tokens of dtype {shard.dtype}, whole numbers are needed")
+    trimmed = shard.trimmed(keep=int(eos == 0))
+    return trimmed if shard.length - trimmed.length >= MIN_ZERO_TAIL else shard

@@ -1,0 +1,189 @@
+"""Flat token shards that can be read but are probably not what their owner thinks, each with what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError
+from fastpack.io import as_path
+from fastpack.tokens.flat.shards import Shard
+from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+
+# No vocabulary comes near: of two uint16 ids read as one uint32, the second alone brings it above this.
+LARGEST_PLAUSIBLE_ID = 1 << 20
+SAMPLE_BYTES = 4096
+MIN_ZERO_TAIL = 1024  # tokens
+MANY_SHARDS = 3  # the first, the middle and the last are looked into
+
+
+def find_traps(
+    shards: Sequence[Shard], *, dtype_is_given: bool = False, tail_is_trimmed: bool = False, raw: bool | None = None
+) -> list[str]:
+    """One sentence a trap in these shards of one folder, read as they say: an empty list for sound ones.
+
+    dtype_is_given: the user named the dtype, so it is not doubted; tail_is_trimmed: zeros at the end are dealt with;
+    raw: whether the files are headerless (None: when the first is a `.bin`).
+    Looks at names, sizes, metadata.yaml beside the first shard, and the first and last 4 KiB of three shards.
+    """
+    traps = [_mixed_suffixes(shards)]
+    if as_path(shards[0].path).suffix == ".bin" if raw is None else raw:
+        traps.append(stray_bytes(shards))
+        if not dtype_is_given:
+            traps.append(doubtful_dtype(shards))
+        if not tail_is_trimmed:
+            traps.append(zero_tail(shards))
+    elif not tail_is_trimmed:  # where it is, tokens are left out on purpose
+        traps.append(ignored_bytes(shards))
+    return [trap for trap in traps if trap]
+
+
+def metadata_dtype(folder: str | os.PathLike[str]) -> np.dtype[np.integer] | None:
+    """The token dtype that tatm's metadata in `folder` tells of; None where there is none.
+
+    Raises ValueError for metadata that cannot be read or a dtype that is none.
+    """
+    try:
+        tree = load_metadata(find_metadata(folder))
+    except MetadataNotFound:
+        return None
+    info = tree.get("tokenized_info")  # all that is looked at: no need for the rest to be tatm's
+    return token_dtype(info["dtype"]) if isinstance(info, dict) and "dtype" in info else None
+
+
+def token_dtype(name: object) -> np.dtype[np.integer]:
+    """The integer dtype called `name`; ValueError when there is none."""
+    try:
+        dtype: np.dtype[np.integer] = np.dtype(name)  # type: ignore[call-overload]
+    except TypeError as error:
+        raise ValueError(f"dtype {name!r} is unknown: uint16 or uint32 are usual") from error
+    if dtype.kind not in "ui":
+        raise ValueError(f"dtype {name!r} is not one of whole numbers: uint16 or uint32 are usual")
+    return dtype
+
+
+def _mixed_suffixes(shards: Sequence[Shard]) -> str:
+    suffixes = {os.path.splitext(shard.path)[1] for shard in shards}
+    if len(suffixes) < 2 or not suffixes & {".bin", ".npy"}:
+        return ""
+    first = os.path.splitext(shards[0].path)[1]
+    how = "raw tokens, headers included" if first == ".bin" else "numpy files"
+    return (
+        f"the pattern matches files ending in {', '.join(sorted(suffixes))}, and all are read as {how} because the "
+        f"first one, {shards[0].path}, ends in {first or 'nothing'}: give a file_pattern of one kind"
+    )
+
+
+def named_dtype(name: str, folder: str | os.PathLike[str]) -> np.dtype[np.integer]:
+    """The dtype called `name`; "metadata": what the metadata in `folder` say. ValueError where there is none."""
+    if name != "metadata":
+        return token_dtype(name)
+    dtype = metadata_dtype(folder)
+    if dtype is None:
+        raise ValueError(f'dtype="metadata" needs a metadata.yaml with tokenized_info in {folder}')
+    return dtype
+
+
+def stray_bytes(shards: Sequence[Shard]) -> str:
+    """That files are no whole number of tokens long; empty where they are."""
+    odd = [shard for shard in shards if shard.stamp and shard.stamp[0] % shard.dtype.itemsize]
+    if not odd:
+        return ""
+    return odd_lengths(odd[0], len(odd), len(shards))
+
+
+def ignored_bytes(shards: Sequence[Shard]) -> str:
+    """That `.npy` files hold more than the header's tokens; empty where they do not."""
+    longer = [shard for shard in shards if shard.plain and shard.stamp and shard.stamp[0] > _end(shard)]
+    if not longer:
+        return ""
+    first = longer[0]
+    return (
+        f"{len(longer)} of {len(shards)} files have bytes after the tokens that their headers name, which are ignored; "
+        f"the first is {first.path}: {_end(first)} of its {first.stamp[0] if first.stamp else 0} bytes are used. "
+        "Is the header damaged, or are there several arrays in the file?"
+    )
+
+
+def _end(shard: Shard) -> int:
+    return shard.offset + shard.length * shard.dtype.itemsize
+
+
+def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:
+    """The sentence of `stray_bytes`, the first such shard being given."""
+    return (
+        f"{n_odd} of {n_shards} files, the first being {first.path}, are no whole number of {first.dtype} "
+        "tokens long, and the bytes left over are ignored: were they cut off, or is the dtype another?"
+    )
+
+
+def mixed_guesses(first: Shard) -> str:
+    """The sentence of `doubtful_dtype` for shards that do not all get one dtype by their sizes."""
+    return (
+        "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
+        f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
+    )
+
+
+def doubtful_dtype(shards: Sequence[Shard]) -> str:
+    """That dtypes were guessed from sizes, where the guess is contradicted; empty where it is not."""
+    guessed = {shard.dtype for shard in shards}
+    first = shards[0]
+    try:
+        said = metadata_dtype(os.path.dirname(first.path) or ".")
+    except (ValueError, OSError) as error:
+        return f"metadata beside the shards cannot be read ({error}): give dtype= yourself"
+    if said is not None:
+        wrong = next((shard for shard in shards if shard.dtype != said), None)
+        if wrong is None:
+            return ""
+        return (
+            f"{wrong.path} is read as {wrong.dtype}, by its size, but the metadata beside it says {said}: "
+            'give dtype="metadata"'
+        )
+    if len(guessed) > 1:
+        return mixed_guesses(first)
+    if first.dtype == np.uint32 and any(_looks_like_pairs(_sample(shard)) for shard in _some(shards)):
+        return (
+            f"{first.path} is read as uint32, because its size divides by 4, but most of its ids would be above "
+            f'{LARGEST_PLAUSIBLE_ID:,}: if the tokens are uint16, give dtype="uint16"'
+        )
+    return ""
+
+
+def _looks_like_pairs(sample: npt.NDArray[np.uint8]) -> bool:
+    ids = sample[: len(sample) // 4 * 4].view(np.uint32)
+    ids = ids[ids != 0]
+    return bool(2 * np.count_nonzero(ids > LARGEST_PLAUSIBLE_ID) > len(ids))
+
+
+def zero_tail(shards: Sequence[Shard]) -> str:
+    """That some of the shards end in zeros; empty where they do not."""
+    for shard in _some(shards):
+        n_bytes = MIN_ZERO_TAIL * shard.dtype.itemsize
+        if shard.length >= MIN_ZERO_TAIL and not _sample(shard, n_bytes)[-n_bytes:].any():
+            return (
+                f"{shard.path} ends in zeros, as tatm's files of 2^30 tokens do behind the last document: samples of "
+                "them are all token 0. Give trim_zero_tail=True to leave them out"
+            )
+    return ""
+
+
+def _some(shards: Sequence[Shard]) -> list[Shard]:
+    return [shards[k] for k in sorted({0, len(shards) // 2, len(shards) - 1})][:MANY_SHARDS]
+
+
+def _sample(shard: Shard, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
+    """The first and the last `n_bytes` of a shard's tokens."""
+    whole = shard.length * shard.dtype.itemsize
+    n_bytes = min(n_bytes, whole // 8 * 4) if whole > n_bytes else whole
+    sample = np.empty(2 * n_bytes, np.uint8)
+    file = shard.open_reader()
+    for part, offset in ((sample[:n_bytes], shard.offset), (sample[n_bytes:], shard.offset + whole - n_bytes)):
+        done = file.read_into(part, offset)
+        if done < len(part):
+            raise FormatError(shard.path, offset + done, "the end of the file", f"{whole} bytes of tokens")
+    return sample

@@ -1,0 +1,208 @@
+"""`validate(path)`: KempnerForge's prepare_data.py, byte for byte; `look_into(path)`: what it does not look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastpack.errors import JobError
+from fastpack.io import AnyPath, PathLike, Progress
+from fastpack.tokens.flat.shard_warnings import find_traps, token_dtype
+from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.tatm_metadata import load_yaml
+from fastpack.tokens.manifest.manifest_file import is_manifest
+from fastpack.tokens.token_scan import TokenScan
+
+RULE = "=" * 60
+
+
+class Validation(NamedTuple):
+    """What prepare_data.py prints and its exit code."""
+
+    stdout: str
+    stderr: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong: `file` (or the folder), `offset` in bytes from its start, or None, and `what` in a sentence."""
+
+    file: str
+    offset: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    path: AnyPath
+    suffix: str
+    shards: list[AnyPath]
+    info: Any  # the metadata's tokenized_info, {} without
+
+
+def validate(path: PathLike) -> Validation:
+    """What KempnerForge's prepare_data.py (5666d0d) prints for a folder of shards, on stdout and stderr, and its code.
+
+    It believes the metadata, or uint32, for `.bin` files, and the first file for `.npy`: `look_into` tells whether that
+    is so. Raises what the script raises: AttributeError for an empty tokenized_info, TypeError for a dtype that is
+    none; ValueError for a broken `.npy` or metadata.yaml.
+    """
+    where = Path(path)
+    if not where.is_dir():
+        hint = f" (`fastpack verify {where}` looks at the shards that a manifest names)" if is_manifest(where) else ""
+        return Validation("", f"Error: not a directory: {where}{hint}\n", 1)
+    folder = _open(where)
+    if folder is None:
+        return Validation("", f"Error: no .bin or .npy files in {where}\n", 1)
+    facts = _facts(folder)
+    lines = ["", RULE, f"  {where}", RULE]
+    lines.append(f"  Shards:     {facts['shards']} .{folder.suffix} files")
+    lines.append(f"  Total size: {facts['bytes'] / 1024**3:.1f} GB")
+    lines.append(f"  Tokens:     {facts['tokens']:,}")
+    lines.append(f"  Dtype:      {facts['dtype']}")
+    if facts["tokenizer"]:
+        lines.append(f"  Tokenizer:  {facts['tokenizer']}")
+    if facts["vocab_size"]:
+        lines.append(f"  Vocab size: {facts['vocab_size']:,}")
+    if facts["compatible"]:
+        lines += ["", "  Compatible with KempnerForge MemoryMappedDataset.", "", "  Train with:"]
+        lines += [f"    --data.dataset_path={where}", f"    --data.file_pattern='*.{folder.suffix}'"]
+        if facts["vocab_size"]:
+            lines.append(f"    --model.vocab_size={facts['vocab_size']}")
+    else:
+        lines += ["", f"  WARNING: dtype {facts['dtype']} — expected uint16 or uint32"]
+    return Validation("\n".join([*lines, "", ""]), "", 0)
+
+
+def facts(path: PathLike) -> dict[str, Any]:
+    """What `validate` prints as {"path", "format", "shards", "bytes", "tokens", ...}; JobError without shards."""
+    folder = _open(Path(path))
+    if folder is None:
+        raise JobError(f"no .bin or .npy files in {path}")
+    return _facts(folder)
+
+
+def _open(where: AnyPath) -> _Folder | None:
+    for suffix in ("bin", "npy"):  # any .bin hides all .npy
+        try:
+            shards = find_shards(where, f"*.{suffix}")
+        except FileNotFoundError:
+            continue
+        metadata = where / "metadata.yaml"
+        tree = load_yaml(metadata) if metadata.exists() else None
+        info = tree["tokenized_info"] if tree and "tokenized_info" in tree else {}
+        return _Folder(where, suffix, shards, info)
+    return None
+
+
+def _facts(folder: _Folder) -> dict[str, Any]:
+    n_bytes = sum(shard.stat().st_size for shard in folder.shards)
+    if folder.suffix == "bin":
+        dtype = np.dtype(folder.info.get("dtype", "uint32"))
+        n_tokens = n_bytes // dtype.itemsize
+    else:
+        shards = scan_shards(folder.shards)
+        dtype, n_tokens = shards[0].dtype, sum(shard.length for shard in shards)
+    return {
+        "path": str(folder.path),
+        "format": folder.suffix,
+        "shards": len(folder.shards),
+        "bytes": n_bytes,
+        "tokens": n_tokens,
+        "dtype": str(dtype),
+        "tokenizer": folder.info.get("tokenizer"),
+        "vocab_size": folder.info.get("vocab_size"),
+        "compatible": dtype in (np.dtype(np.uint16), np.dtype(np.uint32)),
+    }
+
+
+def look_into(
+    path: PathLike,
+    *,
+    vocab_size: int | None = None,
+    eos_token_id: int | None = None,
+    seq_len: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Every token of a folder's shards looked at: {"dtypes", "tokens", "largest_id", ..., "findings": [Finding]}.
+
+    Tokens are read in the metadata's dtype where it tells one, else as the dataset reads them. vocab_size: an id that
+    large or larger is a finding (default: the metadata's); eos_token_id: none at all is one; seq_len: no sample of that
+    many tokens is one, and samples are counted, zeros at the ends left out or not. Raises JobError for a folder without
+    shards, and what opening shards raises.
+    """
+    folder = _open(Path(path))
+    if folder is None:
+        raise JobError(f"no .bin or .npy files in {path}")
+    info = folder.info or {}
+    is_raw = folder.suffix == "bin"
+    said = token_dtype(info["dtype"]) if is_raw and info.get("dtype") else None
+    findings = [Finding(str(path), None, trap) for trap in find_traps(scan_shards(folder.shards), tail_is_trimmed=True)]
+    scan = ShardsScan(vocab_size or info.get("vocab_size"), -1 if eos_token_id is None else eos_token_id, progress)
+    shards = scan_shards(folder.shards, said)
+    scan.run(shards)
+    findings += scan.findings
+    found: dict[str, Any] = {
+        "dtypes": sorted({str(shard.dtype) for shard in shards}),
+        "tokens": sum(shard.length for shard in shards),
+        "zero_tail_tokens": sum(shard.length - length for shard, length in zip(shards, scan.used, strict=True)),
+        "smallest_id": scan.tokens.smallest,
+        "largest_id": scan.tokens.largest,
+        "vocab_size": scan.tokens.vocab_size,
+    }
+    if eos_token_id is not None:
+        found["eos_tokens"] = scan.tokens.n_eos
+        if scan.tokens.n_eos == 0:
+            text = f"token {eos_token_id}, the end of a document, is nowhere: packed samples would be one document"
+            findings.append(Finding(str(path), None, text))
+    if seq_len:
+        found["samples"] = sum(shard.length // seq_len for shard in shards)
+        found["samples_without_zero_tails"] = sum(length // seq_len for length in scan.used)
+        if found["samples_without_zero_tails"] == 0:
+            findings.append(Finding(str(path), None, f"no shard holds a sample of {seq_len} tokens"))
+    return found | {"findings": findings}
+
+
+class ShardsScan:
+    """What all tokens of some shards have in common."""
+
+    def __init__(self, vocab_size: int | None, eos: int, progress: Progress | None) -> None:
+        self.tokens, self._progress = TokenScan(vocab_size, eos), progress
+        self.used: list[int] = []  # tokens of each shard without the zeros at its end
+        self.findings: list[Finding] = []
+
+    def run(self, shards: list[Shard]) -> None:
+        """Look at every token of every shard."""
+        total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
+        for shard in shards:
+            if shard.dtype.kind not in "ui":
+                found = f"the dtype is {shard.dtype}: tokens have to be whole numbers"
+                self.findings.append(Finding(shard.path, 0, found))
+                self.used.append(shard.length)
+                continue
+            trimmed = shard.trimmed()
+            self.used.append(trimmed.length)
+            self._tail(shard, trimmed)
+            self._tokens(trimmed)
+            done += shard.length * shard.dtype.itemsize
+            if self._progress:
+                self._progress(done, total)
+
+    def _tail(self, shard: Shard, trimmed: Shard) -> None:
+        n_zeros = shard.length - trimmed.length
+        if n_zeros > max(1, shard.length // 1000):
+            offset = trimmed.offset + trimmed.length * shard.dtype.itemsize
+            text = f"{n_zeros:,} of {shard.length:,} tokens are zeros at the end (trim_zero_tail=True leaves them out)"
+            self.findings.append(Finding(shard.path, offset, text))
+
+    def _tokens(self, shard: Shard) -> None:
+        for _ in self.tokens.look(shard):
+            pass
+        if self.tokens.outside is not None:
+            number, token = self.tokens.outside
+            text = f"token {token} is not an id of a vocabulary of {self.tokens.vocab_size}"
+            self.findings.append(Finding(shard.path, shard.offset + number * shard.dtype.itemsize, text))

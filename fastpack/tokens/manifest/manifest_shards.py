@@ -1,0 +1,170 @@
+"""The shards that a manifest names, each made into a `Shard` only when it is asked for."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError
+from fastpack.io import PathLike, as_path, is_remote, matches_parts, stat_of
+from fastpack.tokens.flat.shard_warnings import mixed_guesses, odd_lengths
+from fastpack.tokens.flat.shards import Shard, scan_shards
+from fastpack.tokens.manifest.manifest_file import DTYPES, PLAIN, RAW, Manifest
+
+
+class ManifestShards(Sequence[Shard]):
+    """Shards of a manifest, in its order: those whose numbers are `chosen` (int64 [n]), or all.
+
+    lengths: rows of each, int64 [n]. Pickles as the manifest's path; FormatError where another one lies there then.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        file_pattern: str,
+        chosen: npt.NDArray[np.int64] | None,
+        dtype: np.dtype[Any] | None = None,
+    ) -> None:
+        self.manifest, self.dtype = manifest, dtype
+        self._file_pattern, self._chosen = file_pattern, chosen
+        self._folder = as_path(manifest.path).parent
+        self._made: dict[int, Shard] = {}
+        self.lengths = self.column("lengths") if dtype is None else self.column("sizes") // dtype.itemsize
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column of the manifest, of these shards."""
+        column: npt.NDArray[Any] = getattr(self.manifest, name)
+        return column if self._chosen is None else column[self._chosen]
+
+    @property
+    def largest_item(self) -> int:
+        """The most bytes that a token takes in one of them."""
+        sizes = {DTYPES[code].itemsize for code in set(self.column("dtypes").tolist())}
+        return max(sizes) if self.dtype is None else self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.manifest.n_shards if self._chosen is None else len(self._chosen)
+
+    def __getitem__(self, number: Any) -> Any:
+        shard = self._made.get(number)
+        if shard is None:
+            if not 0 <= number < len(self):
+                raise IndexError(f"shard {number} of {len(self)}")
+            shard = self._made[number] = self._make(number)
+        return shard
+
+    def _make(self, number: int) -> Shard:
+        said, row = self.manifest, number if self._chosen is None else int(self._chosen[number])
+        time_ns = int(said.mtimes_ns[row]) if said.times_count else None
+        return Shard(
+            os.fspath(self._folder / said.name(row)),
+            DTYPES[said.dtypes[row]] if self.dtype is None else self.dtype,
+            int(self.lengths[number]),
+            int(said.offsets[row]),
+            plain=bool(said.kinds[row] & PLAIN),
+            stamp=(int(said.sizes[row]), time_ns, None),
+            manifest=said.path,
+        )
+
+    def check_used(self) -> None:
+        """FormatError when a shard that was asked for has another size or time than the manifest says.
+
+        Objects in a store are not asked for: what is read of them is of the version that was opened.
+        """
+        if is_remote(self.manifest.path):
+            return
+        for shard in list(self._made.values()):
+            assert shard.stamp is not None
+            size, time_ns, _ = shard.stamp
+            status = stat_of(shard.path)
+            if status.st_size != size or time_ns not in (None, status.st_mtime_ns):
+                shard.check_unchanged()
+
+    def read_as(self, dtype: np.dtype[Any] | None) -> Sequence[Shard]:
+        """These shards, headerless ones as of another dtype; errors as of `scan_shards`.
+
+        Where headerless files and others are mixed, they are looked at one by one: the first decides what all are.
+        """
+        raw = (self.column("kinds") & RAW) != 0
+        if (raw != raw[0]).any() or (dtype is not None and not raw[0]):
+            return scan_shards([as_path(shard.path) for shard in self], dtype)
+        return self if dtype is None else ManifestShards(self.manifest, self._file_pattern, self._chosen, dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (self.manifest.path, self._file_pattern, self.dtype, self.manifest.crc)
+
+
+def open_shards(path: PathLike, file_pattern: str) -> ManifestShards:
+    """The shards of a manifest whose names match, as `find_shards` finds those of its folder: FileNotFoundError."""
+    manifest = Manifest(path)
+    pattern = file_pattern.removeprefix("**/")
+    ending = pattern[1:]
+    simple = pattern.startswith("*") and not set("*?[/\0") & set(ending)
+    if simple and manifest.all_end_with(ending, in_folder=pattern == file_pattern):
+        return ManifestShards(manifest, file_pattern, None)
+    names = manifest.names()
+    if "/" in file_pattern or "**" in file_pattern:
+        parts = file_pattern.split("/")
+        found = [number for number, name in enumerate(names) if matches_parts(name.split("/"), parts)]
+    else:
+        match = re.compile(fnmatch.translate(file_pattern)).match
+        found = [number for number, name in enumerate(names) if match(name) and "/" not in name]
+    if not found:
+        raise FileNotFoundError(f"No files matching {file_pattern!r} in {os.fspath(path)}")
+    return ManifestShards(manifest, file_pattern, None if len(found) == len(names) else np.array(found, np.int64))
+
+
+def _reopen(path: str, file_pattern: str, dtype: np.dtype[Any] | None, crc: int) -> ManifestShards:
+    shards = open_shards(path, file_pattern)
+    if shards.manifest.crc != crc:
+        found = f"a manifest with the CRC-32 {shards.manifest.crc:#010x}"
+        raise FormatError(path, 12, found, f"{crc:#010x}, as when the dataset was opened")
+    return shards if dtype is None else ManifestShards(shards.manifest, file_pattern, shards._chosen, dtype)
+
+
+def lengths_of(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:
+    """The rows of each shard, [n]."""
+    if isinstance(shards, ManifestShards):
+        return shards.lengths
+    return np.fromiter((shard.length for shard in shards), np.int64, len(shards))
+
+
+def first_odd(shards: Sequence[Shard]) -> Shard | None:
+    """The first shard that is not plain."""
+    if isinstance(shards, ManifestShards):
+        odd = (shards.column("kinds") & PLAIN) == 0
+        return shards[int(odd.argmax())] if odd.any() else None
+    return next((shard for shard in shards if not shard.plain), None)
+
+
+def known_traps(shards: Sequence[Shard], *, dtype_is_given: bool, tail_is_trimmed: bool) -> list[str]:
+    """As `find_traps`, by what the manifest says of them alone."""
+    assert isinstance(shards, ManifestShards)
+    manifest, traps = shards.manifest, list[str]()
+    if not (shards.column("kinds") & RAW).any():
+        return traps
+    codes = shards.column("dtypes")
+    sizes = np.array([dtype.itemsize for dtype in DTYPES])[codes] if shards.dtype is None else shards.dtype.itemsize
+    odd = shards.column("sizes") % sizes != 0
+    if odd.any():
+        traps.append(odd_lengths(shards[int(odd.argmax())], int(np.count_nonzero(odd)), len(shards)))
+    if not dtype_is_given and not manifest.dtype_is_given:
+        if (codes != codes[0]).any():
+            traps.append(mixed_guesses(shards[0]))
+        elif manifest.dtype_is_doubtful:
+            traps.append(
+                f"{manifest.path} takes the dtype of headerless files from their sizes, and there was reason to doubt "
+                'it when it was written: write it anew with --dtype, or give dtype="uint16" (or what it is)'
+            )
+    if not tail_is_trimmed and manifest.has_zero_tail:
+        traps.append(
+            f"shards that {manifest.path} names ended in zeros when it was written, as tatm's files do behind the last "
+            "document: samples of them are all token 0. Give trim_zero_tail=True to leave them out"
+        )
+    return traps

@@ -1,0 +1,1 @@
+"""Packed files `.pbin`: layout, reader, writer, journal."""

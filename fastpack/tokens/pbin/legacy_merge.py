@@ -1,0 +1,72 @@
+"""Indexes of packed files as they stand, and the one that Modalities' `merge_packed_data` writes since June 2024.
+
+That is 12 bytes too low for each file before. Only the offsets are wrong: the documents of such a file lie back to
+back, in the order of its index, and their lengths are right, so where each starts is the sum of those before it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.errors import FormatError
+from fastpack.io import ByteArray, PathLike
+from fastpack.kernels.header_errors import IndexSyntaxError
+from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
+
+
+def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """The index rows int64[n, 2] of a packed file as they stand, maybe negative, and the bytes that follow them.
+
+    Raises FormatError for anything else than a pickled list of integer pairs.
+    """
+    segment = file[layout.index_offset :]
+    try:
+        rows, n_bytes, _ = kernels.decode_index(segment)
+    except IndexSyntaxError as error:
+        raise FormatError(path, layout.index_offset + error.offset, error.found, error.expected) from None
+    return rows, segment[n_bytes:]
+
+
+def settle(rows: npt.NDArray[np.int64], layout: Layout) -> Layout:
+    """Have `rows` count from the start of the data; the layout, in which generations 4 and 5 are told apart."""
+    if layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
+        layout = layout._replace(generation=4)
+    bases = INDEX_BASES[layout.generation]
+    base = counts_from(rows, layout, bases)
+    rows[:, 0] -= bases[0] if base is None else base
+    return layout
+
+
+def starts_in_order(rows: npt.NDArray[np.int64], data_length: int) -> npt.NDArray[np.int64] | None:
+    """Where documents of these lengths start that lie back to back, int64[n]; None if they do not fill the data."""
+    lengths = rows[:, 1]
+    if len(rows) and (int(lengths.min()) < 0 or int(lengths.max()) > data_length):
+        return None
+    if float(lengths.sum(dtype=np.float64)) > 2.0**62:  # the sum would not fit
+        return None
+    ends = np.cumsum(lengths)
+    return ends - lengths if int(ends[-1] if len(ends) else 0) == data_length else None
+
+
+def is_tiled(rows: npt.NDArray[np.int64], data_length: int) -> bool:
+    """Whether the documents, in whatever order, fill the data without gaps and overlaps."""
+    filled = rows[rows[:, 1] > 0]
+    filled = filled[np.argsort(filled[:, 0], kind="stable")]
+    right = starts_in_order(filled, data_length)
+    return right is not None and bool((filled[:, 0] == right).all())
+
+
+def merge_borders(rows: npt.NDArray[np.int64], data_length: int) -> int:
+    """At how many places, where one merged file ends and the next starts, offsets become too low; 0 without the defect.
+
+    rows: counted from the start of the data.
+    """
+    right = starts_in_order(rows, data_length)
+    if right is None or len(rows) < 2 or int(rows[0, 0]) not in (0, HEADER_BYTES):
+        return 0
+    missing = right - rows[:, 0]
+    if missing.any() and not (missing % HEADER_BYTES).any() and not is_tiled(rows, data_length):
+        return int(np.count_nonzero(np.diff(missing)))
+    return 0

@@ -1,0 +1,1 @@
+"""A prepared WebDataset for people: mounted as a folder, or shown as text."""

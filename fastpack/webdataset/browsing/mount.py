@@ -1,0 +1,233 @@
+"""`mount(folder, target)`: a prepared WebDataset as a read-only folder of the file system, through FUSE."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from fastpack.errors import FormatError, JobError, MissingExtra
+from fastpack.io import PathLike
+from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.browsing.mount_tree import MAX_NAME_BYTES, Content, Entry, SampleTree
+
+_T = TypeVar("_T")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
+_BLOCK = 512
+_ENDED = ((7,), (8,))  # what libfuse 3 returns when a signal has ended it and it has unmounted
+
+
+class Listing:
+    """The entries of an open folder by position, found one after the other; going back starts over."""
+
+    def __init__(self, entries: Callable[[], Iterator[Entry]]) -> None:
+        self._entries = entries
+        self._rest = entries()
+        self._position = 0  # of the entry that comes next
+        self._last: Entry | None = None  # which a full buffer may have refused
+        self._lock = threading.Lock()
+
+    def at(self, position: int) -> Entry | None:
+        """The entry at `position`, None behind the last one."""
+        with self._lock:
+            if position == self._position - 1:
+                return self._last
+            if position < self._position:
+                self._rest, self._position = self._entries(), 0
+            while self._position <= position:
+                self._last = next(self._rest, None)
+                self._position += 1
+                if self._last is None:
+                    self._rest = iter(())
+            return self._last
+
+
+class _Handles(Generic[_T]):
+    """Numbers for what is open."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _T] = {}
+        self._lock = threading.Lock()
+        self._next = 1
+
+    def add(self, value: _T) -> int:
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+            self._open[number] = value
+        return number
+
+    def __getitem__(self, number: int) -> _T:
+        try:
+            return self._open[number]
+        except KeyError:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
+
+    def pop(self, number: int) -> _T | None:
+        with self._lock:
+            return self._open.pop(number, None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+
+class Operations:
+    """What FUSE asks of a file system, answered from a `SampleTree`; paths begin with a slash. Errors are OSErrors.
+
+    complain: told what is wrong with a damaged shard or index, which is an input/output error to who reads.
+    mounted: called when the file system is mounted.
+    """
+
+    use_ns = True  # times are in nanoseconds
+
+    def __init__(
+        self,
+        tree: SampleTree,
+        complain: Callable[[str], None] | None = None,
+        mounted: Callable[[], None] | None = None,
+    ) -> None:
+        self._tree, self._complain, self._mounted = tree, complain, mounted
+        self._files: _Handles[Content] = _Handles()
+        self._folders: _Handles[Listing] = _Handles()
+        self._status = os.stat(nvmeta.index_path(tree.folder))
+
+    def init(self, path: str) -> None:
+        """Called by FUSE when the folder is mounted."""
+        del path
+        if self._mounted is not None:
+            self._mounted()
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        """The status of a file or folder: nobody may write, everybody who may read the index may read."""
+        del fh
+        entry = self._asked(lambda: self._tree.entry(path[1:]))
+        times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._status.st_mtime_ns)
+        owner = {"st_uid": self._status.st_uid, "st_gid": self._status.st_gid}
+        return {"st_mode": _mode(entry), "st_nlink": 1, "st_size": entry.n_bytes or 0, **times, **owner}
+
+    def opendir(self, path: str) -> int:
+        """A handle for listing a folder."""
+        listing = self._asked(lambda: Listing(lambda: self._tree.entries(path[1:])))
+        self._asked(lambda: listing.at(0))
+        return self._folders.add(listing)
+
+    def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, dict[str, int], int]]:
+        """(name, status, position of the next) of a folder's entries, from the position `offset` on."""
+        del path
+        listing = self._folders[fh]
+        for position, name in ((0, "."), (1, "..")):
+            if position >= offset:
+                yield name, {"st_mode": stat.S_IFDIR | 0o555}, position + 1
+        position = max(offset, 2)
+        while True:
+            wanted = position - 2
+            entry = self._asked(lambda wanted=wanted: listing.at(wanted))  # type: ignore[misc]
+            if entry is None:
+                return
+            position += 1
+            yield entry.name, {"st_mode": _mode(entry)}, position
+
+    def releasedir(self, path: str, fh: int) -> int:
+        """Forget a folder's handle."""
+        del path
+        self._folders.pop(fh)
+        return 0
+
+    def open(self, path: str, flags: int) -> int:
+        """A handle for reading a file."""
+        if flags & _WRITING:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return self._files.add(self._asked(lambda: self._tree.open(path[1:])))
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        """Bytes of an open file, straight from its shard."""
+        del path
+        content = self._files[fh]
+        return self._asked(lambda: content.read(offset, size))
+
+    def release(self, path: str, fh: int) -> int:
+        """Forget a file's handle."""
+        del path
+        content = self._files.pop(fh)
+        if content is not None:
+            content.close()
+        return 0
+
+    def statfs(self, path: str) -> dict[str, int]:
+        """The size of all shards; nothing is free."""
+        del path
+        n_bytes = sum(os.stat(shard).st_size for shard in self._tree.shards if shard.is_file())
+        sizes = {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_blocks": n_bytes // _BLOCK, "f_bfree": 0, "f_bavail": 0}
+        return {**sizes, "f_namemax": MAX_NAME_BYTES}
+
+    def _asked(self, question: Callable[[], _T]) -> _T:
+        try:
+            return question()
+        except FormatError as error:
+            if self._complain is not None:
+                self._complain(str(error))
+            raise OSError(errno.EIO, os.strerror(errno.EIO)) from error
+
+
+def _mode(entry: Entry) -> int:
+    return stat.S_IFDIR | 0o555 if entry.is_folder else stat.S_IFREG | 0o444
+
+
+def mount(
+    folder: PathLike,
+    target: PathLike,
+    *,
+    sample_folders: bool = False,
+    allow_slow: bool = False,
+    detach: bool = False,
+    complain: Callable[[str], None] | None = None,
+    mounted: Callable[[], None] | None = None,
+) -> None:
+    """Show the samples of a prepared dataset as files in the empty folder `target`; returns when it is unmounted.
+
+    sample_folders: a folder a sample. allow_slow: see `SampleTree`. detach: go on in the background, at once.
+    complain: see `Operations`. mounted: called once the folder is mounted.
+    Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
+    """
+    fuse = _fuse()
+    root = os.path.abspath(folder)  # libfuse changes to the root folder
+    tree = SampleTree(root, sample_folders=sample_folders, allow_slow=allow_slow)
+    if not os.path.isdir(target):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(target))
+    where = os.path.realpath(target)
+    with _ended_by_signals():
+        try:
+            fuse.FUSE(Operations(tree, complain, mounted), where, foreground=not detach, ro=True, fsname="fastpack")
+        except RuntimeError as error:
+            if error.args[:1] in _ENDED:
+                return
+            refused = f"{where}: FUSE did not mount it (code {error}); is /dev/fuse there, and may you use it?"
+            raise JobError(refused) from error
+        finally:
+            tree.close()
+
+
+def _fuse() -> Any:
+    try:
+        import mfusepy
+    except ModuleNotFoundError as error:
+        if error.name != "mfusepy":
+            raise
+        raise MissingExtra("mfusepy", "mount", "mounting a dataset") from error
+    except OSError as error:  # the package is there, the library is not
+        raise JobError(f"mounting a dataset needs libfuse ({error}): install your system's package fuse3") from error
+    return mfusepy
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let libfuse unmount on SIGTERM: it only takes signals that nobody else listens to."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

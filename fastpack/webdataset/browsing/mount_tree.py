@@ -1,0 +1,301 @@
+"""The samples of a prepared WebDataset as files in folders; what `fastpack mount` shows. Nothing is held in memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import PurePosixPath
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath, PathLike, Reader, as_path, open_reader, open_stream
+from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.tar_range import HEADER_WINDOW, ReadTar, SampleRange, Walker
+
+MAX_NAME_BYTES = 1024  # FUSE has no longer names
+_BLOCK = 512
+_PLAIN = (b"0", b"\0", b"7")  # types of tar members whose bytes are stored as they are
+_MOST_KEYS = 1024  # asked for at a time
+_OPEN_SHARDS = 32
+_BEHIND_SLASH = chr(ord("/") + 1)
+
+
+class Entry(NamedTuple):
+    """A name in a folder; n_bytes is None for a folder."""
+
+    name: str
+    n_bytes: int | None
+
+    @property
+    def is_folder(self) -> bool:
+        return self.n_bytes is None
+
+
+class Content(Protocol):
+    """An open file."""
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        """The bytes from `offset` on, fewer only at the end."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _Part(NamedTuple):
+    shard: int
+    offset: int
+    n_bytes: int
+    sample_start: int
+
+
+class SampleTree:
+    """Folders and files of the samples of a dataset that Energon 7 or later, or fastpack, prepared.
+
+    A part is the file `key.part`, or `key/part` with sample_folders; each slash of a key is a folder. Of a part that a
+    sample has twice the last is shown, as training has it; a folder that has the name of a file is not shown. What a
+    file system does not allow as a name (empty, `.` or `..`) and names that begin with `%` have a `%` put before them.
+    Paths are relative to the root, `""`. Safe under threads.
+
+    allow_slow: accept an index without the places of parts (Energon 6), and read the headers of each sample instead.
+
+    Raises NotPrepared, FileNotFoundError, FormatError for an index without the places of parts, ValueError for
+    allow_slow without sample_folders: a folder of all parts would have to read every header.
+    """
+
+    def __init__(self, folder: PathLike, *, sample_folders: bool = False, allow_slow: bool = False) -> None:
+        self.folder = as_path(folder)
+        self.sample_folders = sample_folders
+        self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
+        self._index = nvmeta.SampleIndex(nvmeta.index_path(folder))
+        self._is_slow = not self._index.has_parts
+        if self._is_slow and not allow_slow:
+            expected = "one: prepare the dataset again, or mount it with --sample-folders --allow-slow"
+            raise FormatError(self._index.path, 0, "no table sample_parts", expected)
+        if self._is_slow and not sample_folders:
+            raise ValueError("--allow-slow needs --sample-folders (-s): the index has no table of all parts")
+        self._open_shard = lru_cache(_OPEN_SHARDS)(self._open_shard)  # type: ignore[method-assign]
+
+    def entry(self, path: str) -> Entry:
+        """What is under this path. Raises FileNotFoundError."""
+        names = _names(path)
+        part = None if names is None else self._file(names)
+        if part is not None:
+            return Entry(path, part.n_bytes)
+        if names is not None and self._is_folder(names):
+            return Entry(path, None)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def entries(self, path: str) -> Iterator[Entry]:
+        """What is in a folder, found while it is asked for. Raises FileNotFoundError, NotADirectoryError."""
+        if not self.entry(path).is_folder:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        for name, n_bytes in self._listed(_names(path) or []):
+            if "\0" not in name and len(name.encode()) < MAX_NAME_BYTES:
+                yield Entry(_escaped(name), n_bytes)
+
+    def open(self, path: str) -> Content:
+        """A file's content. Raises FileNotFoundError, IsADirectoryError, FormatError for a damaged shard."""
+        names = _names(path)
+        part = None if names is None else self._file(names)
+        if part is not None:
+            return self._opened(part)
+        self.entry(path)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._index.close()
+        self._open_shard.cache_clear()  # type: ignore[attr-defined]
+
+    def _file(self, names: list[str]) -> _Part | None:
+        if not names:
+            return None
+        if self.sample_folders:
+            key, part, dot = "/".join(names[:-1]), names[-1], True
+        else:
+            last, found, part = names[-1].partition(".")
+            key, dot = "/".join([*names[:-1], last]), bool(found)
+        return self._parts(key).get(part) if dot else None
+
+    def _is_folder(self, names: list[str]) -> bool:
+        key = "/".join(names)
+        return not names or self._has_below(f"{key}/") or (self.sample_folders and bool(self._parts(key)))
+
+    def _has_below(self, prefix: str) -> bool:
+        return any(key.startswith(prefix) for key in self._index.keys(prefix, 1))
+
+    def _parts(self, key: str) -> dict[str, _Part]:
+        """The parts of a sample, none where there is no such sample."""
+        try:
+            row = self._index.get(key)
+        except KeyError:
+            return {}
+        parts = self._read_parts(row) if self._is_slow else self._index.parts(row.tar_file_id, row.sample_index)
+        return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
+
+    def _read_parts(self, row: nvmeta.SampleRow) -> list[tuple[str, int, int]]:
+        """As `SampleIndex.parts`, from the headers of the sample."""
+        if not 0 <= row.tar_file_id < len(self.shards):
+            found = f"a sample in shard {row.tar_file_id}"
+            raise FormatError(self._index.path, 0, found, f"one of {len(self.shards)} shards")
+        tar = ReadTar(self.shards[row.tar_file_id])
+        sample = SampleRange(tar, row.byte_offset, row.byte_offset + row.byte_size, Walker(), HEADER_WINDOW)
+        return [(member.part, member.offset, member.size) for member in sample.members]
+
+    def _listed(self, names: list[str]) -> Iterator[tuple[str, int | None]]:
+        own = self._parts("/".join(names)) if self.sample_folders and names else {}
+        for name, part in own.items():
+            yield name, part.n_bytes
+        prefix = "".join(f"{name}/" for name in names)
+        for name, is_key in self._children(prefix):
+            if is_key and not self.sample_folders:
+                for part_name, part in self._parts(prefix + name).items():
+                    yield f"{name}.{part_name}", part.n_bytes
+            elif name not in own and (is_key or not self._is_listed_as_key(prefix, name)):
+                yield name, None
+
+    def _is_listed_as_key(self, prefix: str, name: str) -> bool:
+        """Whether a folder of keys has the name of a sample, or of a sample's file, in the same folder."""
+        if self.sample_folders:
+            return bool(self._parts(prefix + name))
+        key, dot, part = name.partition(".")
+        return bool(dot) and part in self._parts(prefix + key)
+
+    def _children(self, prefix: str) -> Iterator[tuple[str, bool]]:
+        """(name, whether it is that of a key), in the order of the keys, of what follows a prefix up to a slash."""
+        first, count, last = prefix, 2, None
+        while True:
+            keys = self._index.keys(first, count)
+            for key in keys:
+                if not key.startswith(prefix):
+                    return
+                name, slash, _ = key[len(prefix) :].partition("/")
+                if slash:
+                    yield name, False
+                    first, count = prefix + name + _BEHIND_SLASH, 2  # no key of this folder is looked at
+                    break
+                if key != last:
+                    yield name, True
+                first, last = f"{key}\0", key
+            else:
+                if len(keys) < count:
+                    return
+                count = min(2 * count, _MOST_KEYS)
+
+    def _opened(self, part: _Part) -> Content:
+        if not 0 <= part.shard < len(self.shards):
+            raise FormatError(self._index.path, 0, f"a part in shard {part.shard}", f"one of {len(self.shards)} shards")
+        file = self._open_shard(part.shard)
+        header = np.zeros(_BLOCK, np.uint8)
+        if part.offset < _BLOCK or file.read_into(header, part.offset - _BLOCK) < _BLOCK:
+            raise FormatError(file.path, part.offset, "no header before it", "a part, as the index says")
+        field = header.tobytes()
+        if field[156:157] in _PLAIN and _octal(field[124:136]) == part.n_bytes:
+            return _Plain(file, part)
+        return _unusual(file, part)
+
+    def _open_shard(self, number: int) -> Reader:
+        return open_reader(self.shards[number])
+
+
+class _Plain:
+    """Bytes of a shard as they are."""
+
+    def __init__(self, file: Reader, part: _Part) -> None:
+        self._file, self._part = file, part
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        n_bytes = max(0, min(n_bytes, self._part.n_bytes - offset))
+        out = np.empty(n_bytes, np.uint8)
+        done = self._file.read_into(out, self._part.offset + offset)
+        if done < n_bytes:
+            where = self._part.offset + offset + done
+            raise FormatError(self._file.path, where, "the end of the file", f"a part of {self._part.n_bytes} bytes")
+        return out.tobytes()
+
+    def close(self) -> None:
+        pass
+
+
+class _Sparse:
+    """A file with holes, which the shard does not hold; Python's tarfile knows its many kinds."""
+
+    def __init__(self, tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
+        self._tar, self._info, self._lock = tar, info, threading.Lock()
+
+    def read(self, offset: int, n_bytes: int) -> bytes:
+        with self._lock:
+            # A new one each time: one that has gone back takes the end of an old map for a hole (Python 3.11).
+            file = self._tar.extractfile(self._info)
+            if file is None:
+                return b""
+            with file:
+                file.seek(offset)
+                return file.read(n_bytes)
+
+    def close(self) -> None:
+        with self._lock:
+            stream = self._tar.fileobj
+            self._tar.close()
+            if stream is not None:
+                stream.close()
+
+
+def _unusual(file: Reader, part: _Part) -> Content:
+    """A sparse part, or one whose size is elsewhere than in the header before it."""
+    stream = open_stream(file.path)
+    try:
+        stream.seek(part.sample_start)
+        tar = tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        info = next((info for info in tar if info.offset_data >= part.offset), None)
+        if info is not None and info.isreg() and (info.offset_data, info.size) == (part.offset, part.n_bytes):
+            if info.issparse():
+                return _Sparse(tar, info)
+            stream.close()
+            return _Plain(file, part)
+    except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
+        stream.close()
+        raise FormatError(file.path, part.sample_start, f"damage ({error})", "a sample, as the index says") from error
+    except BaseException:
+        stream.close()
+        raise
+    stream.close()
+    raise FormatError(file.path, part.offset, "other content", f"a part of {part.n_bytes} bytes, as the index says")
+
+
+def _inside(folder: AnyPath, name: str) -> AnyPath:
+    """The path of a shard, which has to be in the dataset's folder."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise FormatError(
+            nvmeta.meta_path(folder, ".info.json"), 0, f"the shard {name!r}", "one in the dataset's folder"
+        )
+    return folder / name
+
+
+def _names(path: str) -> list[str] | None:
+    """The parts of a key that a path stands for; None for a path that stands for none."""
+    shown = path.split("/") if path else []
+    names = [name.removeprefix("%") for name in shown]
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # no key is like that
+        return None
+    return names if list(map(_escaped, names)) == shown else None
+
+
+def _escaped(name: str) -> str:
+    return f"%{name}" if name in ("", ".", "..") or name.startswith("%") else name
+
+
+def _octal(field: bytes) -> int | None:
+    try:
+        return int(field.split(b"\0", 1)[0].strip() or b"0", 8)
+    except ValueError:
+        return None

@@ -1,0 +1,128 @@
+"""The first samples of a WebDataset for a person: keys, parts, texts, and pictures made of characters."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Literal
+
+from fastpack.errors import MissingExtra
+from fastpack.escape import shown_text
+from fastpack.io import PathLike
+from fastpack.webdataset.dataset import WebDataset
+from fastpack.webdataset.images import IMAGE_EXTENSIONS, open_image
+from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG, meta_path, read_split, select_splits
+from fastpack.webdataset.sample_definition import read_definition
+
+MAX_CHARACTERS = 600  # of a text
+Colours = Literal["blocks", "letters"]
+_LETTERS = " .:-=+*#%@"  # from dark to bright
+_UPPER_HALF = "\N{UPPER HALF BLOCK}"
+_RESET = "\x1b[0m"
+
+
+def preview(
+    path: PathLike,
+    split_parts: Sequence[str] | None = None,
+    start: int = 0,
+    *,
+    split_config: str = SPLIT_CONFIG,
+    dataset_config: str = DATASET_CONFIG,
+) -> Iterator[dict[str, Any]]:
+    """Samples from number `start` on: {"index", "key", "parts": [{"name", "bytes", "kind", "data", ...}]}.
+
+    data: the bytes of a part. kind "text": `text`, shortened, nothing in it that moves a terminal's cursor; "image":
+    `width`, `height`, `mode` and `format`, or `error` where it cannot be opened; "bytes" otherwise.
+
+    split_parts: the splits whose samples are shown, numbered one after the other (None: all shards); those without
+    shards are skipped. split_config: as `WebDataset` has it. dataset_config: another name than dataset.yaml shows only
+    the parts that this definition reads.
+    Raises what `WebDataset` raises, and ValueError where there is no sample `start`.
+    """
+    parts = None if dataset_config == DATASET_CONFIG else read_definition(path, dataset_config).wanted
+    datasets = [
+        WebDataset(path, name, raw=True, part_filter=parts, split_config=split_config, io="pread")
+        for name in _with_shards(path, split_parts, split_config)
+    ]
+    try:
+        ends = list(accumulate(map(len, datasets)))
+        total = ends[-1] if ends else 0
+        if start and start >= total:
+            raise ValueError(f"{path}: there is no sample {start}: there are {total}, counted from 0")
+        for index in range(start, total):
+            number = bisect_right(ends, index)
+            sample = datasets[number][index - (ends[number - 1] if number else 0)]
+            key = sample.pop("__key__")
+            described = [{"name": name, "bytes": len(data), **_described(name, data)} for name, data in sample.items()]
+            yield {"index": index, "key": key, "parts": described}
+    finally:
+        for dataset in datasets:
+            dataset.close()
+
+
+def _with_shards(path: PathLike, names: Sequence[str] | None, split_config: str) -> list[str | None]:
+    if names is None:
+        return [None]
+    split = read_split(path, split_config)
+    chosen = select_splits(meta_path(path, split_config), split.parts, names)
+    return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
+
+
+def _described(name: str, data: bytes) -> dict[str, Any]:
+    kind = name.rpartition(".")[2].lower()
+    if kind in IMAGE_EXTENSIONS:
+        return {"kind": "image", **_about_image(data), "data": data}
+    text = _text(data)
+    return {"kind": "bytes", "data": data} if text is None else {"kind": "text", "text": text, "data": data}
+
+
+def _text(data: bytes) -> str | None:
+    """Text that can be shown, None where the bytes are none."""
+    start = data[: 4 * MAX_CHARACTERS]
+    try:
+        text = start.decode()
+    except UnicodeDecodeError as error:
+        if len(start) == len(data) or error.start < len(start) - 3:
+            return None
+        text = start[: error.start].decode()
+    if "\0" in text:
+        return None
+    shown = shown_text(text[:MAX_CHARACTERS])
+    return f"{shown}..." if len(start) < len(data) or len(text) > MAX_CHARACTERS else shown
+
+
+def _about_image(data: bytes) -> dict[str, Any]:
+    try:
+        with open_image(data, 3) as image:
+            return {"width": image.width, "height": image.height, "mode": image.mode, "format": image.format}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}" if not isinstance(error, MissingExtra) else str(error)}
+
+
+def draw(data: bytes, columns: int, rows: int, how: Colours) -> list[str]:
+    """An image as at most `rows` lines of `columns` characters: coloured half blocks, or letters by brightness.
+
+    Raises MissingExtra without Pillow, and what Pillow raises for what is no image.
+    """
+    with open_image(data, 3) as image:
+        image.draft("RGB", (2 * columns, 4 * rows))  # a JPEG is decoded in an eighth of its size, where that will do
+        picture = image.convert("RGB")
+    # A character is twice as high as it is wide: half blocks make square pixels of it, letters do not.
+    scale = min(columns / picture.width, 2 * rows / picture.height)
+    width, height = max(1, round(picture.width * scale)), max(1, round(picture.height * scale / 2))
+    if how == "letters":
+        grey = picture.convert("L").resize((width, height)).tobytes()
+        letters = "".join(_LETTERS[value * len(_LETTERS) // 256] for value in grey)
+        return [letters[start : start + width] for start in range(0, len(letters), width)]
+    pixels = picture.resize((width, 2 * height)).tobytes()
+    return [_line_of_blocks(pixels[6 * width * row :], width) for row in range(height)]
+
+
+def _line_of_blocks(pixels: bytes, width: int) -> str:
+    line = []
+    for column in range(width):
+        upper, lower = (pixels[start : start + 3] for start in (3 * column, 3 * (width + column)))
+        front, back = (";".join(map(str, pixel)) for pixel in (upper, lower))
+        line.append(f"\x1b[38;2;{front};48;2;{back}m{_UPPER_HALF}")
+    return "".join(line) + _RESET

@@ -1,0 +1,1 @@
+"""`index.sqlite` of a prepared WebDataset: reader, writer, media tables."""

@@ -1,0 +1,123 @@
+"""Rows of a shard from an `index.sqlite` that fastpack wrote, read from the pages of its tables without SQLite.
+
+Through Python's sqlite3 the rows of 500,000 samples took 2.0 s of CPU, three times as long as walking their shards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.io import PathLike, map_bytes
+from fastpack.kernels.btree_layout import INTERIOR_HEADER_BYTES, PAGE_BYTES, TABLE_INTERIOR, TABLE_LEAF
+from fastpack.kernels.leaves_np import FIRST, LENGTH
+from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL
+
+if TYPE_CHECKING:
+    import sqlite3
+
+Rows = npt.NDArray[np.int64]
+
+_N_COLUMNS = 7  # of what `kernels.read_leaves` writes
+_TAR_FILE_ID = 0
+_TEXT_COLUMN = {SAMPLES_SQL: 1, PARTS_SQL: 2}
+
+
+class ShardRows(NamedTuple):
+    """Rows of a shard: the integer columns int64[n, 4] in the table's order, and of each row the number of its text.
+
+    lengths and text: the texts, one after the other. numbers: int64[n], places in `lengths`.
+    """
+
+    columns: Rows
+    text: npt.NDArray[np.uint8]
+    lengths: Rows
+    numbers: Rows
+
+    def texts(self) -> list[bytes]:
+        """The texts, each as bytes."""
+        whole, ends = self.text.tobytes(), np.cumsum(self.lengths).tolist()
+        return [whole[end - length : end] for end, length in zip(ends, self.lengths.tolist(), strict=True)]
+
+
+class TableRows:
+    """The rows of `samples` or `sample_parts` (sql: SAMPLES_SQL or PARTS_SQL), in the order of their rowids.
+
+    ValueError where the database is not one that fastpack wrote: of other pages, or with another such table.
+    """
+
+    def __init__(self, path: PathLike, db: sqlite3.Connection, sql: str) -> None:
+        self._data, self._text_column = map_bytes(path), _TEXT_COLUMN[sql]
+        found = db.execute("SELECT rootpage FROM sqlite_master WHERE sql = ?", (sql,)).fetchall()
+        head = self._data[:21].tobytes()
+        if len(found) != 1 or int.from_bytes(head[16:18], "big") != PAGE_BYTES or head[18:21] != b"\x01\x01\x00":
+            raise ValueError("another database than fastpack writes")
+        self._pages = np.array(self._leaves(found[0][0]), np.int64)
+
+    def of_shard(self, tar_file_id: int) -> ShardRows | None:
+        """The rows with this number; None where they have to be read through SQLite."""
+        first, stop = self._search(tar_file_id, "left"), self._search(tar_file_id, "right")
+        if first is None or stop is None:
+            return None
+        rows = self._read(self._pages[max(first - 1, 0) : stop])  # the page before may end with such rows
+        if rows is None or (rows[1:, _TAR_FILE_ID] < rows[:-1, _TAR_FILE_ID]).any():
+            return None
+        start, end = np.searchsorted(rows[:, _TAR_FILE_ID], [tar_file_id, tar_file_id + 1]).tolist()
+        is_first = np.zeros(len(rows), bool)
+        is_first[rows[start:end, FIRST]] = True
+        distinct = np.flatnonzero(is_first)
+        place = np.empty(len(rows), np.int64)
+        place[distinct] = np.arange(len(distinct))
+        lengths = rows[distinct, LENGTH]
+        text = np.empty(int(lengths.sum()), np.uint8)
+        starts = rows[distinct, self._text_column]
+        kernels.copy_spans(self._data, starts, np.cumsum(lengths) - lengths, lengths, text)
+        integers = [column for column in range(LENGTH) if column != self._text_column]
+        return ShardRows(np.ascontiguousarray(rows[start:end, integers]), text, lengths, place[rows[start:end, FIRST]])
+
+    def _search(self, tar_file_id: int, side: str) -> int | None:
+        """How many pages begin with a number below this one (side "right": or with it)."""
+        low, high = 0, len(self._pages)
+        while low < high:
+            middle = (low + high) // 2
+            rows = self._read(self._pages[middle : middle + 1])
+            if rows is None or not len(rows):
+                return None
+            number = int(rows[0, _TAR_FILE_ID])
+            below = number < tar_file_id or (side == "right" and number == tar_file_id)
+            low, high = (middle + 1, high) if below else (low, middle)
+        return low
+
+    def _read(self, pages: Rows) -> Rows | None:
+        at = (pages - 1) * PAGE_BYTES
+        n_rows = int((self._data[at + 3].astype(np.int64) * 256 + self._data[at + 4]).sum())
+        rows = np.empty((n_rows, _N_COLUMNS), np.int64)
+        n_read = kernels.read_leaves(self._data, pages, self._text_column, rows)
+        return None if n_read < 0 else rows[:n_read]
+
+    def _leaves(self, root: int) -> list[int]:
+        """The numbers of the leaf pages below a page, from left to right. ValueError for what is no tree of a table."""
+        level = [root]
+        for _ in range(20):  # levels: each has at least two children a page
+            pages = [self._page(number) for number in level]
+            if all(page[0] == TABLE_LEAF for page in pages):
+                return level
+            level = [child for page in pages for child in _children(page)]
+        raise ValueError("a tree of too many levels")
+
+    def _page(self, number: int) -> bytes:
+        if not 1 < number <= len(self._data) // PAGE_BYTES:
+            raise ValueError(f"page {number} of {len(self._data) // PAGE_BYTES}")
+        return self._data[(number - 1) * PAGE_BYTES : number * PAGE_BYTES].tobytes()
+
+
+def _children(page: bytes) -> list[int]:
+    n_cells = int.from_bytes(page[3:5], "big")
+    if page[0] != TABLE_INTERIOR or INTERIOR_HEADER_BYTES + 2 * n_cells > PAGE_BYTES:
+        raise ValueError("a page of another kind")
+    pointers = range(INTERIOR_HEADER_BYTES, INTERIOR_HEADER_BYTES + 2 * n_cells, 2)
+    places = [int.from_bytes(page[pointer : pointer + 2], "big") for pointer in pointers]
+    return [int.from_bytes(page[place : place + 4], "big") for place in [*places, 8]]

@@ -1,0 +1,142 @@
+"""Which samples of a prepared WebDataset a split part has: its shards, without what split.yaml excludes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath
+from fastpack.webdataset.metadata import SampleIndex, index_path, meta_path, read_info, read_split
+from fastpack.webdataset.open_shards import Samples, TarShards
+
+
+class Selection(NamedTuple):
+    """Shards of a part in order, their samples, and their numbers in the dataset; samples to leave out, by shard."""
+
+    names: list[str]
+    counts: list[int]
+    tar_file_ids: list[int]
+    excluded: dict[str, set[str]]
+
+
+def select(folder: AnyPath, split_part: str | None, split_config: str) -> Selection:
+    """The shards of a part (None: all that there are, by tar_file_id).
+
+    Raises NotPrepared (a FileNotFoundError and ValueError), FileNotFoundError without a split file, ValueError for a
+    part that it does not have, FormatError for one without shards, or with shards that were not prepared.
+    """
+    counts = read_info(folder)
+    numbers = {name: number for number, name in enumerate(counts)}
+    path = meta_path(folder, split_config)
+    names, exclude = list(counts), list[str]()
+    if split_part is not None or path.exists():
+        split = read_split(folder, split_config)
+        exclude = split.exclude
+        if split_part is not None and split_part not in split.parts:
+            raise ValueError(f"{path} has no part {split_part!r}, only {', '.join(map(repr, split.parts)) or 'none'}")
+        names = names if split_part is None else split.parts[split_part]
+    unknown = next((name for name in names if name not in counts), None)
+    if unknown is not None:
+        raise FormatError(path, 0, f"the shard {unknown!r} in part {split_part!r}", "shards that .info.json has")
+    left_out = set(exclude)
+    names = [name for name in names if name not in left_out]
+    if not names and split_part is not None:
+        raise FormatError(path, 0, f"the part {split_part!r} without shards", "at least one that is not excluded")
+    return Selection(
+        names, [counts[name] for name in names], [numbers[name] for name in names], _excluded_samples(exclude, names)
+    )
+
+
+def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
+    """The excluded keys of each shard, of entries `<shard>/<key>`; shards and keys may have slashes both."""
+    known = set(names)
+    excluded: dict[str, set[str]] = {}
+    for entry in exclude:
+        at = entry.find("/")
+        while at >= 0:
+            if entry[:at] in known:
+                excluded.setdefault(entry[:at], set()).add(entry[at + 1 :])
+            at = entry.find("/", at + 1)
+    return excluded
+
+
+class TarKeys:
+    """Where samples are by their keys, in index.sqlite or, where there is none, in a table of all keys, made once."""
+
+    def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
+        self._folder, self._shards = folder, shards
+        places = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
+        self._first = dict(places)  # position of a shard's first sample; of a shard that is in the part twice the first
+        self._index = SampleIndex(index_path(folder))
+        self._has_index = self._index.path.is_file() and self._index.has_samples
+        self._attach()
+
+    def _attach(self) -> None:
+        self._table: dict[str, int] | None = None
+        self._lock = threading.Lock()
+
+    def position(self, key: str) -> int:
+        """The position of a sample in the part; of several with this key the first. KeyError, which says where."""
+        if not self._has_index:
+            return self._all()[key]
+        row = self._index.get(key)
+        first = self._first.get(row.tar_file_id)
+        if first is None:
+            shard = list(read_info(self._folder))[row.tar_file_id]
+            raise KeyError(f"{key} is in {shard}, which is not in this part of the dataset")
+        return first + row.sample_index
+
+    def _all(self) -> dict[str, int]:
+        with self._lock:
+            if self._table is None:
+                self._table = {}
+                for position in range(len(self._shards)):
+                    self._table.setdefault(self._shards.key(position), position)
+            return self._table
+
+    def excluded(self, selection: Selection) -> npt.NDArray[np.int64]:
+        """The positions of the excluded samples, ascending."""
+        positions = []
+        starts = self._shards.starts
+        for number, (name, tar_file_id) in enumerate(zip(selection.names, selection.tar_file_ids, strict=True)):
+            left_out = selection.excluded.get(name)
+            if left_out and self._has_index:
+                rows = self._index.samples(tar_file_id)
+                positions += [starts[number] + row.sample_index for key, row in rows if key in left_out]
+            elif left_out:
+                own = range(starts[number], starts[number + 1])
+                positions += [position for position in own if self._shards.key(position) in left_out]
+        return np.array(sorted(positions), np.int64)
+
+    def close(self) -> None:
+        """Let the index go; the next use opens it again."""
+        self._index.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("_table", "_lock")}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self._attach()
+
+
+class LineKeys:
+    """Keys that are the numbers of lines."""
+
+    def __init__(self, lines: Samples) -> None:
+        self._lines = lines
+
+    def position(self, key: str) -> int:
+        """The position that the key says; KeyError."""
+        number = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
+        if number < 0 or str(number) != key or number >= len(self._lines):
+            raise KeyError(key)
+        return number
+
+    def close(self) -> None:
+        """Nothing to let go of."""

@@ -1,0 +1,212 @@
+"""The shards of a WebDataset: tars whose files `key.part` that follow each other with one key are a sample.
+
+Beside each shard is its `.tar.idx`, where its samples begin: uint64 [n + 1], the last one the end of all members. A
+JSON lines file that is a dataset by itself has a `.jsonl.idx` of the same format, from 0 to the end of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.documents.lines_index_check import check_lines_index
+from fastpack.errors import FastpackError, FormatError, StaleIndex
+from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, map_bytes, size_of
+from fastpack.webdataset.tar_walk import TarWalk
+
+MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
+
+# Every sample has fields of these names. A part of the same name would replace the sample's own key, shard or origin.
+RESERVED_PARTS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
+_RESERVED = frozenset(map(str.encode, RESERVED_PARTS))
+
+_INT64 = np.dtype(np.int64)
+
+
+@dataclass(eq=False, slots=True)
+class ShardScan:
+    """The samples and parts of one shard, in order of the archive; of names, the bytes of their UTF-8.
+
+    sample_offsets: int64[n_samples + 1], where each sample's first member begins with its first header, and the end of
+    the last member of any kind. part_samples, part_offsets, part_sizes: int64[n_parts], each part's sample, counted
+    from 0, and where its content is, in bytes. sparse_parts: int64[k], the parts that are sparse files: their size
+    counts holes, which the tar does not hold, and what is at their offset is packed. n_members: of any kind.
+    """
+
+    path: str
+    sample_keys: list[bytes]
+    sample_offsets: npt.NDArray[np.int64]
+    part_samples: npt.NDArray[np.int64]
+    part_names: list[bytes]
+    part_offsets: npt.NDArray[np.int64]
+    part_sizes: npt.NDArray[np.int64]
+    sparse_parts: npt.NDArray[np.int64]
+    n_members: int
+
+    @property
+    def n_samples(self) -> int:
+        return len(self.sample_keys)
+
+    @property
+    def n_parts(self) -> int:
+        return len(self.part_names)
+
+
+def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
+    """The samples of a tar, of which little more than the headers are read.
+
+    Other threads run meanwhile. Raises FileNotFoundError; JobError where the path is no regular file; FormatError for
+    what is no sound tar, a compressed one, one without samples or with more than `max_members` members, for names that
+    are not UTF-8, and for parts whose names are those of a sample's own fields (`RESERVED_PARTS`).
+    """
+    path = os.fspath(path)
+    if path.endswith(".tgz"):
+        expected = "a .tar: samples of a compressed one cannot be read one by one; decompress it first"
+        raise FormatError(path, 0, "a .tgz", expected)
+    walk = TarWalk(path, max_members)
+    keys: list[bytes] = []
+    names: list[bytes] = []
+    starts: list[npt.NDArray[np.int64]] = []
+    columns: tuple[list[npt.NDArray[np.int64]], ...] = ([], [], [], [])
+    for chunk in walk.chunks():
+        _check_names(path, chunk.keys, chunk.starts)
+        first_rows = chunk.parts[_first_rows(chunk.parts[:, 1], len(chunk.part_names))]
+        _check_names(path, chunk.part_names, first_rows[:, 2])
+        sparse = len(names) + np.flatnonzero(chunk.parts[:, 4])
+        keys += chunk.keys
+        _check_reserved(path, keys, chunk.part_names, first_rows)
+        names += map(chunk.part_names.__getitem__, chunk.parts[:, 1].tolist())
+        starts.append(chunk.starts)
+        for column, values in zip(columns, (chunk.parts[:, 0], *chunk.parts[:, 2:4].T, sparse), strict=True):
+            column.append(np.ascontiguousarray(values))
+    if not keys:
+        found = f"{walk.n_members} members and none of a sample"
+        raise FormatError(path, walk.end, found, "at least one file that is called key.part")
+    offsets = np.concatenate([*starts, np.array([walk.end])])
+    samples, places, sizes, sparse_parts = map(np.concatenate, columns)
+    return ShardScan(path, keys, offsets, samples, names, places, sizes, sparse_parts, walk.n_members)
+
+
+def scan_shards(
+    paths: Iterable[PathLike], *, threads: int = 1, max_members: int = MAX_MEMBERS
+) -> Iterator[ShardScan | FastpackError | OSError]:
+    """For each path, in order, its scan, or the error that `scan_shard` raised; `threads` are scanned at a time.
+
+    No more than threads + 1 scans wait to be taken. What is not yet begun is not done when the iterator is closed.
+    """
+    if threads < 1:
+        raise ValueError(f"{threads} threads, expected at least one")
+    todo = iter(paths)
+    with ThreadPoolExecutor(threads, "scan") as pool:
+        waiting: list[Future[ShardScan]] = []
+        try:
+            while True:
+                more = islice(todo, 2 * threads - len(waiting))
+                waiting += [pool.submit(scan_shard, path, max_members=max_members) for path in more]
+                if not waiting:
+                    return
+                try:
+                    result: ShardScan | FastpackError | OSError = waiting.pop(0).result()
+                except (FastpackError, OSError) as error:
+                    result = error
+                yield result
+                del result
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def shard_index_path(shard_path: PathLike) -> str:
+    """Where a shard's index is: beside it, `x.tar.idx` of `x.tar`, and of `x.tgz` as well."""
+    return os.fspath(as_path(shard_path).with_suffix(".tar.idx"))
+
+
+def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
+    """The offsets int64[n + 1] of a `.tar.idx` file; the last one is the end of the last sample.
+
+    Raises FileNotFoundError, and FormatError where offsets are missing, negative or not ascending.
+    """
+    data = map_bytes(path)
+    if len(data) < 8 or len(data) % 8:
+        raise FormatError(path, len(data), f"{len(data)} bytes", "one or more offsets of 8 bytes each")
+    offsets = data.view("<i8").astype(_INT64, copy=False)  # as mapped: processes share it
+    if offsets[0] < 0:
+        raise FormatError(path, 0, f"the offset {int(offsets[0]) + 2**64}", "one below 2**63")
+    wrong = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if len(wrong):
+        at = int(wrong[0]) + 1
+        raise FormatError(path, 8 * at, f"the offset {offsets[at]}", f"one beyond {offsets[at - 1]}")
+    return offsets
+
+
+def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: int | None = None) -> None:
+    """Write the offsets int64[n + 1] as a `.tar.idx` file, in place of `path`; `mode`: the permissions
+    of a new file."""
+    with AtomicFile(path, follow=False) as file:
+        if mode is not None:
+            file.set_mode(mode)
+        file.write(np.ascontiguousarray(offsets, "<i8"))
+
+
+def lines_index_path(lines_path: PathLike) -> AnyPath:
+    """Where the offsets of a JSON lines dataset are: beside it, `x.jsonl.idx` of `x.jsonl`."""
+    return as_path(lines_path).with_suffix(".jsonl.idx")
+
+
+def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
+    """The offsets int64[n + 1] of the samples of the JSON lines file `lines_path`; the last one is the file's size.
+
+    Raises FileNotFoundError, FormatError for what `read_shard_index` refuses, and StaleIndex, a FormatError, for an
+    index that does not belong to the file as it is now.
+    """
+    index_path = lines_index_path(lines_path)
+    if not index_path.is_file():
+        raise FileNotFoundError(f"{index_path} is not there: `fastpack prepare {os.fspath(lines_path)}` writes it")
+    offsets = read_shard_index(index_path)
+    check_lines_bounds(offsets, size_of(lines_path), lines_path)
+    check_lines_index(lines_path, index_path, offsets)
+    return offsets
+
+
+def check_lines_bounds(offsets: npt.NDArray[np.int64], n_bytes: int, lines_path: PathLike) -> None:
+    """StaleIndex where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
+    for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
+        if offsets[place] != expected:
+            found = f"its {'last' if place else 'first'} offset is {offsets[place]}, not {expected}"
+            remedy = f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it"
+            raise StaleIndex(lines_index_path(lines_path), lines_path, found, remedy)
+
+
+def _first_rows(numbers: npt.NDArray[np.int64], n_names: int) -> npt.NDArray[np.int64]:
+    """The first row that has each of the numbers 0 to n_names - 1."""
+    first = np.empty(n_names, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
+    return first
+
+
+def _check_names(path: str, names: list[bytes], offsets: npt.NDArray[np.int64]) -> None:
+    if b"".join(names).isascii():
+        return
+    for name, offset in zip(names, offsets.tolist(), strict=True):
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            raise FormatError(path, offset, f"the name {name!r}", "a name in UTF-8") from None
+
+
+def _check_reserved(path: str, keys: list[bytes], names: list[bytes], rows: npt.NDArray[np.int64]) -> None:
+    """FormatError for a reserved name; `rows` are the first members with each of the names."""
+    for name, (sample, _, offset, *_) in zip(names, rows.tolist(), strict=True):
+        if name in _RESERVED:
+            raise reserved_part(path, offset, keys[sample].decode(), name.decode())
+
+
+def reserved_part(path: PathLike, offset: int, key: str, part: str) -> FormatError:
+    """The error for a part with the name of a field that every sample has."""
+    found = f"the part {part!r} of sample {key!r}, a name that every sample uses for a field of its own"
+    return FormatError(path, offset, found, f"a part with another name: rename {key}.{part} in the tar")

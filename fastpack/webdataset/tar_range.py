@@ -1,0 +1,305 @@
+"""The files in a range of a tar, such as one sample's, read by position without walking what lies before."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.errors import FormatError
+from fastpack.io import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
+from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
+
+WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
+HEADER_WINDOW = 1 << 13  # behind it headers are read in pieces of this size, contents as long as they are
+MAX_SPARSE_BYTES = 1 << 30  # a sparse file of a few blocks can claim any size
+MAX_PART_NAMES = 64  # that are kept from one sample for the next; most sets have a handful
+
+# Plain numbers: an enumeration's member costs 0.1 us each time it is an index.
+_POSITION, _WANTED, _N_ROWS, _N_NEW = map(int, (State.POSITION, State.WANTED, State.N_ROWS, State.N_NEW))
+_N_PARTS, _LAST_PART, _END, _FULL = map(int, (State.N_PARTS, State.LAST_PART, Outcome.END, Outcome.FULL))
+_FRESH = np.zeros(_N_PARTS, np.int64)
+_FRESH[State.MAX_MEMBERS], _FRESH[State.KEY_END] = 1 << 62, -1
+_REACHES_BEYOND = (Fault.SHORT_HEADER, Fault.DATA_END)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class MappedTar:
+    """A tar in memory. A file that shrinks meanwhile kills the process on access."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self._was = _identity(self.path)
+        self._data = map_bytes(path)
+        self.n_bytes = len(self._data)
+        self._address = self._data.ctypes.data
+        self._at_random = False
+
+    def check_unchanged(self) -> None:
+        """FormatError when the file has another size, modification time or inode than when it was opened."""
+        _check_unchanged(self.path, self._was)
+
+    def window(self, start: int, end: int, most: int) -> Bytes:
+        """Bytes [start, end), of which `most` are wanted at first."""
+        del most
+        return self._data[start:end]
+
+    def read(self, start: int, n_bytes: int) -> bytes:
+        """These bytes, fewer only at the file's end."""
+        return self._data[start : start + n_bytes].tobytes()
+
+    def will_need(self, start: int, n_bytes: int) -> None:
+        """Have the system read these bytes in the background, and from now on no neighbours of what is touched."""
+        if not self._at_random:
+            self._at_random = True
+            read_at_random(self._address, self.n_bytes)
+        will_need(self._address + start, n_bytes)
+
+    def is_in_memory(self, start: int, n_bytes: int) -> bool:
+        """Whether reading these bytes needs no disk."""
+        return is_in_memory(self._address + start, n_bytes)
+
+
+class ReadTar:
+    """A tar read by position: a file that shrinks is an error then, not the end of the process."""
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        status = stat_of(self.path)
+        self._was = status.st_size, status.st_mtime_ns, status.st_ino
+        self._file = open_reader(path, status)
+        self._is_held = isinstance(status, Status) and status.tag is not None
+        self.n_bytes = self._was[0]
+
+    def check_unchanged(self) -> None:
+        """FormatError when the file has another size, modification time or inode than when it was opened.
+
+        An object in a store is not asked for: each request names the version that was opened.
+        """
+        if not self._is_held:
+            _check_unchanged(self.path, self._was)
+
+    def window(self, start: int, end: int, most: int) -> Bytes:
+        """At most `most` of the bytes [start, end), fewer only at the file's end."""
+        out = np.empty(min(end - start, most), np.uint8)
+        return out[: self._read_into(out, start)]
+
+    def read(self, start: int, n_bytes: int) -> bytes:
+        """These bytes, fewer only at the file's end."""
+        out = np.empty(n_bytes, np.uint8)
+        return out[: self._read_into(out, start)].tobytes()
+
+    def _read_into(self, out: Bytes, start: int) -> int:
+        try:
+            return self._file.read_into(out, start)
+        except OSError as error:
+            if error.errno != errno.ESTALE:  # a network file system that wants the file opened again
+                raise
+        self._file = open_reader(self.path)
+        return self._file.read_into(out, start)
+
+    def will_need(self, start: int, n_bytes: int) -> None:
+        """Have the system read these bytes in the background."""
+        self._file.will_need(start, n_bytes)
+
+    def is_in_memory(self, start: int, n_bytes: int) -> bool:
+        """Unknown of a file that is not mapped: False."""
+        del start, n_bytes
+        return False
+
+
+Tar = MappedTar | ReadTar
+
+
+def _identity(path: str) -> tuple[int, int, int]:
+    status = stat_of(path)
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _check_unchanged(path: str, was: tuple[int, int, int]) -> None:
+    now = _identity(path)
+    if now != was:
+        what = next(name for name, a, b in zip(("size", "modification time", "inode"), was, now, strict=True) if a != b)
+        raise FormatError(path, 0, f"a file whose {what} has changed", "the file that was opened")
+
+
+class Member(NamedTuple):
+    """A file of a sample: its part, where its content begins, from the start of the tar, and how long it is.
+
+    Of a sparse file the content's length is with its holes, which the tar has not.
+    """
+
+    part: str
+    offset: int
+    size: int
+    is_sparse: int
+
+
+class Walker:
+    """What a walk fills, used again for the next one; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._state = np.zeros(len(State), np.int64)
+        self._rows = np.empty((16, 5), np.int64)
+        self._samples = np.empty((2, 3), np.int64)
+        self._text = np.empty(1024, np.uint8)
+        self._parts = np.empty(1024, np.uint8)
+        self._part_ends = np.empty(MAX_PART_NAMES, np.int64)
+        self._names: list[str] = []
+
+    def begin(self, start: int) -> None:
+        """Be at the byte `start` of a tar, with nothing found."""
+        state = self._state
+        state[:_N_PARTS] = _FRESH
+        state[_POSITION] = start
+        if len(self._names) >= MAX_PART_NAMES:
+            state[_N_PARTS] = state[_LAST_PART] = 0
+            self._names.clear()
+
+    def walk(self, window: Bytes, base: int, end: int) -> tuple[bool, int, int]:
+        """Go on through the members that `window`, bytes from `base` on, holds.
+
+        Returns (whether `end` was reached, the position, how many bytes from it on the next window must hold). Raises
+        TarSyntaxError.
+        """
+        while True:
+            outcome = kernels.walk_tar(
+                window, base, end, self._state, self._rows, self._samples, self._text, self._parts, self._part_ends
+            )
+            if outcome != _FULL:
+                break
+            for name in ("_rows", "_samples", "_text", "_parts", "_part_ends"):
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, array]))
+        return outcome == _END, int(self._state[_POSITION]), int(self._state[_WANTED])
+
+    def keys(self) -> list[str]:
+        """The keys of the samples that were met, in order."""
+        spans = self._samples[: self._state[_N_NEW]].tolist()
+        return [_decoded(self._text[start:end]) for _, start, end in spans]
+
+    def members(self) -> list[Member]:
+        """The members of samples that were met, in order."""
+        names = self._names
+        while len(names) < self._state[_N_PARTS]:
+            start = int(self._part_ends[len(names) - 1]) if names else 0
+            names.append(_decoded(self._parts[start : self._part_ends[len(names)]]))
+        rows = self._rows[: self._state[_N_ROWS]].tolist()
+        return [Member(names[part], offset, size, is_sparse) for _, part, offset, size, is_sparse in rows]
+
+
+def _decoded(name: Bytes) -> str:
+    return name.tobytes().decode("utf-8", "surrogateescape")
+
+
+class SampleRange:
+    """The sample in bytes [start, end) of a tar, which begin with a header and end behind a member's padding.
+
+    key: the sample's; members: its files in order. window: how much is read at once at the beginning, in bytes.
+
+    Raises FormatError where the range is damaged, ends early, or holds none or more than one sample.
+    """
+
+    def __init__(self, tar: Tar, start: int, end: int, walker: Walker, window: int = WINDOW) -> None:
+        self._tar, self.start, self.end = tar, start, end
+        self._at, self._held = start, self._window(start, window)
+        walker.begin(start)
+        self._walk(walker)
+        keys = walker.keys()
+        if len(keys) != 1:
+            found = f"the samples {', '.join(map(repr, keys[:3]))}" if keys else "no sample"
+            raise FormatError(tar.path, start, found, f"one in the bytes up to {end}, as the index says")
+        self.key = keys[0]
+        self.members = walker.members()
+
+    def _window(self, start: int, most: int) -> Bytes:
+        held = self._tar.window(start, self.end, most)
+        if len(held) < min(self.end - start, most):
+            raise self._too_short(start + len(held))
+        return held
+
+    def _too_short(self, offset: int) -> FormatError:
+        expected = f"a sample up to byte {self.end}, as the index says"
+        return FormatError(self._tar.path, offset, "the end of the file", expected)
+
+    def _walk(self, walker: Walker) -> None:
+        try:
+            while True:
+                done, position, wanted = walker.walk(self._held, self._at, self.end)
+                if done:
+                    break
+                self._at, self._held = position, self._window(position, max(wanted, HEADER_WINDOW))
+        except TarSyntaxError as error:
+            found, expected = error.found, error.expected
+            if error.fault in _REACHES_BEYOND:
+                found, expected = "a member that reaches farther", f"the sample's end at {self.end}, as the index says"
+            raise FormatError(self._tar.path, error.offset, found, expected) from None
+        if position != self.end:
+            expected = f"members up to byte {self.end}, as the index says"
+            raise FormatError(self._tar.path, position, "the end of the archive", expected)
+
+    def content(self, member: Member) -> bytes:
+        """What is in one of `members`: of a sparse file with its holes as zeros."""
+        return self._sparse_content(member) if member.is_sparse else self._read(member.offset, member.size)
+
+    def _read(self, start: int, n_bytes: int) -> bytes:
+        first = start - self._at
+        if first >= 0 and first + n_bytes <= len(self._held):
+            return self._held[first : first + n_bytes].tobytes()
+        data = self._tar.read(start, n_bytes)
+        if len(data) < n_bytes:
+            raise self._too_short(start + len(data))
+        return data
+
+    def _sparse_content(self, member: Member) -> bytes:
+        """What Python's tarfile, which knows the many kinds of sparse files, makes of this one."""
+        path, offset = self._tar.path, member.offset
+        if member.size > MAX_SPARSE_BYTES:
+            raise FormatError(path, offset, f"a sparse file of {member.size} bytes", f"at most {MAX_SPARSE_BYTES}")
+        try:
+            with tarfile.open(fileobj=_Stream(self), mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+                info = next((info for info in tar if self.start + info.offset_data == offset), None)
+                file = None if info is None else tar.extractfile(info)
+                data = b"" if file is None else file.read(member.size + 1)
+        except FormatError:
+            raise
+        except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
+            raise FormatError(path, offset, f"a sparse file ({error})", "one that is whole") from error
+        if len(data) != member.size:
+            raise FormatError(path, offset, f"{len(data)} bytes of a sparse file", member.size)
+        return data
+
+
+class _Stream(io.RawIOBase):
+    """The range as a file of its own."""
+
+    def __init__(self, sample: SampleRange) -> None:
+        self._sample, self._position = sample, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        origin = (0, self._position, self._sample.end - self._sample.start)[whence]
+        self._position = origin + offset
+        return self._position
+
+    def readinto(self, out: Any) -> int:
+        start = self._sample.start + self._position
+        data = self._sample._read(start, max(0, min(len(out), self._sample.end - start)))
+        out[: len(data)] = data
+        self._position += len(data)
+        return len(data)

@@ -1,0 +1,166 @@
+"""Walking a tar from front to back by its headers: what WebDataset has of it, in chunks, at the cost of few reads."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.errors import FormatError, JobError
+from fastpack.io import PathLike, open_reader, stat_of
+from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
+
+LARGE_WINDOW = 1 << 20  # in the page cache 256 KiB to 2 MiB cost the same; a disk likes large reads
+SMALL_WINDOW = 1 << 13
+FIRST_WINDOW = 1 << 16
+LARGE_SPAN = 1 << 14  # bytes from member to member, from which a read for each beats reading what is between them
+
+_ROWS = 8192  # at a time; with the keys' text they stay in a second-level cache as well
+_TEXT_BYTES = 1 << 18
+_PARTS = 256  # part names told apart at a time
+# Plain numbers: an enumeration's member costs 0.1 us each time it is an index, and a large member has some of them.
+_POSITION, _WANTED, _N_MEMBERS = map(int, (State.POSITION, State.WANTED, State.N_MEMBERS))
+_WINDOW, _END = int(Outcome.WINDOW), int(Outcome.END)
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some of a tar's parts, in order, and the samples that begin with one of them.
+
+    parts: int64[n, 5] of (sample number, index into part_names, content offset, content size, 1 for a sparse file:
+    then the size counts its holes, which the tar does not hold, and its bytes are not at the offset as they are).
+    keys, starts: of the new samples, one each; where the first header of a sample's first member is, int64[k].
+    """
+
+    parts: npt.NDArray[np.int64]
+    part_names: list[bytes]
+    keys: list[bytes]
+    starts: npt.NDArray[np.int64]
+
+
+class TarWalk:
+    """One walk through a tar: iterate over `chunks()`, then `end` and `n_members` are those of all of it.
+
+    n_members: entries of every kind so far. end: bytes up to the end of the last entry's data and their padding.
+    n_bytes_read: from the file so far, which is less than its size where members are large.
+    Raises FileNotFoundError, JobError where the path is no regular file, and FormatError for a file that is empty or
+    compressed; `chunks()` raises FormatError where the archive is damaged, or holds more than `max_members` entries.
+    """
+
+    def __init__(self, path: PathLike, max_members: int) -> None:
+        self.path = os.fspath(path)
+        status = stat_of(self.path)
+        if not stat.S_ISREG(status.st_mode):
+            raise JobError(f"{self.path} is not a regular file")
+        self.n_bytes = status.st_size
+        if self.n_bytes == 0:
+            raise FormatError(self.path, 0, "an empty file", "a tar archive")
+        self.n_bytes_read = 0
+        self._file = open_reader(self.path, status)
+        self._buffer = np.empty(min(FIRST_WINDOW, self.n_bytes), np.uint8)
+        self._window, self._base = self._read(0, len(self._buffer)), 0
+        _refuse_compressed(self.path, self._window[:8].tobytes())
+        self._span, self._seen_position, self._seen_members = 0, 0, 0
+        self._state = np.zeros(len(State), np.int64)
+        self._state[State.MAX_MEMBERS], self._state[State.KEY_END] = max_members, -1
+
+    @property
+    def n_members(self) -> int:
+        return int(self._state[_N_MEMBERS])
+
+    @property
+    def end(self) -> int:
+        return int(self._state[_POSITION])
+
+    def chunks(self) -> Iterator[Chunk]:
+        """What the tar holds, in order; the memory needed does not grow with it."""
+        rows, samples = np.empty((_ROWS, 5), np.int64), np.empty((_ROWS, 3), np.int64)
+        text, parts, part_ends = (
+            np.empty(_TEXT_BYTES, np.uint8),
+            np.empty(2 * MAX_NAME_BYTES, np.uint8),
+            np.empty(_PARTS, np.int64),
+        )
+        outcome, filled = _WINDOW, (self._state, rows, samples, text, parts, part_ends)
+        while outcome != _END:
+            try:
+                outcome = kernels.walk_tar(self._window, self._base, self.n_bytes, *filled)
+            except TarSyntaxError as error:
+                raise FormatError(self.path, error.offset, error.found, error.expected) from None
+            if outcome == _WINDOW:
+                self._move_window()
+            else:
+                yield self._take(rows, samples, text, parts, part_ends)
+        self._check_tail()
+
+    def _take(
+        self,
+        rows: npt.NDArray[np.int64],
+        samples: npt.NDArray[np.int64],
+        text: npt.NDArray[np.uint8],
+        parts: npt.NDArray[np.uint8],
+        part_ends: npt.NDArray[np.int64],
+    ) -> Chunk:
+        """Copy what the walk has filled, and make room: only the last sample's key stays."""
+        state = self._state
+        new = samples[: state[State.N_NEW]]
+        letters, names = text[: state[State.TEXT_END]].tobytes(), parts.tobytes()
+        ends = part_ends[: state[State.N_PARTS]].tolist()
+        chunk = Chunk(
+            parts=rows[: state[State.N_ROWS]].copy(),
+            part_names=[names[start:end] for start, end in zip([0, *ends], ends, strict=False)],
+            keys=[letters[start:end] for start, end in zip(new[:, 1].tolist(), new[:, 2].tolist(), strict=True)],
+            starts=new[:, 0].copy(),
+        )
+        if state[State.KEY_END] >= 0:
+            key = text[state[State.KEY_START] : state[State.KEY_END]].copy()
+            text[: len(key)] = key
+            state[[State.KEY_START, State.KEY_END, State.TEXT_END]] = 0, len(key), len(key)
+        state[[State.N_ROWS, State.N_NEW, State.N_PARTS, State.LAST_PART]] = 0
+        return chunk
+
+    def _move_window(self) -> None:
+        """Read from the position on: much at once where members are small, little where they are large."""
+        state = self._state.tolist()
+        position, n_members = state[_POSITION], state[_N_MEMBERS]
+        if n_members > self._seen_members:
+            span = (position - self._seen_position) // (n_members - self._seen_members)
+            self._span = (3 * self._span + span) // 4 if self._seen_members else span
+            self._seen_position, self._seen_members = position, n_members
+        n_bytes = max(SMALL_WINDOW if self._span > LARGE_SPAN else LARGE_WINDOW, state[_WANTED])
+        self._window, self._base = self._read(position, min(n_bytes, self.n_bytes - position)), position
+
+    def _read(self, offset: int, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Bytes [offset, offset + n_bytes), valid until the next read."""
+        if len(self._buffer) < n_bytes:
+            self._buffer = np.empty(n_bytes, np.uint8)
+        window = self._buffer[:n_bytes]
+        done = self._file.read_into(window, offset)
+        self.n_bytes_read += done
+        if done < n_bytes:
+            expected = f"{self.n_bytes} bytes, as when the file was opened"
+            raise FormatError(self.path, offset + done, "the end of the file", expected)
+        return window
+
+    def _check_tail(self) -> None:
+        """Refuse anything but zeros behind the archive: with what follows, samples would be lost in silence."""
+        offset = self.end
+        while offset < self.n_bytes:
+            tail = self._read(offset, min(LARGE_WINDOW, self.n_bytes - offset))
+            if tail.any():
+                where = offset + int(np.flatnonzero(tail)[0])
+                found = f"data behind the end of the archive at byte {self.end}"
+                raise FormatError(self.path, where, found, "zeros up to the end of the file, and no second archive")
+            offset += len(tail)
+
+
+def _refuse_compressed(path: str, magic: bytes) -> None:
+    kind = next((kind for start, kind in _COMPRESSED.items() if magic.startswith(start)), None)
+    if kind is not None:
+        expected = "a plain tar: samples of a compressed one cannot be read one by one; decompress it first"
+        raise FormatError(path, 0, f"a file compressed with {kind}", expected)

@@ -1,0 +1,244 @@
+"""Whether a prepared WebDataset is sound: every file of it against every other, at the speed of a walk by headers."""
+
+from __future__ import annotations
+
+import glob
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.analysis.findings import Finding, Look, Severity, VerifyReport
+from fastpack.errors import FastpackError, FormatError
+from fastpack.io import AnyPath, Progress, size_of
+from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.shard_index import ShardScan, read_shard_index, scan_shard, scan_shards, shard_index_path
+from fastpack.webdataset.verification.index_rows import IndexRows
+
+_NAMED = 20  # keys that occur twice, and shards of a kind, that are named
+_PREPARE = "`fastpack prepare` writes it"
+
+
+def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
+    """Fill the report; see `fastpack.inspection.verify.verify`."""
+    try:
+        counts = nvmeta.read_info(folder)
+    except FormatError as error:
+        report.take(Finding.of(error))
+        return
+    except FileNotFoundError:
+        report.add("error", nvmeta.meta_path(folder, ".info.json"), None, "no file", f"one; {_PREPARE}")
+        return
+    report.count(shards=len(counts), samples=sum(counts.values()))
+    rows = _open_index(folder, report)
+    try:
+        _check_split(folder, counts, rows, report, look)
+        _check_small_files(folder, report, look.dataset_config)
+        _check_unknown(folder, counts, report)
+        phases = 1 + look.deep
+        keys = _check_shards(folder, counts, rows, report, look.threads, _phase(look.progress, 0, phases))
+        if rows is not None:
+            rows.check_numbers(len(counts))
+    finally:
+        if rows is not None:
+            rows.close()
+    _check_keys(folder, list(counts), keys, report)
+    if look.deep:
+        from fastpack.webdataset.verification.decode_samples import decode_all
+
+        decode_all(folder, report, replace(look, progress=_phase(look.progress, 1, phases)))
+
+
+def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:
+    """Progress of one of several phases, all of which take as long."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(number * total + done, phases * total)
+
+
+def _open_index(folder: AnyPath, report: VerifyReport) -> IndexRows | None:
+    path = nvmeta.index_path(folder)
+    if not path.is_file():
+        report.add("warning", path, None, "no file", "one (no lookup by key, no joins without it); Energon 6 and later")
+        return None
+    rows = IndexRows(path, report)
+    if report.is_sound and not rows.parts:
+        missing = "sample_parts" if rows.samples else "samples"
+        report.add("warning", path, None, f"no table {missing}", "one; without it there is no lookup by key")
+    return rows
+
+
+def _check_split(
+    folder: AnyPath, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport, look: Look
+) -> None:
+    path = nvmeta.meta_path(folder, look.split_config)
+    try:
+        split = nvmeta.read_split(folder, look.split_config)
+        nvmeta.select_splits(path, split.parts, look.split_parts)
+    except FormatError as error:
+        report.take(Finding.of(error))
+        return
+    except FileNotFoundError:
+        report.add("error", path, None, "no file", f"one; {_PREPARE}")
+        return
+    used: dict[str, list[str]] = {}
+    for part, shards in split.parts.items():
+        if not shards:
+            report.add("warning", path, None, f"no shards in {part}", "some, for who loads that part")
+        for shard in shards:
+            used.setdefault(shard, []).append(part)
+    excluded = set(split.exclude)
+    for shard, parts in used.items():
+        if shard not in counts:
+            report.add("error", path, None, f"{shard!r} in {parts[0]}", "a shard that .info.json has")
+        if len(parts) > 1:
+            report.add("warning", path, None, f"{shard!r} in {' and '.join(parts)}", "each shard in one part")
+    unused = [shard for shard in counts if shard not in used and shard not in excluded]
+    if unused:
+        found = f"{len(unused)} shards in no part: {_listed(unused)}"
+        report.add("warning", path, None, found, "each shard in a part, or excluded")
+    _check_exclusions(path, split.exclude, counts, rows, report)
+
+
+def _check_exclusions(
+    path: AnyPath, exclude: Sequence[str], counts: dict[str, int], rows: IndexRows | None, report: VerifyReport
+) -> None:
+    numbers = {shard: number for number, shard in enumerate(counts)}
+    for name in exclude:
+        if name in numbers:
+            continue
+        slashes = [i for i, letter in enumerate(name) if letter == "/"]
+        pairs = [(numbers[name[:i]], name[i + 1 :]) for i in slashes if name[:i] in numbers]
+        if not pairs or (rows is not None and not any(rows.key_exists(*pair) for pair in pairs)):
+            report.add("warning", path, None, f"{name!r} under exclude", "a shard, or <shard>/<key>, that is there")
+
+
+def _check_small_files(folder: AnyPath, report: VerifyReport, dataset_config: str) -> None:
+    path = nvmeta.meta_path(folder, "index.uuid")
+    if path.is_file():
+        text = path.read_bytes()[:100].decode("ascii", "replace").strip()
+        try:
+            uuid.UUID(text)
+        except ValueError:
+            report.add("error", path, 0, repr(text), "a uuid of 36 characters")
+    else:
+        report.add("warning", path, None, "no file", f"one; {_PREPARE}")
+    try:
+        nvmeta.read_dataset_yaml(folder, dataset_config)
+    except FormatError as error:
+        report.take(Finding.of(error))
+    except FileNotFoundError:
+        path = nvmeta.meta_path(folder, dataset_config)
+        severity: Severity = "warning" if dataset_config == nvmeta.DATASET_CONFIG else "error"
+        report.add(severity, path, None, "no file", "one, that says what a sample is")
+
+
+def _check_unknown(folder: AnyPath, counts: dict[str, int], report: VerifyReport) -> None:
+    there = set(glob.iglob("**/*.tar", root_dir=folder, recursive=True))
+    unknown = sorted(there.difference(counts))
+    if unknown:
+        found = f"{len(unknown)} tars that are not prepared: {_listed(unknown)}"
+        report.add("warning", folder, None, found, "no others than .info.json has")
+
+
+def _check_shards(
+    folder: AnyPath,
+    counts: dict[str, int],
+    rows: IndexRows | None,
+    report: VerifyReport,
+    threads: int,
+    progress: Progress | None,
+) -> list[npt.NDArray[np.int64]]:
+    """Check each shard; returns the hashes of its keys, an empty array for one that cannot be read."""
+    info = nvmeta.meta_path(folder, ".info.json")
+    there = []
+    for number, shard in enumerate(counts):
+        path = PurePosixPath(shard)
+        if path.is_absolute() or ".." in path.parts:
+            report.add("error", info, None, f"the shard {shard!r}", "one in the dataset's folder")
+        elif not (folder / shard).is_file():
+            report.add("error", folder / shard, None, "no file", "a shard that .info.json has")
+        else:
+            there.append((number, shard))
+    sizes = [size_of(folder / shard) for _, shard in there]
+    hashes = [np.empty(0, np.int64)] * len(counts)
+    done = 0
+    scans = scan_shards((folder / shard for _, shard in there), threads=threads)
+    for (number, shard), n_bytes, scan in zip(there, sizes, scans, strict=True):
+        if isinstance(scan, ShardScan):
+            _check_shard(folder / shard, number, counts[shard], scan, rows, report)
+            hashes[number] = np.fromiter(map(hash, scan.sample_keys), np.int64, scan.n_samples)
+        else:
+            report.take(_as_finding(scan, folder / shard))
+        done += n_bytes
+        if progress is not None:
+            progress(done, sum(sizes))
+    return hashes
+
+
+def _check_shard(
+    path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexRows | None, report: VerifyReport
+) -> None:
+    report.count(parts=scan.n_parts, members=scan.n_members)
+    if scan.n_samples != count:
+        report.add("error", path, None, f"{scan.n_samples} samples", f"{count}, as .info.json says")
+    index = shard_index_path(path)
+    try:
+        _compare_offsets(index, read_shard_index(index), scan, report)
+    except FileNotFoundError:
+        report.add("error", index, None, "no file", f"one; {_PREPARE}")
+    except FormatError as error:
+        report.take(Finding.of(error))
+    if rows is not None:
+        rows.compare(number, scan)
+
+
+def _compare_offsets(index: str, offsets: npt.NDArray[np.int64], scan: ShardScan, report: VerifyReport) -> None:
+    wanted = scan.sample_offsets
+    if len(offsets) != len(wanted):
+        found = f"{len(offsets) - 1} samples"
+        report.add("error", index, 8 * min(len(offsets), len(wanted)), found, f"{scan.n_samples}, as the shard has")
+    n_both = min(len(offsets), len(wanted))
+    wrong = np.flatnonzero(offsets[:n_both] != wanted[:n_both])
+    if len(wrong):
+        at = int(wrong[0])
+        expected = (
+            f"{wanted[at]}, where sample {at} is" if at < scan.n_samples else f"{wanted[at]}, where the last ends"
+        )
+        report.add("error", index, 8 * at, f"the offset {offsets[at]}", expected)
+
+
+def _check_keys(folder: AnyPath, shards: list[str], hashes: list[npt.NDArray[np.int64]], report: VerifyReport) -> None:
+    """Find keys that occur more than once, by their hashes; those that look like it are read once more."""
+    values, seen = np.unique(np.concatenate([*hashes, np.empty(0, np.int64)]), return_counts=True)
+    twice = values[seen > 1]
+    if not len(twice):
+        return
+    where: dict[bytes, list[str]] = {}
+    for shard, some in zip(shards, hashes, strict=True):
+        positions = np.flatnonzero(np.isin(some, twice))
+        if len(positions):
+            keys = scan_shard(folder / shard).sample_keys
+            for position in positions.tolist():
+                where.setdefault(keys[position], []).append(shard)
+    repeated = {key: found for key, found in where.items() if len(found) > 1}
+    for key, found in list(repeated.items())[:_NAMED]:
+        times = ", ".join(f"{n} times in {shard}" for shard, n in Counter(found).items())
+        report.add("error", folder, None, f"the key {key.decode()!r} {times}", "each key once")
+    if len(repeated) > _NAMED:
+        report.add("error", folder, None, f"{len(repeated) - _NAMED} more keys that repeat", "each key once")
+
+
+def _as_finding(error: FastpackError | OSError, path: AnyPath) -> Finding:
+    if isinstance(error, FormatError):
+        return Finding.of(error)
+    return Finding("error", str(path), None, str(error), "a shard that can be read")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more

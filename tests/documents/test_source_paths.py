@@ -1,0 +1,87 @@
+"""Which files are meant by a path, a directory, a pattern."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fastpack.documents.source_paths import InputNotFound, find_sources, is_one_file
+
+NAMES = ("b.jsonl", "a.jsonl.gz", "sub/c.ndjson", "sub/deep/d.jsonl.zst", "sub/.hidden.jsonl", ".git/e.jsonl", "x.txt")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"{}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_file_stands_for_itself_whatever_its_name(folder: Path) -> None:
+    assert find_sources("x.txt") == ["x.txt"]
+    assert find_sources(folder / "x.txt") == [str(folder / "x.txt")]
+
+
+def test_a_directory_stands_for_the_jsonl_files_below_it_sorted_and_without_hidden_ones(folder: Path) -> None:
+    assert find_sources(".") == ["./a.jsonl.gz", "./b.jsonl", "./sub/c.ndjson", "./sub/deep/d.jsonl.zst"]
+    assert find_sources(".", compressed=False) == ["./b.jsonl", "./sub/c.ndjson"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.jsonl", ["b.jsonl"]),
+        ("*.jsonl*", ["a.jsonl.gz", "b.jsonl"]),
+        ("**/*.jsonl*", ["a.jsonl.gz", "b.jsonl", "sub/deep/d.jsonl.zst"]),
+        ("[bx].*", ["b.jsonl", "x.txt"]),
+    ],
+)
+def test_a_pattern_stands_for_what_it_matches(pattern: str, found: list[str], folder: Path) -> None:
+    assert find_sources(pattern) == found
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
+    (folder / "[b].jsonl").write_bytes(b"{}\n")
+    assert find_sources("[b].jsonl") == ["[b].jsonl"]
+
+
+def test_several_keep_their_order_and_what_is_found_again_is_taken_once(folder: Path) -> None:
+    assert find_sources(["x.txt", "sub", "**/*.ndjson"]) == ["x.txt", "sub/c.ndjson", "sub/deep/d.jsonl.zst"]
+
+
+def test_a_file_named_twice_is_an_error(folder: Path) -> None:
+    (folder / "link.jsonl").symlink_to("b.jsonl")
+    with pytest.raises(ValueError, match=r"link\.jsonl is named twice"):
+        find_sources(["b.jsonl", "link.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nowhere.jsonl", "nowhere.jsonl is not there"),
+        (".git/objects", "is not there"),
+        ("*.parquet", "no matching files"),
+        ("sub/deep", r"no \.jsonl, \.ndjson files there"),
+        ([], "no source is given"),
+    ],
+)
+def test_nothing_found_is_an_error(given: str | list[str], message: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_sources(given, compressed=False)
+
+
+def test_not_found_is_both_kinds_of_error(folder: Path) -> None:
+    with pytest.raises(InputNotFound) as caught:
+        find_sources("nowhere")
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_what_counts_as_one_file(folder: Path) -> None:
+    assert is_one_file("b.jsonl")
+    assert is_one_file("nowhere.jsonl")  # so that its absence is what is reported
+    assert not is_one_file("*.jsonl")
+    assert not is_one_file("sub")
+    assert not is_one_file(["b.jsonl"])

@@ -1,0 +1,18 @@
+"""Files of a few lines that take several batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from fastpack.packing import pack_run as run_module
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import BytesTokenizer
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several batches, hence worker processes, for small files."""
+    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 4096)
+    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 8192)
+    monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4096)
+    monkeypatch.setattr(HFTokenizer, "worker_bytes", 4096)

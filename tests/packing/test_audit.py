@@ -1,0 +1,199 @@
+"""A faster engine is compared with the tokenizer's own library during the whole run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pack_sources import config_of, line, write_source
+
+from fastpack.cli import main
+from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.ranks import run_rank
+from fastpack.errors import JobError
+from fastpack.packing import pack_run as run_module
+from fastpack.packing.audit import TIME_SHARE, Audit
+from fastpack.packing.pack import pack_encoded_data
+from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import BytesTokenizer
+from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
+
+GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
+HF = {"variant_key": "pretrained_hf_tokenizer", "config": {"pretrained_model_name_or_path": str(GOLDEN)}}
+EOD = "<|endoftext|>"
+KINDS = {"gigatoken": GigatokenTokenizer, "tiktoken": TiktokenTokenizer}
+WRONG = "once in a blue moon"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """8,000 documents, of which three have a text that the wrong engine errs on."""
+    rng = np.random.default_rng(4)
+    texts = [" ".join(rng.choice(["some", "words", "of", "text", "1234", "!"], 30)) for _ in range(8000)]
+    for number in (2500, 5200, 7901):
+        texts[number] += WRONG
+    return write_source(tmp_path, [line(text) for text in texts])
+
+
+def make_wrong(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
+    """Make an engine err by one id in documents with a certain text, which are not in the sample at the start."""
+    right = kind.encode_many
+
+    def wrong(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
+        tokens, lengths = right(self, texts, eod)
+        tokens = tokens.copy()
+        ends = np.cumsum(lengths)
+        for number, text in enumerate(texts):
+            if WRONG in text:
+                tokens[ends[number] - 3] += 1
+        return tokens, lengths
+
+    monkeypatch.setattr(kind, "encode_many", wrong)
+    monkeypatch.setattr("fastpack.tokenizers.engines.first_difference", lambda *_: None)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("engine", ["gigatoken", "tiktoken"])
+def test_a_wrong_engine_is_caught_and_nothing_is_written(
+    engine: Any, resume: bool, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(engine)
+    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
+    config = config_of(source, HF, eod_token=EOD)
+    make_wrong(monkeypatch, KINDS[engine])
+    message = (
+        rf"src\.jsonl: line 2501 at byte \d+: the engine {engine} gives other ids than tokenizers on '.*'\.\.\. of"
+    )
+    with pytest.raises(JobError, match=message):
+        pack_encoded_data(config, engine=engine, audit=1.0, resume=resume)
+    assert sorted(path.name for path in source.parent.iterdir()) == ["src.idx", "src.jsonl"]
+    result = pack_encoded_data(config, engine="tokenizers", audit=1.0, resume=resume)
+    assert (result.documents, result.audited_documents) == (8000, 0)
+
+
+def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gigatoken")
+    make_wrong(monkeypatch, GigatokenTokenizer)
+    config = config_of(source, HF, eod_token=EOD)
+    plan = plan_parts(config, engine="gigatoken", audit=1.0, bytes_per_task=1 << 18)
+    with pytest.raises(JobError, match=r"line 2501 at byte \d+: the engine gigatoken gives other ids"):
+        run_rank(plan, 0, 1)
+    with pytest.raises(JobError, match="are not done"):
+        collect_parts(plan)
+    assert not source.with_suffix(".pbin").exists()
+
+
+@pytest.mark.parametrize(("share", "least", "most"), [(1.0, 8000, 8000), (0.1, 650, 950), (0.0, 0, 0)])
+def test_the_share_that_is_asked_for(share: float, least: int, most: int, source: Path) -> None:
+    pytest.importorskip("gigatoken")
+    result = pack_encoded_data(config_of(source, HF, eod_token=EOD), engine="gigatoken", audit=share)
+    assert least <= result.audited_documents <= most
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5])
+def test_no_share(share: float, source: Path) -> None:
+    with pytest.raises(ValueError, match="audit: found"):
+        pack_encoded_data(config_of(source), audit=share)
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are compared, by the tokenizer's own library."""
+    seen: list[str] = []
+    right = HFTokenizer.encode_many
+
+    def note(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
+        if eod is not None:
+            seen.extend(texts)
+        return right(self, texts, eod)
+
+    monkeypatch.setattr(HFTokenizer, "encode_many", note)
+    return seen
+
+
+def test_the_default_compares_documents_of_the_whole_run(source: Path, compared: list[str]) -> None:
+    pytest.importorskip("gigatoken")
+    texts = [json.loads(row)["text"] for row in source.read_bytes().splitlines()]
+    texts = [f"{number} {text}" for number, text in enumerate(texts * 5)]
+    many = write_source(source.parent, [line(text) for text in texts])
+    result = pack_encoded_data(config_of(many, HF, eod_token=EOD), engine="gigatoken")
+    assert result.audited_documents == len(compared)
+    assert 10 <= len(compared) < len(texts) // 2
+    numbers = [int(text.split()[0]) for text in compared]
+    assert {number * 2 // len(texts) for number in numbers} == {0, 1}  # how many are compared depends on the time
+
+
+def test_workers_a_resume_and_ranks_count_what_they_compare(
+    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("gigatoken")
+    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 100_000)
+    config = config_of(source, HF, eod_token=EOD)
+    local = pack_encoded_data(config, engine="gigatoken", audit=0.25)
+    assert 1700 < local.audited_documents < 2300
+    expected = Path(local.path).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(GigatokenTokenizer, "worker_bytes", 100_000)
+        workers = pack_encoded_data(
+            {**config, "settings": {**config["settings"], "num_cpus": 2}},
+            engine="gigatoken",
+            audit=0.25,
+            file_existence_policy="override",
+        )
+    assert workers.audited_documents == local.audited_documents
+    assert Path(workers.path).read_bytes() == expected
+    Path(local.path).unlink()
+
+    def stop(done: int, total: int) -> None:
+        if done > total // 2:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        pack_encoded_data(config, engine="gigatoken", audit=0.25, resume=True, progress=stop)
+    resumed = pack_encoded_data(config, engine="gigatoken", audit=0.25, resume=True)
+    assert resumed.resumed_documents > 0
+    assert resumed.audited_documents == pytest.approx(local.audited_documents, abs=300)
+    assert resumed.audited_documents > 0.2 * resumed.documents
+    Path(local.path).unlink()
+    words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD, "--engine", "gigatoken"]
+    words += ["--audit", "0.25", "--part-bytes", "300000"]
+    assert main([*words, "--rank", "0", "--world-size", "1", "-q"]) == 0
+    capsys.readouterr()
+    assert main([*words, "--collect", "--json"]) == 0
+    out, err = capsys.readouterr()
+    audited = json.loads(out)["audited_documents"]
+    assert 1700 < audited < 2300
+    assert f"{audited:,} documents compared with tokenizers during the run: the same ids" in err
+
+
+class SlowOwn:
+    """A library that takes a microsecond a character."""
+
+    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> Any:
+        time.sleep(1e-6 * sum(map(len, texts)))
+        return BytesTokenizer().encode_many(texts, eod)
+
+
+def test_by_default_comparing_takes_its_share_of_the_time() -> None:
+    audit = Audit(BytesTokenizer(), 256, None)
+    audit._own = SlowOwn()  # type: ignore[assignment]
+    texts = ["x" * 1000] * 500
+    tokens, lengths = BytesTokenizer().encode_many(texts, 256)
+    engine_seconds, batches, spent = 0.02, [], 0.0
+    for key in range(60):
+        started = time.perf_counter()
+        n_documents, wrong = audit.compare(texts, tokens, lengths, key, engine_seconds)
+        spent += time.perf_counter() - started
+        assert wrong is None
+        batches.append(n_documents)
+    assert spent < 2 * TIME_SHARE * (spent + 60 * engine_seconds)
+    assert sum(batches[:30]) > 0
+    assert sum(batches[30:]) > 0

@@ -1,0 +1,111 @@
+"""A target that ends in .npy: the tokens of the packed file behind numpy's own header, however they come there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastpack
+from fastpack.cli import main
+from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.ranks import run_rank
+from fastpack.packing import pack_run as run_module
+from fastpack.packing.pack import pack_each, pack_encoded_data
+
+EOD = 256
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    texts = [f"{'word ' * (number % 9)}{number}" for number in range(400)]
+    path.write_text("".join(json.dumps({"text": text if k % 50 else ""}) + "\n" for k, text in enumerate(texts)))
+    return path
+
+
+def config_of(src: Path, dst: Path, **tokenizer: Any) -> dict[str, Any]:
+    given = {"src_path": [src], "dst_path": dst, "jq_pattern": ".text", "num_cpus": 1, "eod_token": "<|endoftext|>"}
+    return {"settings": given, "tokenizer": tokenizer or {"variant_key": "builtin_bytes", "config": {}}}
+
+
+def packed_tokens(corpus: Path) -> np.ndarray:
+    pack_encoded_data(config_of(corpus, corpus.with_suffix(".pbin")), file_existence_policy="override")
+    return fastpack.PackedFile(corpus.with_suffix(".pbin")).data
+
+
+def saved(tokens: np.ndarray, path: Path) -> bytes:
+    np.save(path, tokens)
+    return path.read_bytes()
+
+
+def test_it_is_what_numpy_saves_of_the_same_tokens(corpus: Path, tmp_path: Path) -> None:
+    result = pack_encoded_data(config_of(corpus, tmp_path / "x.npy"))
+    tokens = packed_tokens(corpus)
+    assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
+    assert (result.documents, result.tokens, len(result.skipped)) == (392, len(tokens), 8)
+    dataset = fastpack.MemoryMappedDataset(tmp_path, 100, "x.npy", pack_sequences=True, eos_token_id=EOD)
+    assert len(dataset) == len(tokens) // 100
+    np.testing.assert_array_equal(dataset[3]["input_ids"], tokens[300:399])
+    assert dataset[3]["doc_ids"][-1] > 0
+    assert fastpack.verify(tmp_path / "x.npy", vocab_size=257, eos_token_id=EOD).is_sound
+
+
+def test_it_goes_on_where_it_was_stopped(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 1000)
+    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 1000)
+
+    def stop(done: int, _total: int) -> None:
+        if done > 6000:
+            raise KeyboardInterrupt
+
+    config = config_of(corpus, tmp_path / "x.npy")
+    with pytest.raises(KeyboardInterrupt):
+        pack_encoded_data(config, resume=True, progress=stop)
+    assert not (tmp_path / "x.npy").exists()
+    result = pack_encoded_data(config, resume=True)
+    assert 0 < result.resumed_documents < result.documents == 392
+    assert (tmp_path / "x.npy").read_bytes() == saved(packed_tokens(corpus), tmp_path / "expected.npy")
+
+
+def test_many_machines_write_the_same(corpus: Path, tmp_path: Path) -> None:
+    plan = plan_parts(config_of(corpus, tmp_path / "x.npy"), bytes_per_task=3000)
+    assert len(plan.tasks) > 2
+    run_rank(plan, 0, 1)
+    (result,) = collect_parts(plan)
+    tokens = packed_tokens(corpus)
+    assert (result.documents, result.tokens) == (392, len(tokens))
+    assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
+
+
+def test_small_vocabularies_take_two_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[E]": 2}, "unk_token": "[E]"}}
+    words |= {"pre_tokenizer": {"type": "Whitespace"}, "version": "1.0"}
+    words |= {"added_tokens": [{"id": 2, "content": "[E]", "special": True}]}
+    for token in words["added_tokens"]:
+        token |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+    (tmp_path / "c.jsonl").write_text('{"text": "a b"}\n{"text": "b"}\n')
+    words_of = ["pack", str(tmp_path / "c.jsonl"), "--tokenizer", str(tmp_path / "tokenizer.json"), "--eod-token=[E]"]
+    assert main([*words_of, "-o", str(tmp_path / "x.npy"), "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0]["token_size_in_bytes"] == 2
+    for name in ("x.npy", "x.pbin"):
+        assert main([*words_of, "-o", str(tmp_path / name), "-q"]) == 0
+    shard = np.load(tmp_path / "x.npy")
+    assert (shard.dtype, shard.tolist()) == (np.uint16, [0, 1, 2, 1, 2])
+    assert fastpack.PackedFile(tmp_path / "x.pbin").token_size_in_bytes == 1
+
+
+def test_no_documents_are_an_empty_shard(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text("")
+    assert pack_encoded_data(config_of(tmp_path / "c.jsonl", tmp_path / "x.npy")).tokens == 0
+    assert np.load(tmp_path / "x.npy").shape == (0,)
+
+
+def test_a_folder_of_packed_files_cannot_be_called_so(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"into a \.pbin of its own in this folder, which cannot be a \.npy"):
+        pack_each(config_of(corpus, tmp_path / "x.npy"))

@@ -1,0 +1,262 @@
+"""Texts that contain special tokens: kept, split, left out, or an error, with the same result for every engine."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pack_sources import BYTES, config_of, line, tokenizer_of, write_source
+from packed_files import documents_of
+
+import fastpack
+from fastpack.cli import main
+from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.ranks import run_rank
+from fastpack.errors import DataWarning, JobError
+from fastpack.packing import pack_run as run_module
+from fastpack.packing.pack import PackResult, pack_encoded_data
+
+GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
+HF = {"variant_key": "pretrained_hf_tokenizer", "config": {"pretrained_model_name_or_path": str(GOLDEN)}}
+EOD = "<|endoftext|>"
+ENGINES = ("tokenizers", "gigatoken", "tiktoken")
+TEXTS = ["plain text", f"one{EOD}two", f"ends{EOD}", EOD, f"{EOD}{EOD} x", "caf\u00e9 \u0378 " + EOD + " y", "<|endof"]
+CONTAINING = [2, 3, 4, 5, 6]  # line numbers
+SENTENCE = "4 EOS tokens inside documents: 3 documents would be read as more"
+
+
+def source_of(folder: Path, texts: list[str] = TEXTS) -> Path:
+    return write_source(folder, [line(text) for text in texts])
+
+
+def pack_quietly(config: dict[str, Any], **options: Any) -> PackResult:
+    return pack_encoded_data(config, file_existence_policy="override", **options)
+
+
+def reference(text: str, *, split: bool) -> list[int]:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
+    tokenizer.encode_special_tokens = split
+    ids = tokenizer.encode(text).ids
+    return ids if ids[-1:] == [0] else [*ids, 0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_keep_gives_the_same_bytes_and_counts(engine: Any, tmp_path: Path) -> None:
+    pytest.importorskip(engine)
+    with pytest.warns(DataWarning, match=SENTENCE) as warned:
+        result = pack_quietly(config_of(source_of(tmp_path), HF, eod_token=EOD), engine=engine)
+    assert "special_tokens_in_text split" in str(warned[0].message)
+    assert (result.eos_inside, result.documents_with_eos_inside) == (4, 3)
+    assert documents_of(result.path) == [reference(text, split=False) for text in TEXTS]
+    assert result.skipped == []
+
+
+@pytest.mark.parametrize("num_cpus", [1, 2])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_split_encodes_ordinary_text(engine: Any, num_cpus: int, tmp_path: Path, small_batches: None) -> None:
+    pytest.importorskip(engine)
+    texts = TEXTS * (1 if num_cpus == 1 else 100)
+    config = config_of(source_of(tmp_path, texts), HF, eod_token=EOD, num_cpus=num_cpus)
+    result = pack_quietly(config, engine=engine, special_tokens_in_text="split", audit=1.0)
+    documents = documents_of(result.path)
+    assert documents[: len(TEXTS)] == [reference(text, split=True) for text in TEXTS]
+    assert len(documents) == len(texts)
+    assert all(document.count(0) == 1 for document in documents)
+    assert (result.eos_inside, result.documents_with_eos_inside, result.skipped) == (0, 0, [])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_skip_leaves_documents_out_by_their_line(engine: Any, tmp_path: Path) -> None:
+    pytest.importorskip(engine)
+    config = config_of(source_of(tmp_path), HF, eod_token=EOD)
+    result = pack_quietly(config, engine=engine, special_tokens_in_text="skip")
+    reason = f"the text contains the special token {EOD!r}"
+    assert result.skipped == [{"line": number, "reason": reason} for number in CONTAINING]
+    assert documents_of(result.path) == [reference(TEXTS[0], split=False), reference(TEXTS[6], split=False)]
+
+
+@pytest.mark.parametrize("num_cpus", [1, 2])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_error_names_the_line_and_writes_nothing(
+    engine: Any, num_cpus: int, tmp_path: Path, small_batches: None
+) -> None:
+    pytest.importorskip(engine)
+    texts = ["plain " * 400] * 20 + TEXTS
+    config = config_of(source_of(tmp_path, texts), HF, eod_token=EOD, num_cpus=num_cpus)
+    with pytest.raises(ValueError, match=r"src\.jsonl: line 22 at byte \d+: the text contains the special token"):
+        pack_encoded_data(config, engine=engine, special_tokens_in_text="error")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
+
+
+@pytest.mark.parametrize("rule", ["keep", "split", "skip", "error"])
+def test_bytes_are_text_under_every_rule(rule: Any, tmp_path: Path) -> None:
+    result = pack_quietly(config_of(source_of(tmp_path), BYTES), special_tokens_in_text=rule)
+    assert documents_of(result.path) == [[*text.encode(), 256] for text in TEXTS]
+
+
+@pytest.mark.parametrize("rule", ["split", "skip"])
+def test_other_special_tokens_too(rule: Any, tmp_path: Path) -> None:
+    """As `split_special_tokens` of transformers: all special tokens, and no added tokens that are not special."""
+    from tokenizers import AddedToken, Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<|user|>"])
+    tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    spec = {**HF, "config": {"pretrained_model_name_or_path": str(tmp_path / "tokenizer.json")}}
+    texts = ["a<|user|>b", "a<tool>b", "c"]
+    result = pack_quietly(config_of(source_of(tmp_path, texts), spec, eod_token=EOD), special_tokens_in_text=rule)
+    tokenizer.encode_special_tokens = True
+    expected = [[*tokenizer.encode(text).ids, 0] for text in texts]
+    assert documents_of(result.path) == (expected if rule == "split" else expected[1:])
+    assert tokenizer.token_to_id("<tool>") in expected[1]
+
+
+def test_a_word_of_the_vocabulary_cannot_be_split(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "<eod>"])
+    config = config_of(source_of(tmp_path, ["a", "a <eod> a"]), tokenizer, eod_token="<eod>")
+    result = pack_quietly(config, special_tokens_in_text="split")
+    assert result.skipped == [{"line": 2, "reason": "'<eod>' cannot be encoded as ordinary text"}]
+    assert documents_of(result.path) == [[1, 2]]
+    with pytest.raises(ValueError, match="line 2 at byte"):
+        pack_quietly(config, special_tokens_in_text="error")
+
+
+def test_tokens_that_the_tokenizer_adds_are_not_in_the_text(tmp_path: Path) -> None:
+    """Padding with the end-of-document token: no text contains it, so every rule keeps the documents."""
+    tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"], padding="max_length", max_length=4)
+    config = config_of(source_of(tmp_path, ["a", "a a"]), tokenizer, eod_token="<eod>")
+    with pytest.warns(DataWarning, match="inside documents"):
+        result = pack_quietly(config, special_tokens_in_text="skip")
+    assert (result.documents, result.skipped) == (2, [])
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    spm = pytest.importorskip("sentencepiece")
+    texts = [text for path in Path(json.__file__).parent.glob("*.py") for text in path.read_text().split("\n")]
+    paths = {}
+    for kind, options in (("user", {"user_defined_symbols": ["<eod>"]}), ("control", {"control_symbols": ["<eod>"]})):
+        model = io.BytesIO()
+        spm.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts), model_writer=model, vocab_size=300, minloglevel=2, **options
+        )
+        path = tmp_path_factory.mktemp("sp") / f"{kind}.model"
+        path.write_bytes(model.getvalue())
+        paths[kind] = str(path)
+    return paths
+
+
+@pytest.mark.parametrize("kind", ["user", "control"])
+@pytest.mark.parametrize("rule", ["split", "skip"])
+def test_sentencepiece(kind: str, rule: Any, sentencepiece_models: dict[str, str], tmp_path: Path) -> None:
+    """A control symbol in a text is text anyway; a user-defined one is split as if it were a control symbol."""
+    model = sentencepiece_models[kind]
+    spec = {"variant_key": "pretrained_sp_tokenizer", "config": {"tokenizer_model_file": model}}
+    texts = ["one <eod> two", "plain", "three<eod>"]
+    config = config_of(source_of(tmp_path, texts), spec, eod_token="<eod>")
+    result = pack_quietly(config, special_tokens_in_text=rule)
+    eod = fastpack.PreTrainedSPTokenizer(model).get_token_id("<eod>")
+    found = documents_of(result.path)
+    assert all(document.count(eod) == 1 for document in found)
+    if rule == "skip" and kind == "user":
+        assert [one["line"] for one in result.skipped] == [1, 3]
+        return
+    assert len(found) == 3
+    decoded = [fastpack.PreTrainedSPTokenizer(model).decode(document[:-1]) for document in found]
+    assert decoded == texts
+
+
+def test_compressed_sources_and_ranks_count_as_one_process_does(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(line(text) + b"\n" for text in TEXTS)))
+    (tmp_path / "b.jsonl").write_bytes(b"".join(line(text) + b"\n" for text in TEXTS))
+    sources = [str(tmp_path / "a.jsonl.gz"), str(tmp_path / "b.jsonl")]
+    for rule in ("keep", "split", "skip"):
+        config = config_of(
+            tmp_path / "b.jsonl", HF, eod_token=EOD, src_path=sources, dst_path=tmp_path / f"{rule}.pbin"
+        )
+        plan = plan_parts(config, bytes_per_task=60, special_tokens_in_text=rule)
+        run_rank(plan, 0, 1)
+        if rule == "keep":
+            with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
+                (far,) = collect_parts(plan)
+            with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
+                near = pack_quietly({**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}})
+        else:
+            (far,) = collect_parts(plan)
+            near = pack_quietly(
+                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}},
+                special_tokens_in_text=rule,
+            )
+        assert Path(far.path).read_bytes() == Path(near.path).read_bytes()
+        assert (far.eos_inside, far.documents_with_eos_inside, far.skipped) == (
+            near.eos_inside,
+            near.documents_with_eos_inside,
+            near.skipped,
+        )
+        assert [one["line"] for one in far.skipped] == (CONTAINING * 2 if rule == "skip" else [])
+    config["settings"]["dst_path"] = tmp_path / "error.pbin"
+    plan = plan_parts(config, bytes_per_task=60, special_tokens_in_text="error")
+    with pytest.raises(JobError, match="line 2 at byte"):
+        run_rank(plan, 0, 1)
+
+
+def test_counts_survive_a_resume_and_another_rule_starts_again(
+    tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 60)
+    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 60)
+    config = config_of(source_of(tmp_path, TEXTS * 3), HF, eod_token=EOD)
+
+    def stop(done: int, total: int) -> None:
+        if done > total // 2:
+            raise OSError(28, "No space left on device")
+
+    for rule, stale in (("keep", False), ("split", True)):
+        with pytest.raises(OSError, match="No space"):
+            pack_encoded_data(config, resume=True, progress=stop, special_tokens_in_text="keep")
+        with pytest.warns(
+            DataWarning, match="started anew" if stale else "12 EOS tokens inside documents: 9 documents"
+        ):
+            result = pack_encoded_data(config, resume=True, special_tokens_in_text=rule)  # type: ignore[arg-type]
+        assert (result.resumed_documents > 0) is not stale
+        assert result.eos_inside == (0 if stale else 12)
+        Path(result.path).unlink()
+
+
+def test_an_unknown_rule(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="special_tokens_in_text: found 'drop', expected one of keep, split, skip"):
+        pack_encoded_data(config_of(source_of(tmp_path), HF), special_tokens_in_text="drop")  # type: ignore[arg-type]
+
+
+def test_info_verify_and_report_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = source_of(tmp_path)
+    words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD]
+    assert main(words) == 0
+    packed = str(source.with_suffix(".pbin"))
+    err = capsys.readouterr().err
+    assert f"{packed}: {SENTENCE}. --special-tokens-in-text split encodes" in err
+    assert main(["info", packed, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["eos_inside"], facts["documents_with_eos_inside"]) == (4, 3)
+    assert SENTENCE in facts["warnings"]
+    assert main(["verify", packed, "--json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["severity"], finding["found"]) == ("warning", SENTENCE)
+    assert main(["report", packed, "-o", str(tmp_path / "r.html"), "--json"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert [one["text"] for one in warnings] == [SENTENCE]
+    for rule, documents, inside in (("split", 7, 0), ("skip", 2, 0)):
+        assert main([*words, "--force", "--special-tokens-in-text", rule, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["documents"], report["eos_inside"]) == (documents, inside)
+    assert fastpack.verify(packed).findings == []
+    assert main([*words, "--force", "--special_tokens_in_text", "error"]) == 1
+    assert "line 2 at byte" in capsys.readouterr().err

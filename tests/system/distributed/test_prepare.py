@@ -1,0 +1,168 @@
+"""`prepare` by ranks writes what the local run writes, but for the random uuid and the history's times."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from preparing import rows, write_tar
+from ranks import run, run_and_kill
+
+from fastpack.cli import main
+from fastpack.distributed.plan import clear
+from fastpack.distributed.prepare_tasks import plan_walk, walker_of
+from fastpack.distributed.ranks import run_rank
+from fastpack.errors import FormatError, JobError
+from fastpack.io import TargetExists
+from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
+
+TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # of media_filters: when the filter was first used
+RATIO = (8, 1, 1)
+BY_CHANCE = {"index.uuid", ".fastpack.json"}  # the one is random, the other has times of files
+
+
+def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
+    rng = random.Random(0)
+    for shard in range(first, first + n_shards):
+        members = []
+        for sample in range(rng.randrange(1, n_samples)):
+            key = f"{shard}_{sample}_ü"
+            members += [f"{key}.{part}" for part in ("jpg", "json", "ä.txt")[: rng.randrange(1, 4)]]
+        write_tar(folder / f"{shard % 3}" / f"{shard:03}.tar", members, rng.randbytes(40))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in BY_CHANCE)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
+    skip = options.pop("skip_bad_shards", False)
+    plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
+    for rank in range(size):
+        run_rank(plan, rank, size)
+    walker = walker_of(plan, skip_bad_shards=skip)
+    result = prepare_webdataset(
+        folder, split_ratio=RATIO, force_overwrite=True, skip_bad_shards=skip, walker=walker, **options
+    )
+    clear(plan)
+    return result
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """A dataset and a copy of it."""
+    make(tmp_path / "local", 14, 30)
+    shutil.copytree(tmp_path / "local", tmp_path / "far")
+    return tmp_path / "local", tmp_path / "far"
+
+
+@pytest.mark.parametrize("sample_tables", [True, False])
+@pytest.mark.parametrize(("size", "n_bytes"), [(1, None), (2, 20_000), (5, 1)])
+def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
+    local = prepare_webdataset(two[0], split_ratio=RATIO, num_workers=1, sample_tables=sample_tables)
+    result = far(two[1], size, n_bytes, sample_tables=sample_tables)
+    assert content(two[1]) == content(two[0])
+    assert (result.shards, result.splits, result.part_types) == (local.shards, local.splits, local.part_types)
+    if sample_tables:
+        assert len(rows(two[1], "samples")) == local.samples
+
+
+def test_shards_that_did_not_change_are_not_walked_again(two: tuple[Path, Path]) -> None:
+    prepare_webdataset(two[0], split_ratio=RATIO)
+    far(two[1], 2)
+    for folder in two:
+        write_tar(folder / "1" / "new.tar", ["n.jpg", "n.json"])
+        os.utime(folder / "0" / "003.tar")
+    local = prepare_webdataset(two[0], split_ratio=RATIO, force_overwrite=True)
+    result = far(two[1], 2)
+    assert result.reused == local.reused == 13
+    assert content(two[1]) == content(two[0])
+    assert far(two[1], 1, walk_all=True).reused == 0
+    assert content(two[1]) == content(two[0])
+
+
+def test_bad_shards(two: tuple[Path, Path]) -> None:
+    for folder in two:
+        bad = folder / "2" / "008.tar"
+        bad.write_bytes(bad.read_bytes()[:700])
+        write_tar(folder / "2" / "empty.tar", [])
+    with pytest.raises(FormatError) as local:
+        prepare_webdataset(two[0], split_ratio=RATIO)
+    with pytest.raises(FormatError) as error:
+        far(two[1], 2)
+    assert str(error.value).replace("/far/", "/local/") == str(local.value)
+    skipped = prepare_webdataset(two[0], split_ratio=RATIO, skip_bad_shards=True, force_overwrite=True).skipped
+    assert list(far(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
+    assert content(two[1]) == content(two[0])
+
+
+def test_a_shard_that_changed_since_its_task_is_named(two: tuple[Path, Path]) -> None:
+    plan = plan_walk(two[0])
+    run_rank(plan, 0, 1)
+    walker = walker_of(plan)
+    write_tar(two[0] / "0" / "000.tar", ["other.txt"])
+    with pytest.raises(JobError, match=r"000\.tar was changed since its task"):
+        prepare_webdataset(two[0], split_ratio=RATIO, walker=walker)
+    with pytest.raises(JobError, match="are not done"):
+        walker_of(plan_walk(two[0]))
+
+
+def test_media_are_read_by_the_ranks(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    image = pytest.importorskip("PIL.Image")
+    import io
+
+    data = io.BytesIO()
+    image.fromarray(np.zeros((3, 5, 3), np.uint8)).save(data, "png")
+    for folder in two:
+        write_tar(folder / "a.tar", ["x.png", "y.png"], data.getvalue())
+    words = ["--split-ratio", "1,1,0", "--non-interactive", "--media-metadata-by-extension", "--json"]
+    assert main(["prepare", str(two[0]), *words]) == 0
+    local = json.loads(capsys.readouterr().out)
+    assert main(["prepare", str(two[1]), *words, "--rank", "0", "--world-size", "1"]) == 0
+    capsys.readouterr()
+    assert main(["prepare", str(two[1]), *words, "--collect"]) == 0
+    assert {**json.loads(capsys.readouterr().out), "path": 0} == {**local, "path": 0}
+    assert local["media"] == 2
+    one, other = ({name: TIME.sub(b"", data) for name, data in content(folder).items()} for folder in two)
+    assert one == other
+
+
+def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prepare", str(two[1]), "--part-bytes", "20000", "--json"]
+    assert main(["prepare", str(two[0]), "--split-ratio", "8,1,1", "--json"]) == 0
+    local = json.loads(capsys.readouterr().out)
+    assert main([*words, "--split-ratio", "8,1,1", "--collect"]) == 1
+    assert "are not done" in capsys.readouterr().err
+    for rank in "10":
+        assert main([*words, "--rank", rank, "--world-size", "2"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
+    assert main([*words, "--collect"]) == 2
+    assert "--split-ratio" in capsys.readouterr().err
+    assert main([*words, "--split-ratio", "8,1,1", "--collect"]) == 0
+    assert {**json.loads(capsys.readouterr().out), "path": 0} == {**local, "path": 0}
+    assert content(two[1]) == content(two[0])
+    with pytest.raises(TargetExists):
+        plan_walk(two[1])
+    assert main(["prepare", str(two[1] / "x.jsonl"), "--collect"]) == 1
+    (two[1] / "x.jsonl").write_text("{}\n")
+    assert main(["prepare", str(two[1] / "x.jsonl"), "--collect"]) == 2
+    assert "of folders of shards" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(2)])
+def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
+    for folder in two:
+        make(folder / "more", 60, 300, first=100)
+    prepare_webdataset(two[0], split_ratio=RATIO)
+    words = ["prepare", ".", "--part-bytes", "1000"]
+    assert run_and_kill(words, two[1], 3, kills=4, seed=seed) > 0
+    collected = run([*words, "--split-ratio", "8,1,1", "--collect"], two[1])
+    assert collected.returncode == 0, collected.stderr
+    assert content(two[1]) == content(two[0])

@@ -1,0 +1,143 @@
+"""The same bytes from two Ray nodes, of which one is killed in mid-run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from preparing import write_tar
+from ranks import run
+from ray_nodes import namespaces, run_on_two_nodes
+
+from fastpack.cli import main
+from fastpack.distributed import ray_executor
+from fastpack.distributed.plan import Plan, Task
+from fastpack.distributed.ray_executor import do_task, run_on_ray
+from fastpack.errors import MissingExtra
+from fastpack.tokens.pbin.packed_file import PackedWriter
+
+BY_CHANCE = {"index.uuid", ".fastpack.json"}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in BY_CHANCE)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture
+def nodes() -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed: nothing was run on a cluster")
+    if (reason := namespaces()) is not None:
+        pytest.skip(f"{reason}: nothing was run on a cluster")
+
+
+@pytest.mark.slow
+def test_pack_survives_a_killed_node(nodes: None, tmp_path: Path, golden: Path) -> None:
+    rng = random.Random(0)
+    words = [rng.randbytes(rng.randrange(1, 6)).hex() for _ in range(3000)]
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        lines = (json.dumps({"text": " ".join(rng.choices(words, k=60)) if k % 99 else None}) for k in range(12_000))
+        (tmp_path / "in" / f"{number}.jsonl").write_text("\n".join(lines))
+    shutil.copytree(golden / "modalities" / "tokenizers" / "tok_bpe2000", tmp_path / "tokenizer")
+    command = ["pack", "in", "--tokenizer", "tokenizer", "--eod-token", "<|endoftext|>", "--json"]
+    local = run([*command, "-o", "local.pbin"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    far = run_on_two_nodes(tmp_path, [*command, "-o", "far.pbin", "--part-bytes", "500000"], kill_after=6)
+    assert far["code"] == 0, far["err"]
+    said, expected = json.loads(far["out"]), json.loads(local.stdout)
+    assert {**said, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
+    assert 6 <= far["marked"] < 40
+    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+@pytest.mark.slow
+def test_prepare_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
+    for shard in range(300):
+        members = [f"{shard}_{k}.{part}" for k in range(100) for part in ("a", "b")]
+        write_tar(tmp_path / "local" / f"{shard:03}.tar", members)
+    shutil.copytree(tmp_path / "local", tmp_path / "far")
+    words = ["--split-ratio", "8,1,1", "--json"]
+    local = run(["prepare", "local", *words], tmp_path)
+    assert local.returncode == 0, local.stderr
+    far = run_on_two_nodes(tmp_path, ["prepare", "far", *words, "--part-bytes", "1"], kill_after=20)
+    assert far["code"] == 0, far["err"]
+    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 20 <= far["marked"] < 300
+    assert content(tmp_path / "far") == content(tmp_path / "local")
+
+
+@pytest.mark.slow
+def test_shuffle_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    with PackedWriter(tmp_path / "a.pbin", 2) as writer:
+        for number in range(20_000):
+            writer.append([number] * rng.randrange(200))
+    command = ["shuffle", "a.pbin"]
+    local = run([*command, "local.pbin", "--seed", "3", "--json"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    words = [*command, "far.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
+    far = run_on_two_nodes(tmp_path, words, kill_after=50)
+    assert far["code"] == 0, far["err"]
+    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 50 <= far["marked"] < 390
+    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert not list(tmp_path.glob("*.parts"))
+
+
+@pytest.mark.slow
+def test_index_and_verify_on_two_nodes(nodes: None, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x" * (k % 50)}) + "\n" for k in range(50_000)))
+    local = run(["index", "a.jsonl", "--index-path", "local.idx"], tmp_path)
+    assert local.returncode == 0, local.stderr
+    far = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
+    assert far["code"] == 0, far["err"]
+    assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
+    (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-30])
+    words = ["verify", "a.jsonl", "a.idx", "--json"]
+    local = run(words, tmp_path)
+    far = run_on_two_nodes(tmp_path, words)
+    assert (far["code"], far["out"]) == (local.returncode, local.stdout)
+    assert far["code"] == 3
+
+
+def plan_of(folder: Path) -> Plan:
+    return Plan("os:getcwd", str(folder / "x.parts"), {}, [], [Task("0", {}, 1)])
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"fastpack-llm\[ray\]"):
+        run_on_ray(plan_of(tmp_path))
+
+
+def test_nothing_left_to_do_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_executor, "finished", lambda _: {"0": None})
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    run_on_ray(plan_of(tmp_path))
+
+
+def test_a_node_without_the_shared_folder_says_so(tmp_path: Path) -> None:
+    assert "absent" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
+    assert "cannot be seen on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
+    assert "No such file" in str(do_task(str(tmp_path), "0", str(tmp_path / "absent")))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--address auto", "--address: only with --executor ray"),
+        ("--executor ray --rank 0 --world-size 2", "does not go with --rank"),
+        ("--executor ray --collect", "does not go with"),
+        ("--executor ray --dry-run", "--dry-run: not with"),
+    ],
+)
+def test_options_that_do_not_go_together(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "a.jsonl", "--tokenizer", "bytes", *words.split()]) == 2
+    assert message in capsys.readouterr().err

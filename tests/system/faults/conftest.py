@@ -1,0 +1,283 @@
+"""Commands that write files, in a folder that can be set back to any state; and a system whose n-th call goes wrong.
+
+`fastpack.io` is the only module that writes, but for SQLite: it sees a `System` in place of `os`, which counts the
+calls that change a file or fail on a bad disk. Every command is run once to count them, then once for each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import json
+import os
+import random
+import shutil
+import sqlite3
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastpack.cli import main
+from fastpack.io import atomic, reading
+from fastpack.packing import pack_run
+from fastpack.tokens.edit import merge
+from fastpack.tokens.pbin import packed_file as pbin
+from fastpack.tokens.pbin.packed_file import PackedWriter
+
+COUNTED = ("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "replace", "copy_file_range")
+Files = dict[str, Any]  # path below the folder -> what the file holds, in a form that can be compared
+Fault = Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]  # (name of the call, the call, its arguments)
+
+
+@dataclass
+class Job:
+    """A command, run in a folder. `new`: the files that it writes; `old`: its preparation, if they are there before."""
+
+    name: str
+    words: list[str]
+    make: Callable[[Path], None]
+    new: list[str]
+    old: Callable[[Path], None] | None = None
+    resumes: bool = False
+    keeps: bool = False  # what an interrupted run has done is kept for --resume
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def write_documents(folder: Path) -> None:
+    rng = random.Random(1)
+    lines = [json.dumps({"text": "x" * rng.randrange(60), "n": n}) for n in range(6)]
+    (folder / "docs.jsonl").write_text("\n".join(lines))
+    for name in ("a.pbin", "b.pbin"):
+        with PackedWriter(folder / name, 2, file_existence_policy="override") as writer:
+            for n in range(4):
+                writer.append(np.arange(rng.randrange(1, 30), dtype=np.uint16) + n)
+
+
+def write_index(folder: Path) -> None:
+    write_documents(folder)
+    assert main(["index", "docs.jsonl", "-q"]) == 0
+
+
+def write_tar(path: Path, keys: str) -> None:
+    with tarfile.open(path, "w") as tar:
+        for key in keys:
+            info = tarfile.TarInfo(f"{key}.txt")
+            info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+
+
+def write_shards(folder: Path) -> None:
+    (folder / "ds").mkdir()
+    write_tar(folder / "ds/s0.tar", "ab")
+    write_tar(folder / "ds/s1.tar", "cd")
+
+
+def prepare_two_of_three(folder: Path) -> None:
+    assert main(["prepare", "ds", "--split-ratio", "1,1,0", "-q", "--sample-type", "CrudeWebdataset"]) == 0
+    write_tar(folder / "ds/s1.tar", "xyz")
+    write_tar(folder / "ds/s2.tar", "ef")
+
+
+def earlier(*names: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        for name in names:
+            (folder / name).write_bytes(b"what was there before")
+
+    return write
+
+
+PACK = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1", "-o", "out"]
+META = ("index.sqlite", "index.uuid", ".info.json", "split.yaml", "dataset.yaml", ".fastpack.json")
+CHECKSUMS = ["docs.jsonl.fpsum", "docs.idx.fpsum"]
+PREPARE = ["prepare", "ds", "--split-ratio", "1,1,1", "--num-workers", "1", "--sample-type", "CrudeWebdataset"]
+SINGLE = {  # command line without --force; what it needs; what it writes
+    "index": (["index", "docs.jsonl"], write_documents, "docs.idx"),
+    "pack": (PACK, write_index, "out"),
+    "merge": (["merge", "a.pbin", "b.pbin", "out.pbin"], write_documents, "out.pbin"),
+    "shuffle pbin": (["shuffle", "a.pbin", "out.pbin", "--seed", "1"], write_documents, "out.pbin"),
+    "shuffle jsonl": (["shuffle", "docs.jsonl", "out.jsonl", "--seed", "2"], write_documents, "out.jsonl"),
+    "chunk pbin": (
+        ["chunk", "a.pbin", "b.pbin", "-o", "out.pbin", "--chunk-id", "0", "--num-chunks", "2", "--seed", "3"],
+        write_documents,
+        "out.pbin",
+    ),
+    "chunk jsonl": (
+        ["chunk", "docs.jsonl", "-o", "out.jsonl", "--chunk-id", "0", "--num-chunks", "2", "--seed", "3"],
+        write_documents,
+        "out.jsonl",
+    ),
+    "filter": (["filter", "a.pbin", "out.pbin", "--min-length", "8"], write_documents, "out.pbin"),
+}
+JOBS = [
+    *(Job(name, words, make, [new], keeps=name == "pack") for name, (words, make, new) in SINGLE.items()),
+    *(
+        Job(f"{name} --force", [*words, "--force"], make, [new], earlier(new), keeps=name == "pack")
+        for name, (words, make, new) in SINGLE.items()
+        if name in ("index", "pack", "merge", "shuffle jsonl")
+    ),
+    Job("pack --resume", [*PACK, "--resume"], write_index, ["out"], resumes=True, keeps=True),
+    Job(
+        "pack --resume --force",
+        [*PACK, "--resume", "--force"],
+        write_index,
+        ["out"],
+        earlier("out"),
+        resumes=True,
+        keeps=True,
+    ),
+    Job("write-checksums", ["verify", "docs.jsonl", "--write-checksums"], write_index, CHECKSUMS),
+    Job(
+        "write-checksums anew",
+        ["verify", "docs.jsonl", "--write-checksums"],
+        write_index,
+        CHECKSUMS,
+        earlier(*CHECKSUMS),
+    ),
+    Job(
+        "index --write-checksums",
+        ["index", "docs.jsonl", "--force", "--write-checksums"],
+        write_documents,
+        ["docs.idx", "docs.idx.fpsum"],
+        earlier("docs.idx"),
+    ),
+    Job("prepare jsonl", ["prepare", "docs.jsonl"], write_documents, ["docs.jsonl.idx"]),
+    Job(
+        "prepare shards",
+        [*PREPARE, "--force-overwrite"],
+        write_shards,
+        [*(f"ds/.nv-meta/{name}" for name in META), *(f"ds/s{k}.tar.idx" for k in range(3))],
+        prepare_two_of_three,
+        keeps=True,
+    ),
+]
+
+
+class System:
+    """The module os, which counts some of its calls, and does another thing in place of the one numbered `at`."""
+
+    def __init__(self, at: int = -1, fault: Fault | None = None) -> None:
+        self.calls: list[str] = []
+        self._at, self._fault = at, fault
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        return (lambda *arguments: self.call(name, real, arguments)) if name in COUNTED else real
+
+    def call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if name in ("fsync", "fdatasync"):
+            real = id  # nothing here cuts the power, and it takes milliseconds
+        if name == "open" and not arguments[1] & os.O_CREAT:
+            return real(*arguments)
+        self.calls.append(name)
+        if len(self.calls) - 1 == self._at and self._fault is not None:
+            return self._fault(name, real, arguments)
+        return real(*arguments)
+
+    def fallocate(self, *arguments: Any) -> int:
+        try:
+            return int(self.call("fallocate", lambda *_: 0, arguments))
+        except OSError as error:
+            ctypes.set_errno(error.errno or 0)
+            return -1
+
+
+@dataclass
+class Workplace:
+    """The folder in which a job runs, and what the job is to make of it."""
+
+    job: Job
+    folder: Path
+    start: Path  # a copy of the folder before the job
+    monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str]
+    before: Files = field(default_factory=dict)
+    after: Files = field(default_factory=dict)
+
+    def reset(self, to: Path | None = None) -> None:
+        """Set the folder back to how it was at the start, or to another copy."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(to or self.start, self.folder, symlinks=True)
+        os.chdir(self.folder)
+
+    def run(self, at: int = -1, fault: Fault | None = None, *options: str) -> tuple[int, str, System]:
+        """Exit code, text on stderr, and the system that the job saw; options: further ones."""
+        system = System(at, fault)
+        with self.monkeypatch.context() as patch:
+            patch.setattr(atomic, "os", system)
+            patch.setattr(reading, "os", system)
+            patch.setattr(atomic, "_fallocate", system.fallocate)
+            code = main([*self.job.words, *options, "--no-progress"])
+        return code, self.capsys.readouterr().err, system
+
+    def contents(self) -> Files:
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.folder)): content(path) for path in found}
+
+    def is_old_or_new(self, name: str, now: Files) -> bool:
+        """Whether a file is as it was before the job, or as it is to be; or was not there and is not there."""
+        return now.get(name) in (self.before.get(name), self.after[name])
+
+
+def content(path: Path) -> Any:
+    if path.name == "index.uuid":
+        return len(path.read_text())  # a random number
+    if path.suffix == ".fpsum" and path.read_bytes().startswith(b"{"):
+        return {**json.loads(path.read_text()), "mtime_ns": 0}  # that of a file that was written just now
+    if path.name == ".fastpack.json":
+        return json.loads(path.read_text())["shards"]  # beside them the time at which the index was written
+    if path.name != "index.sqlite":
+        return path.read_bytes()
+    with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        return {name: sorted(db.execute(f"SELECT * FROM {name}")) for name in names}
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several writes, and a checkpoint a batch, for small files."""
+    monkeypatch.setattr(pbin, "_BUFFER_BYTES", 128)
+    monkeypatch.setattr(merge, "_BLOCK", 128)
+    monkeypatch.setattr(pack_run, "MIN_BATCH_BYTES", 256)
+    monkeypatch.setattr(pack_run, "MAX_BATCH_BYTES", 256)
+    monkeypatch.setattr(pack_run, "CHECKPOINT_SECONDS", -1)
+
+
+SLOW = ("prepare shards",)  # some hundred calls
+
+
+@pytest.fixture(
+    params=[pytest.param(job, marks=[pytest.mark.slow] if job.name in SLOW else [], id=job.name) for job in JOBS]
+)
+def work(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    small_pieces: None,
+) -> Iterator[Workplace]:
+    """Each job in turn, ready to be run."""
+    job: Job = request.param
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    job.make(folder)
+    if job.old is not None:
+        job.old(folder)
+    shutil.copytree(folder, tmp_path / "start")
+    place = Workplace(job, folder, tmp_path / "start", monkeypatch, capsys)
+    place.before = place.contents()
+    assert place.run()[0] == 0, capsys.readouterr().err
+    place.after = place.contents()
+    assert set(place.after) - set(place.before) <= set(job.new) <= set(place.after)
+    place.reset()
+    yield place
+    monkeypatch.undo()

@@ -1,0 +1,118 @@
+"""Coverage-guided fuzzing of the pickled index reader: three decoders of ours against the standard library's.
+
+The property is `differential`, which tests/kernels/test_header.py runs on inputs from hypothesis. To let a fuzzer look
+for more (it found what 460,000 random mutants had not), install atheris, which the project does not need otherwise:
+
+    pip install atheris
+    python tests/system/fuzz/fuzz_header.py corpus/ -max_len=512 -max_total_time=600
+
+`corpus/` is any folder; seeds are written into it when it is empty. Only Python code is instrumented, so the fuzzer is
+guided by the Python twin, and the compiled one is held against it. A crash is written to `crash-*`: add the input to
+the examples of the hypothesis test.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+
+from fastpack.kernels import header_cy, header_np
+from fastpack.kernels.header_errors import STRICTER_THAN_PICKLE, Fault, IndexSyntaxError
+
+DECODERS = (header_cy.decode_index, header_cy.decode_index_strictly, header_np.decode_index)
+INT64 = range(-(2**63), 2**63)
+
+
+def _stop(oracle: Oracle) -> NoReturn:
+    """STOP, where nothing but the result may be left on the stack."""
+    if oracle.metastack or len(oracle.stack) != 1:
+        raise pickle.UnpicklingError("more than the result on the stack")
+    raise pickle._Stop(oracle.stack.pop())  # type: ignore[attr-defined]
+
+
+class Oracle(pickle._Unpickler):  # type: ignore[misc,name-defined]
+    """The standard library's reader, in Python as the C one takes gigabytes on some inputs, for opcodes of indices."""
+
+    dispatch: ClassVar[dict[int, Any]] = {code: pickle._Unpickler.dispatch[code] for code in header_np.ACTIONS}  # type: ignore[attr-defined]
+    dispatch[pickle.STOP[0]] = _stop
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def expected(data: bytes) -> tuple[list[tuple[int, int]], int] | None:
+    """The rows and the number of bytes they take by the standard library, or None where it has no list of pairs."""
+    file = io.BytesIO(data)
+    oracle = Oracle(file)
+    try:
+        rows = oracle.load()
+    except Exception:
+        return None
+    frame = oracle._unframer.current_frame
+    unread = len(frame.read()) if frame else 0
+    if type(rows) is not list or not all(type(row) is tuple and len(row) == 2 for row in rows):
+        return None
+    if not all(type(number) is int and number in INT64 for row in rows for number in row):
+        return None
+    return rows, file.tell() - unread
+
+
+def outcome(decode: Any, data: bytes) -> tuple[Any, ...]:
+    """What a decoder says: rows and bytes taken, or the fault, where, and the texts."""
+    try:
+        rows, n_bytes, bits = decode(np.frombuffer(data, np.uint8))
+    except IndexSyntaxError as error:
+        return error.fault, error.offset, error.found, error.expected
+    assert rows.dtype == np.int64
+    assert rows.shape == (len(rows), 2)
+    assert bits == np.bitwise_or.reduce(rows, axis=None)
+    return [tuple(row) for row in rows.tolist()], n_bytes
+
+
+def differential(data: bytes) -> tuple[Any, ...]:
+    """Assert that all decoders say the same, and what the standard library says but for documented refusals."""
+    outcomes = [outcome(decode, data) for decode in DECODERS]
+    assert outcomes[0] == outcomes[1] == outcomes[2], (data.hex(), outcomes)
+    ours, theirs = outcomes[0], expected(data)
+    if not isinstance(ours[0], Fault):
+        assert ours == theirs, (data.hex(), ours, theirs)
+    elif theirs is not None:
+        assert ours[0] in STRICTER_THAN_PICKLE, (data.hex(), ours, theirs)
+    return ours
+
+
+def seeds() -> list[bytes]:
+    """Small pickles of every protocol and integer width, one and several rows."""
+    lists: list[list[tuple[int, int]]] = [[], [(0, 5)], [(2**40, 300)], [(300, 2**33), (2**31, 255), (-1, 65535)]]
+    lists.append([(7 * i, 7) for i in range(30)])
+    return [pickle.dumps(rows, protocol) for rows in lists for protocol in range(6)]
+
+
+def main() -> None:
+    import atheris  # type: ignore[import-not-found]
+
+    folder = next((Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.iterdir()):
+            for i, seed in enumerate(seeds()):
+                (folder / f"seed-{i:03d}").write_bytes(seed)
+    for function in (
+        header_np.Machine.step,
+        header_np.Machine.put,
+        header_np.Machine.get,
+        header_np.Machine.take_decimal,
+    ):
+        setattr(header_np.Machine, function.__name__, atheris.instrument_func(function))
+    header_np.ACTIONS.update({code: atheris.instrument_func(action) for code, action in header_np.ACTIONS.items()})
+    atheris.Setup(sys.argv, differential)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""Coverage-guided fuzzing of the tar walk: both twins against each other and against Python's tarfile.
+
+The property is `differential`, which tests/kernels/test_tar.py runs on archives from hypothesis and on mutants of them.
+To let a fuzzer look for more, install atheris, which the project does not need otherwise:
+
+    pip install atheris
+    python tests/system/fuzz/fuzz_tar.py corpus/ -max_len=8192 -max_total_time=600
+
+`corpus/` is any folder; seeds are written into it when it is empty. Checksums of headers are put right before each
+run, or nearly every mutant would be refused for those. A crash is written to `crash-*`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastpack.kernels import tar_cy, tar_np
+from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
+
+WALKS = (tar_cy.walk_tar, tar_np.walk_tar)
+META = re.compile(r"__[^/]*__($|/)")
+KEY_AND_PART = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+
+
+def header(name: bytes, size: int | bytes = 0, kind: bytes = b"0", **fields: bytes) -> bytes:
+    """A header block; size as bytes is the field itself. fields: `prefix`, `magic`, `mode`, ..., `tail` from 345 on."""
+    block = bytearray(512)
+    block[: len(name)] = name
+    places = {"mode": 100, "uid": 108, "mtime": 136, "linkname": 157, "magic": 257, "prefix": 345, "tail": 345}
+    for field, value in ({"mode": b"0000644\0", "magic": b"ustar\x0000"} | fields).items():
+        block[places[field] : places[field] + len(value)] = value
+    block[124:136] = size if isinstance(size, bytes) else b"%011o\0" % size
+    block[156:157] = kind
+    return with_checksum(bytes(block))
+
+
+def with_checksum(block: bytes) -> bytes:
+    return block[:148] + b"%06o\0 " % (sum(block) - sum(block[148:156]) + 256) + block[156:]
+
+
+def member(name: bytes, data: bytes = b"", kind: bytes = b"0", **fields: bytes) -> bytes:
+    """A header and the data it is of, padded."""
+    return header(name, len(data), kind, **fields) + padded(data)
+
+
+def padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 512)
+
+
+def records(pairs: Sequence[tuple[bytes, bytes]], kind: bytes = b"x") -> bytes:
+    """A PAX header with these records."""
+    data = b""
+    for keyword, value in pairs:
+        n_bytes = len(keyword) + len(value) + 3
+        n_digits = next(n for n in range(1, 9) if len(str(n_bytes + n)) == n)
+        data += b"%d %s=%s\n" % (n_bytes + n_digits, keyword, value)
+    return member(b"pax", data, kind)
+
+
+def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
+    """What Python's tarfile and Energon's two patterns make of the archive in data[:end]; None where they fail.
+
+    (n_members, rows of (sample, part, offset, size, is sparse), (key, start) of samples). A last member put behind
+    `end` tells an archive that was read to its end from one that tarfile left early without a word.
+    """
+    file = io.BytesIO(data[:end] + header(b"the end") + bytes(1024))
+    try:
+        with tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            members = tar.getmembers()
+    except Exception:
+        return None
+    if not members or (members[-1].name, members[-1].offset) != ("the end", end):
+        return None
+    rows: list[tuple[Any, ...]] = []
+    samples: list[tuple[bytes, int]] = []
+    for info in members[:-1]:
+        match = KEY_AND_PART.match(info.name) if info.isreg() and not META.match(info.name) else None
+        if match is None:
+            continue
+        key, part = (text.encode("utf-8", "surrogateescape") for text in match.groups())
+        if not samples or samples[-1][0] != key:
+            samples.append((key, info.offset))
+        rows.append((len(samples) - 1, part, info.offset_data, info.size, info.sparse is not None))
+    return len(members) - 1, rows, samples
+
+
+class Store:
+    """What a walk fills, sized for `n_rows` rows and `n_parts` part names at a time, and all that came out of it."""
+
+    def __init__(self, n_rows: int = 64, n_parts: int = 8) -> None:
+        self.state = np.zeros(len(State), np.int64)
+        self.state[State.KEY_END], self.state[State.MAX_MEMBERS] = -1, 10_000
+        self.filled = (
+            np.empty((n_rows, 5), np.int64),
+            np.empty((n_rows, 3), np.int64),
+            np.empty(2 * MAX_NAME_BYTES, np.uint8),
+            np.empty(MAX_NAME_BYTES, np.uint8),
+            np.empty(n_parts, np.int64),
+        )
+        self.rows: list[tuple[Any, ...]] = []
+        self.samples: list[tuple[bytes, int]] = []
+
+    def empty(self) -> None:
+        """Take out what was filled, and make room: the last sample's key stays."""
+        state, (rows, samples, text, parts, part_ends) = self.state, self.filled
+        ends = part_ends[: state[State.N_PARTS]].tolist()
+        names = [parts[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
+        for sample, part, offset, size, is_sparse in rows[: state[State.N_ROWS]].tolist():
+            self.rows.append((sample, names[part], offset, size, bool(is_sparse)))
+        for start, key_start, key_end in samples[: state[State.N_NEW]].tolist():
+            self.samples.append((text[key_start:key_end].tobytes(), start))
+        if state[State.KEY_END] >= 0:
+            key = text[state[State.KEY_START] : state[State.KEY_END]].copy()
+            text[: len(key)] = key
+            state[[State.KEY_START, State.KEY_END, State.TEXT_END]] = 0, len(key), len(key)
+        state[[State.N_ROWS, State.N_NEW, State.N_PARTS, State.LAST_PART]] = 0
+
+
+def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | None = None) -> tuple[Any, ...]:
+    """What a walk says: (position, n_members, rows, samples), or the fault, where, and the texts.
+
+    n_window: bytes of the file it sees at a time, and more only where it asks for them.
+    """
+    store = Store() if store is None else store
+    file, base = np.frombuffer(data, np.uint8), 0
+    window = file[:n_window]
+    try:
+        while (done := walk(window, base, len(data), store.state, *store.filled)) != Outcome.END:
+            if done == Outcome.FULL:
+                store.empty()
+                continue
+            base, wanted = store.state[[State.POSITION, State.WANTED]].tolist()
+            assert wanted > 0
+            window = file[base : base + max(wanted, n_window or len(data))]
+            assert len(window) >= wanted
+    except TarSyntaxError as error:
+        return "refused", error.fault, error.offset, error.found, error.expected
+    store.empty()
+    return int(store.state[State.POSITION]), int(store.state[State.N_MEMBERS]), store.rows, store.samples
+
+
+def differential(data: bytes) -> tuple[Any, ...]:
+    """Assert that both twins, whatever they see at once, say the same, and if they accept it, what tarfile says."""
+    outcomes = [outcome(walk, data, n_window) for walk in WALKS for n_window in (None, 512)]
+    outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_parts=1)))
+    assert all(other == outcomes[0] for other in outcomes[1:]), (data.hex(), outcomes)
+    if outcomes[0][0] != "refused":
+        assert outcomes[0][1:] == expected(data, outcomes[0][0]), (data.hex(), outcomes[0])
+    return outcomes[0]
+
+
+def repaired(data: bytes) -> bytes:
+    """The same with the checksums of all blocks right that look like headers."""
+    blocks = [data[at : at + 512] for at in range(0, len(data), 512)]
+    return b"".join(with_checksum(b) if len(b) == 512 and b[257:262] == b"ustar" else b for b in blocks)
+
+
+def seeds() -> list[bytes]:
+    """Small archives with everything the walk heeds."""
+    old_map = b"".join(b"%011o\0" % number for number in (0, 1, 1024, 2, 0, 0, 0, 0)) + b"\0" + b"%011o\0" % 4096
+    sparse = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.name", b"s.bin")]
+    parts = {
+        "plain": member(b"a.jpg", b"12") + member(b"a.txt", b"345") + member(b"b.jpg"),
+        "links": member(b"a.x", kind=b"1") + member(b"a.y", kind=b"2", linkname=b"a.x") + member(b"d/", kind=b"5"),
+        "prefix": member(b"c.json", b"{}", prefix=b"d/e") + member(b"v/", kind=b"\0", magic=b"\0" * 8),
+        "contiguous": member(b"a.x", b"1", b"7") + member(b"a.y", b"2", b"\0", magic=b"\0" * 8),
+        "gnu": member(b"././@LongLink", b"n" * 150 + b".jpg\0", b"L") + member(b"short.jpg", b"x"),
+        "link": member(b"././@LongLink", b"n" * 150 + b"\0", b"K") + member(b"l", kind=b"2"),
+        "pax": records([(b"path", b"p/q.txt"), (b"size", b"3")]) + header(b"x.y") + padded(b"abc"),
+        "global": records([(b"comment", b"no")], b"g") + member(b"a.b"),
+        "binary": header(b"big.bin", b"\x80" + (5).to_bytes(11, "big")) + padded(b"12345"),
+        "old sparse": member(b"o.bin", b"abc", b"S", tail=bytes(41) + old_map),
+        "map 0.1": records([(b"GNU.sparse.size", b"99"), (b"GNU.sparse.map", b"0,1,50,1")]) + member(b"m.bin", b"ab"),
+        "map 1.0": records([*sparse, (b"GNU.sparse.realsize", b"77")]) + member(b"m", padded(b"1\n0\n2\n") + b"ab"),
+    }
+    return [part + bytes(1024) for part in parts.values()] + [b"".join(parts.values()), bytes(1024), b""]
+
+
+def main() -> None:
+    import atheris  # type: ignore[import-not-found]
+
+    folder = next((Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.iterdir()):
+            for i, seed in enumerate(seeds()):
+                (folder / f"seed-{i:03d}").write_bytes(seed)
+    for name in ("next_member", "take_extension", "take_member", "take_sparse_header", "behind_map"):
+        setattr(tar_np._Walk, name, atheris.instrument_func(getattr(tar_np._Walk, name)))
+    for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value", "_take_meanings"):
+        setattr(tar_np, name, atheris.instrument_func(getattr(tar_np, name)))
+    atheris.Setup(sys.argv, lambda data: differential(repaired(data)))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A store on this machine, and a cache of its own for each test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stores import Door, Store
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Store]:
+    pytest.importorskip("obstore", reason="needs the extra remote")
+    pytest.importorskip("moto.server", reason="needs a store: pip install 'moto[s3,server]'")
+    store = Store()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """The store, reached through `store.door`; names begin with `store.folder`, which no other test has."""
+    door = Door(moto.url)
+    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": door.url}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
+    here = _Here(moto, door, f"t{uuid.uuid4().hex[:12]}")
+    yield here  # type: ignore[misc]
+    door.close()
+
+
+class _Here:
+    def __init__(self, moto: Store, door: Door, folder: str) -> None:
+        self._moto, self.door, self.folder = moto, door, folder
+        self.url = f"s3://bucket/{folder}"
+
+    def put(self, name: str, content: bytes) -> str:
+        return self._moto.put(f"{self.folder}/{name}", content)
+
+    def get(self, name: str) -> bytes:
+        return self._moto.get(f"{self.folder}/{name}")
+
+    def put_folder(self, folder: Path, name: str = "") -> str:
+        """All files of a folder, under the same names; returns its URL."""
+        prefix = f"{name}/" if name else ""
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                self.put(f"{prefix}{path.relative_to(folder)}", path.read_bytes())
+        return f"{self.url}/{name}".rstrip("/")
+
+    def get_folder(self, name: str = "") -> dict[str, bytes]:
+        from fastpack.io import stores as remote
+
+        prefix = f"{name}/" if name else ""
+        ways = remote.all_names(f"{self.url}/{name}".rstrip("/"))
+        return {way: self.get(prefix + way) for way in ways}

@@ -1,0 +1,160 @@
+"""What waits for stores, other processes and locks: each wait ends, and a long one is said."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastpack.errors import JobError
+from fastpack.io import store_helper as remote_helper
+from fastpack.io import stores as remote
+from fastpack.io.block_cache import cache, identity
+from fastpack.io.remote_files import fetch
+
+
+def lock_of(url: str) -> tuple[Path, Path]:
+    """The lock under which an object is fetched, and where its bytes are written."""
+    name = identity(url, remote.status(url))
+    path = cache().path(name)
+    path.parent.mkdir(parents=True)
+    locks = cache().folder / "locks"
+    locks.mkdir()
+    return locks / f"{name[:2]}.fetch", path.with_name(f".{name}.partial")
+
+
+def test_a_lock_of_a_process_that_does_nothing(
+    store: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fastpack.io.block_cache.SAY_AFTER", 0.2)
+    monkeypatch.setattr("fastpack.io.block_cache.LOCK_SECONDS", 1.0)
+    url = store.put("a", b"content")
+    lock, _ = lock_of(url)
+    with open(lock, "ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(JobError, match=r"another process has held .*\.fetch for \d+ s and written nothing for"):
+            fetch(url)
+    assert "waiting for another process that fetches into" in caplog.text
+    assert fetch(url).read_bytes() == b"content"
+
+
+def test_a_lock_of_a_process_that_is_at_work(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastpack.io.block_cache.LOCK_SECONDS", 1.5)
+    url = store.put("a", b"content")
+    lock, partial = lock_of(url)
+
+    def work() -> None:
+        with open(lock, "ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            is_held.set()
+            for number in range(8):
+                partial.write_bytes(bytes(number + 1))
+                time.sleep(0.5)
+
+    is_held = threading.Event()
+    worker = threading.Thread(target=work)
+    worker.start()
+    is_held.wait()
+    assert fetch(url).read_bytes() == b"content"
+    worker.join()
+
+
+def in_a_fork(check: Any) -> None:
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        try:
+            check()
+        except BaseException as error:
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 1.0)
+    url = store.put("a", b"content")
+    remote.status(url)
+
+    def check() -> None:
+        monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 60.0)
+        assert remote.read_range(url, 0, 7) == b"content"
+        monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 1.0)
+        helper = remote_helper.helper()
+        os.kill(helper._process.pid, signal.SIGSTOP)
+        with pytest.raises(OSError, match="has not answered `read_range` for 1 s, and was ended"):
+            remote.read_range(url, 0, 7)
+        monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 60.0)
+        helper._process.wait(10)
+        assert remote.read_range(url, 0, 7) == b"content"  # by another one
+
+    in_a_fork(check)
+
+
+def test_an_interrupted_request_leaves_no_answer_for_the_next(store: Any) -> None:
+    url = store.put("a", b"content")
+    remote.status(url)
+
+    def delay_the_second(*_: Any) -> None:
+        store.door.delay = 2.0 if store.door.count("GET") == 1 else 0.0
+
+    store.door.choose = delay_the_second
+
+    def check() -> None:
+        assert remote.read_range(url, 0, 7) == b"content"
+        signal.signal(signal.SIGUSR1, signal.default_int_handler)
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        with pytest.raises(KeyboardInterrupt):
+            remote.read_range(url, 0, 3)
+        remote_helper.helper()._process.wait(10)
+        assert remote.read_range(url, 3, 7) == b"tent"
+
+    in_a_fork(check)
+
+
+def test_a_helper_process_that_does_not_end(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_helper, "END_SECONDS", 0.5)
+    helper = remote_helper.Helper()
+    os.kill(helper._process.pid, signal.SIGSTOP)
+    process, start = helper._process, time.monotonic()
+    del helper
+    assert process.wait(10) == -signal.SIGKILL
+    assert time.monotonic() - start < 10
+
+
+def test_an_interrupted_fetch_ends_soon(store: Any, tmp_path: Path) -> None:
+    url = store.put("a", bytes(40 << 20))
+    store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
+    environment = os.environ | {"FASTPACK_STALL_SECONDS": "3"}
+    process = subprocess.Popen(  # a suite that runs in the background has the signal ignored
+        [sys.executable, "-m", "fastpack", "fetch", url],
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
+    )
+    while store.door.count("GET") < 3:
+        time.sleep(0.1)
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    assert process.wait(60) == 130
+    assert time.monotonic() - start < 20
+
+
+def test_waiting_for_a_store_is_said(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+    url = store.put("a", b"content")
+    faults = iter(["503", "503", "503", "503"])
+    store.door.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
+    with caplog.at_level(logging.WARNING, "fastpack"):
+        assert remote.read_range(url, 0, 7) == b"content"
+    messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]
+    assert [message[-22:] for message in messages] == [f"again (attempt {n} of 6)" for n in (4, 5)]

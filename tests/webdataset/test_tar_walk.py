@@ -1,0 +1,143 @@
+"""Reading a tar by its headers: what is read of the file, what lies behind the archive, and what is no tar at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fastpack.errors import FormatError, JobError
+from fastpack.webdataset import tar_walk as tar
+from fastpack.webdataset.tar_walk import TarWalk
+
+
+def archive(*members: tuple[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as out:
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def write(folder: Path, data: bytes) -> Path:
+    path = folder / "x.tar"
+    path.write_bytes(data)
+    return path
+
+
+def refusal(path: Path) -> FormatError:
+    with pytest.raises(FormatError) as caught:
+        list(TarWalk(path, 100).chunks())
+    assert caught.value.path == str(path)
+    return caught.value
+
+
+def parts_of(path: Path) -> list[tuple[int, bytes, int, int]]:
+    found = []
+    for chunk in TarWalk(path, 10**7).chunks():
+        names = [chunk.part_names[number] for number in chunk.parts[:, 1]]
+        found += list(zip(chunk.parts[:, 0].tolist(), names, *chunk.parts[:, 2:4].T.tolist(), strict=True))
+    return found
+
+
+@pytest.mark.usefixtures("backend")
+def test_chunks_hold_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{i}.{part}" for i in range(50) for part in ("jpg", f"p{i}", "txt")]
+    path = write(tmp_path, archive(*((name, bytes(i)) for i, name in enumerate(names))))
+    whole = parts_of(path)
+    monkeypatch.setattr(tar, "_ROWS", 7)
+    monkeypatch.setattr(tar, "_PARTS", 4)
+    monkeypatch.setattr(tar, "FIRST_WINDOW", 512)
+    monkeypatch.setattr(tar, "LARGE_WINDOW", 1536)
+    chunks = list(TarWalk(path, 10**7).chunks())
+    assert max(len(chunk.parts) for chunk in chunks) <= 7
+    assert max(len(chunk.part_names) for chunk in chunks) <= 4
+    assert [key for chunk in chunks for key in chunk.keys] == [b"%d" % i for i in range(50)]
+    assert parts_of(path) == whole
+    with tarfile.open(path) as theirs:
+        expected = [(m.name.encode(), m.offset_data, m.size) for m in theirs]
+    assert [(b"%d.%s" % (sample, part), at, size) for sample, part, at, size in whole] == expected
+
+
+def test_long_keys_and_parts_find_room(tmp_path: Path) -> None:
+    names = [f"{letter * 60_000}.{letter * 60_000}" for letter in "abcabc"]
+    path = write(tmp_path, archive(*((f"{name[:40_000]}.{name[-20_000:]}", b"") for name in names)))
+    keys = [key for chunk in TarWalk(path, 100).chunks() for key in chunk.keys]
+    assert keys == [letter.encode() * 40_000 for letter in "abcabc"]
+
+
+def test_large_members_are_skipped_and_small_ones_read_at_once(tmp_path: Path) -> None:
+    large = write(tmp_path, archive(*((f"{i}.bin", bytes(200_000)) for i in range(60))))
+    walk = TarWalk(large, 100)
+    list(walk.chunks())
+    assert walk.n_members == 60
+    assert walk.n_bytes_read < os.path.getsize(large) / 15
+    small = write(tmp_path, archive(*((f"{i}.bin", bytes(800)) for i in range(2000))))
+    walk, n_reads = TarWalk(small, 10_000), 0
+    read = walk._read
+
+    def counted(offset: int, n_bytes: int) -> np.ndarray:
+        nonlocal n_reads
+        n_reads += 1
+        return read(offset, n_bytes)
+
+    walk._read = counted  # type: ignore[method-assign]
+    list(walk.chunks())
+    assert walk.n_bytes_read < 1.01 * os.path.getsize(small)
+    assert n_reads < 20
+
+
+def test_the_window_follows_the_members(tmp_path: Path) -> None:
+    large = [(f"l{i}.bin", bytes(100_000)) for i in range(40)]
+    small = [(f"s{i}.bin", b"") for i in range(4000)]
+    walk = TarWalk(write(tmp_path, archive(*large, *small, *((f"m{name}", data) for name, data in large))), 10_000)
+    list(walk.chunks())
+    assert walk.n_members == 4080
+    assert 2_000_000 < walk.n_bytes_read < 4_500_000
+
+
+def test_a_second_archive_behind_the_first_is_an_error(tmp_path: Path) -> None:
+    one = archive(("a.txt", b"a"))
+    error = refusal(write(tmp_path, one + archive(("b.txt", b"b"))))
+    assert error.offset == len(one)
+    assert "data behind the end of the archive at byte 1024" in str(error)
+
+
+def test_zeros_behind_the_archive_are_no_error(tmp_path: Path) -> None:
+    walk = TarWalk(write(tmp_path, archive(("a.txt", b"a")) + bytes(700_001)), 10)
+    assert [chunk.keys for chunk in walk.chunks()] == [[b"a"]]
+    assert (walk.end, walk.n_members) == (1024, 1)
+
+
+def test_no_archive(tmp_path: Path) -> None:
+    assert refusal(write(tmp_path, b"")).found == "an empty file"
+    assert refusal(write(tmp_path, b"\x1f\x8b\x08" + bytes(600))).found == "a file compressed with gzip"
+    assert refusal(write(tmp_path, b"\x28\xb5\x2f\xfd" + bytes(600))).found == "a file compressed with Zstandard"
+    assert refusal(write(tmp_path, b"x" * 600)).offset == 148
+    with pytest.raises(FileNotFoundError, match=r"none\.tar"):
+        TarWalk(tmp_path / "none.tar", 10)
+    with pytest.raises(JobError, match="not a regular file"):
+        TarWalk(tmp_path, 10)
+
+
+def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
+    path = write(tmp_path, archive(*((f"{i}.bin", bytes(50_000)) for i in range(20))))
+    walk = TarWalk(path, 100)
+    os.truncate(path, 300_000)
+    with pytest.raises(FormatError, match="as when the file was opened") as caught:
+        list(walk.chunks())
+    assert caught.value.offset >= 300_000
+
+
+def test_the_limit_of_members_holds(tmp_path: Path) -> None:
+    path = write(tmp_path, archive(("a.txt", b""), ("b.txt", b""), ("c.txt", b"")))
+    assert list(TarWalk(path, 3).chunks())
+    with pytest.raises(FormatError, match="a member after 2 others") as caught:
+        list(TarWalk(path, 2).chunks())
+    assert caught.value.offset == 1024
