@@ -31,8 +31,8 @@ SDIST_EXTRAS = (
     ".ci/*",
     ".github/workflows/*.yml",
     "docs/**/*",
-    "kernels/*.h",
-    "kernels/*.pxi",
+    "kernels/**/*.h",
+    "kernels/**/*.pxi",
     "examples/*.py",
     "tests/**/*.py",
     "tests/golden/**/*",
@@ -50,10 +50,10 @@ SDIST_EXTRAS = (
 def extension(path: Path) -> Extension:
     # Sources stay .pyx: cythonize() here would put generated C into the sdist instead of them.
     return Extension(
-        f"fastpack.kernels.{path.stem}",
+        ".".join(("fastpack", *path.with_suffix("").parts)),
         [path.as_posix()],
-        depends=[path.as_posix() for pattern in ("*.h", "*.pxi") for path in sorted(Path("kernels").glob(pattern))],
-        include_dirs=["kernels"],
+        depends=[path.as_posix() for pattern in ("*.h", "*.pxi") for path in sorted(Path("kernels").rglob(pattern))],
+        include_dirs=["kernels", "kernels/codecs"],
     )
 
 
@@ -75,7 +75,7 @@ class BuildExt(build_ext):
             force=self.force,
             quiet=not self.verbose,
             build_dir=self.build_temp,
-            include_path=["kernels"],
+            include_path=["kernels", "kernels/codecs"],
             compiler_directives=DIRECTIVES,
             shared_utility_qualified_name=SHARED,
         )
@@ -109,7 +109,7 @@ setup(
     },
     ext_modules=[
         Extension(SHARED, []),  # first, as it takes longest; its source is Cython's
-        *(extension(path) for path in sorted(Path("kernels").glob("*_cy.pyx"))),
+        *(extension(path) for path in sorted(Path("kernels").rglob("*_cy.pyx"))),
     ],
     options={"build_ext": {"parallel": os.cpu_count()}},
 )

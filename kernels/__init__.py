@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fastpack.kernels.batches_np import fill_documents, fill_packed, fill_plain, fill_tokens
-    from fastpack.kernels.btree_np import encode_cells, pack_cells
+    from fastpack.kernels.codecs.btree_np import encode_cells, pack_cells
+    from fastpack.kernels.codecs.json_np import validate_json_rows
+    from fastpack.kernels.codecs.leaves_np import read_leaves
+    from fastpack.kernels.codecs.pickled_index_decoder_np import decode_index
+    from fastpack.kernels.codecs.pickled_index_encoder_np import encode_rows
+    from fastpack.kernels.codecs.tar_np import walk_tar
     from fastpack.kernels.documents_np import cu_seqlens, doc_ids, mask_labels
-    from fastpack.kernels.encode_np import encode_rows
-    from fastpack.kernels.header_np import decode_index
-    from fastpack.kernels.json_np import validate_json_rows
-    from fastpack.kernels.leaves_np import read_leaves
     from fastpack.kernels.lines_np import count_newlines, index_lines
     from fastpack.kernels.locate_np import locate, locate_many, locate_windows
+    from fastpack.kernels.megatron_blocks_np import block_starts
     from fastpack.kernels.order_np import feistel, seed_generator, shuffle, stdlib_shuffle
-    from fastpack.kernels.scan_np import count_tokens, scan_tokens, used_bytes
+    from fastpack.kernels.sort_bytes_np import first_unsorted, sort_texts, sort_within
     from fastpack.kernels.spans_np import copy_spans
-    from fastpack.kernels.tar_np import walk_tar
-    from fastpack.kernels.texts_np import first_unsorted, sort_texts, sort_within
-    from fastpack.kernels.walk_np import block_starts
+    from fastpack.kernels.token_statistics_np import count_tokens, scan_tokens, used_bytes
 
 __all__ = [
     "BACKENDS",
@@ -96,25 +96,25 @@ TABLE: dict[str, dict[str, str]] = {
     "fill_packed": _twins("batches"),
     "fill_plain": _twins("batches"),
     "fill_tokens": _twins("batches"),
-    "count_tokens": _twins("scan"),
-    "scan_tokens": _twins("scan"),
-    "used_bytes": _twins("scan"),
+    "count_tokens": _twins("token_statistics"),
+    "scan_tokens": _twins("token_statistics"),
+    "used_bytes": _twins("token_statistics"),
     "copy_spans": _twins("spans"),
-    "block_starts": _twins("walk"),
+    "block_starts": _twins("megatron_blocks"),
     "seed_generator": _twins("order"),
     "shuffle": _twins("order"),
     "stdlib_shuffle": _twins("order"),
     "feistel": _twins("order"),
-    "decode_index": _twins("header", numba=False),
-    "encode_rows": _twins("encode", numba=False),
-    "validate_json_rows": _twins("json", numba=False),
-    "walk_tar": _twins("tar", numba=False),
-    "encode_cells": _twins("btree", numba=False),
-    "pack_cells": _twins("btree", numba=False),
-    "read_leaves": _twins("leaves", numba=False),
-    "first_unsorted": _twins("texts", numba=False),
-    "sort_texts": _twins("texts", numba=False),
-    "sort_within": _twins("texts", numba=False),
+    "decode_index": _twins("codecs.pickled_index_decoder", numba=False),
+    "encode_rows": _twins("codecs.pickled_index_encoder", numba=False),
+    "validate_json_rows": _twins("codecs.json", numba=False),
+    "walk_tar": _twins("codecs.tar", numba=False),
+    "encode_cells": _twins("codecs.btree", numba=False),
+    "pack_cells": _twins("codecs.btree", numba=False),
+    "read_leaves": _twins("codecs.leaves", numba=False),
+    "first_unsorted": _twins("sort_bytes", numba=False),
+    "sort_texts": _twins("sort_bytes", numba=False),
+    "sort_within": _twins("sort_bytes", numba=False),
 }
 
 _chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not overrule it

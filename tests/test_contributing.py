@@ -51,7 +51,7 @@ def test_its_commands_are_those_of_ci_and_name_what_is_there(command: str) -> No
     [
         "ruff check setup.py",
         "ruff format --check setup.py",
-        "cython-lint kernels/walk_cy.pyx",
+        "cython-lint kernels/megatron_blocks_cy.pyx",
         pytest.param(
             "python -m mypy.stubtest --mypy-config-file pyproject.toml --allowlist .ci/stubtest-allowlist "
             "fastpack.kernels.lines_cy",

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import ByteArray
-from fastpack.kernels.header_errors import IndexSyntaxError
-from fastpack.kernels.header_np import Machine
+from fastpack.kernels.codecs.pickled_index_decoder_np import Machine
+from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 
 _FRAME_HEADER = 9  # FRAME opcode and the length of the frame's content
 _BATCH_ROWS = 1000

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
-from fastpack.kernels.tar_errors import Fault, Outcome, State, TarSyntaxError
+from fastpack.kernels.codecs.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
 HEADER_WINDOW = 1 << 13  # behind it headers are read in pieces of this size, contents as long as they are

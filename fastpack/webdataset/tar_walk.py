@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
 from fastpack.io import PathLike, open_reader, stat_of
-from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
+from fastpack.kernels.codecs.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
 
 LARGE_WINDOW = 1 << 20  # in the page cache 256 KiB to 2 MiB cost the same; a disk likes large reads
 SMALL_WINDOW = 1 << 13

@@ -331,7 +331,7 @@ def test_what_is_loaded(folder: Path) -> None:
     code = f"import sys\nfrom fastpack.cli import main\nmain({options(folder, '-q')!r})\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.split())
-    assert "fastpack.kernels.tar_cy" in loaded
+    assert "fastpack.kernels.codecs.tar_cy" in loaded
     assert not {"numba", "tokenizers", "orjson", "tqdm", "tarfile", "torch"} & loaded
 
 

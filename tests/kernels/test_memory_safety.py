@@ -177,7 +177,7 @@ def test_texts_outside_the_data_are_refused(backend: str) -> None:
 
 
 def test_cells_outside_the_arrays_are_refused(backend: str) -> None:
-    from fastpack.kernels.btree_layout import CELL_ROOM, INDEX_LEAF, PAGE_BYTES, TABLE_LEAF, TEXT
+    from fastpack.kernels.codecs.btree_layout import CELL_ROOM, INDEX_LEAF, PAGE_BYTES, TABLE_LEAF, TEXT
 
     rows, data = np.zeros((2, 2), np.int64), np.frombuffer(b"abcd", np.uint8)
     for order, text, bounds in (

@@ -36,7 +36,11 @@ def test_every_kernel_has_every_twin(backend: str) -> None:
 
 def test_every_twin_is_in_the_table() -> None:
     named = {module for modules in kernels.TABLE.values() for module in modules.values()}
-    found = {path.stem for suffix in ("np.py", "nb.py", "cy.pyi") for path in FOLDER.glob(f"*_{suffix}")}
+    found = {
+        ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+        for suffix in ("np.py", "nb.py", "cy.pyi")
+        for path in FOLDER.rglob(f"*_{suffix}")
+    }
     assert named == found
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError, JobError
 from fastpack.io import AnyPath, drop_pages, map_bytes
-from fastpack.kernels.header_errors import IndexSyntaxError
+from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, TOKEN_SIZES, Layout, check_range, find_layout
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle, starts_in_order
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import ByteArray, PathLike
-from fastpack.kernels.header_errors import IndexSyntaxError
+from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import Bytes
-from fastpack.kernels.btree_layout import (
+from fastpack.kernels.codecs.btree_layout import (
     INDEX_INTERIOR,
     INDEX_LEAF,
     MAX_LOCAL,

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import PathLike, map_bytes
-from fastpack.kernels.btree_layout import INTERIOR_HEADER_BYTES, PAGE_BYTES, TABLE_INTERIOR, TABLE_LEAF
-from fastpack.kernels.leaves_np import FIRST, LENGTH
+from fastpack.kernels.codecs.btree_layout import INTERIOR_HEADER_BYTES, PAGE_BYTES, TABLE_INTERIOR, TABLE_LEAF
+from fastpack.kernels.codecs.leaves_np import FIRST, LENGTH
 from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL
 
 if TYPE_CHECKING:

@@ -8,15 +8,16 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import fuzz_header
+import fuzz_pickled_index
 import numpy as np
 from fuzz_harness import GOLDEN, Target, refused, written
 
 from fastpack.documents.raw_index import JsonlFile, read_raw_index
 from fastpack.errors import FormatError
 from fastpack.io import pickled_index
-from fastpack.kernels import header_np, json_cy, json_np, lines_cy, lines_np
-from fastpack.kernels.header_errors import STRICTER_THAN_PICKLE, Fault
+from fastpack.kernels import lines_cy, lines_np
+from fastpack.kernels.codecs import json_cy, json_np, pickled_index_decoder_np
+from fastpack.kernels.codecs.pickled_index_errors import STRICTER_THAN_PICKLE, Fault
 from fastpack.tokens.pbin.packed_file import PackedFile
 
 Rows = list[tuple[int, int]]
@@ -28,8 +29,8 @@ LINES = (b'{"text": "a"}', b'{"text": "\xc3\xa9\\u00e9", "n": [1, -0.5e+3, null]
 
 def pickled_rows(data: bytes) -> tuple[Rows, int] | None:
     """The rows and the bytes they take by the standard library's reader; None for what is documented to be refused."""
-    found = fuzz_header.expected(data)
-    ours = fuzz_header.outcome(header_np.decode_index, data)
+    found = fuzz_pickled_index.expected(data)
+    ours = fuzz_pickled_index.outcome(pickled_index_decoder_np.decode_index, data)
     if found is None or (isinstance(ours[0], Fault) and ours[0] in STRICTER_THAN_PICKLE):
         return None
     if any(start < 0 or length < 0 or start + length >= 2**63 for start, length in found[0]):
@@ -38,7 +39,7 @@ def pickled_rows(data: bytes) -> tuple[Rows, int] | None:
 
 
 def check_index(data: bytes, folder: Path) -> bool:
-    fuzz_header.differential(data)
+    fuzz_pickled_index.differential(data)
     path, theirs = written(folder / "x.idx", data), pickled_rows(data)
     try:
         rows = read_raw_index(path)
@@ -179,7 +180,7 @@ def packed_seeds() -> list[bytes]:
 
 def index_seeds() -> list[bytes]:
     folder = GOLDEN / "modalities/idx"
-    return fuzz_header.seeds() + [(folder / f"{name}.idx").read_bytes() for name in ("one", "edge_u2028")]
+    return fuzz_pickled_index.seeds() + [(folder / f"{name}.idx").read_bytes() for name in ("one", "edge_u2028")]
 
 
 def check_lines(data: bytes, folder: Path) -> bool:
@@ -225,7 +226,7 @@ def line_seeds() -> list[bytes]:
 JSON_TOKENS = tuple(b'" \\u \\ud83d\\ude00 { } [ ] : , - 1e5 0. true NaN'.split())
 JSON_TOKENS += (b"\n", b"\r\n", b"\0", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"\xc0\x80")
 JSON_TOKENS += (b"[" * 60, b"9" * 99)
-MACHINE = tuple((header_np.Machine, name) for name in ("step", "put", "get", "take_decimal"))
+MACHINE = tuple((pickled_index_decoder_np.Machine, name) for name in ("step", "put", "get", "take_decimal"))
 
 TARGETS = (
     Target("idx", index_seeds, check_index, trace=MACHINE, max_bytes=1024),

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the tar walk: both twins against each other and against Python's tarfile.
 
-The property is `differential`, which tests/kernels/test_tar.py runs on archives from hypothesis and on mutants of them.
-To let a fuzzer look for more, install atheris, which the project does not need otherwise:
+The property is `differential`, which tests/kernels/codecs/test_tar.py runs on archives from hypothesis and on mutants
+of them. To let a fuzzer look for more, install atheris, which the project does not need otherwise:
 
     pip install atheris
     python tests/system/fuzz/fuzz_tar.py corpus/ -max_len=8192 -max_total_time=600
@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.kernels import tar_cy, tar_np
-from fastpack.kernels.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
+from fastpack.kernels.codecs import tar_cy, tar_np
+from fastpack.kernels.codecs.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
 
 WALKS = (tar_cy.walk_tar, tar_np.walk_tar)
 META = re.compile(r"__[^/]*__($|/)")

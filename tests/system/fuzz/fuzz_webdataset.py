@@ -14,7 +14,7 @@ from fuzz_harness import GOLDEN, Target, refused, written
 from fuzz_shards import YAML_TOKENS
 
 from fastpack.errors import FormatError
-from fastpack.kernels import tar_np
+from fastpack.kernels.codecs import tar_np
 from fastpack.webdataset import braces
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index.reader import SampleIndex

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.kernels.tar_errors import (
+from fastpack.kernels.codecs.tar_errors import (
     BLOCK,
     MAX_GROUP_BYTES,
     MAX_NAME_BYTES,

@@ -1,4 +1,4 @@
-"""The Cython twin of encode_np."""
+"""The Cython twin of pickled_index_encoder_np."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -88,7 +88,7 @@ cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
 
 
 def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None, uint8_t[::1] out not None):
-    """See encode_np.encode_rows."""
+    """See pickled_index_encoder_np.encode_rows."""
     if rows.shape[1] != 2 or state.shape[0] != 3 or out.shape[0] < FRAME_ROOM + FRAME_BYTES:
         raise ValueError("encode_rows needs rows of 2, a state of 3 and room for two frames")
     cdef int64_t n_rows = state[0], frame_at = state[1], end_at = state[2]

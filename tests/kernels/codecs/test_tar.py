@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import tar_cy
-from fastpack.kernels.tar_errors import (
+from fastpack.kernels.codecs import tar_cy
+from fastpack.kernels.codecs.tar_errors import (
     MAX_GROUP_BYTES,
     MAX_NAME_BYTES,
     MAX_RECORDS_BYTES,

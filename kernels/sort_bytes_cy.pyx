@@ -1,4 +1,4 @@
-"""The Cython twin of texts_np: a merge sort of (first 8 bytes, number), which begins with what is in order already."""
+"""The Cython twin of sort_bytes_np: a merge sort of (first 8 bytes, number) that keeps runs already in order."""
 
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy

@@ -7,15 +7,15 @@ import pickletools
 import random
 import struct
 
-import fuzz_header as fuzz
+import fuzz_pickled_index as fuzz
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import encode_cy, encode_np, header_np
-from fastpack.kernels.header_errors import EXPECTED, Fault, IndexSyntaxError
+from fastpack.kernels.codecs import pickled_index_decoder_np, pickled_index_encoder_cy, pickled_index_encoder_np
+from fastpack.kernels.codecs.pickled_index_errors import EXPECTED, Fault, IndexSyntaxError
 
 BOUNDARIES = [0, 1, 2**63 - 1, -(2**63)]
 for _bits in (7, 8, 15, 16, 31, 32, 39, 40, 47, 48, 55, 56, 63):
@@ -199,7 +199,7 @@ def _edit(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
 
 
 SNIPPETS = st.one_of(
-    st.sampled_from([bytes([code]) for code in header_np.ACTIONS]),
+    st.sampled_from([bytes([code]) for code in pickled_index_decoder_np.ACTIONS]),
     st.sampled_from(
         [
             b"\x8a\x05",
@@ -275,7 +275,7 @@ def check_mutants(n_mutants: int, seed: int) -> None:
     """Seeded random edits of real streams, which cost a twentieth of hypothesis's examples."""
     rng = random.Random(seed)
     streams = fuzz.seeds() + [pickle.dumps(random_rows(n, n), protocol) for n in (6, 14) for protocol in range(6)]
-    codes = bytes(header_np.ACTIONS)
+    codes = bytes(pickled_index_decoder_np.ACTIONS)
     accepted = 0
     for _ in range(n_mutants):
         data = bytearray(rng.choice(streams))
@@ -302,7 +302,7 @@ def test_seeds_of_the_fuzzer() -> None:
 
 def encode_in(rows: np.ndarray, n_frames: int) -> tuple[bytes, np.ndarray, np.ndarray]:
     """The pieces that encode_rows completes in a buffer of so many frames; its state and the buffer at the end."""
-    out = np.zeros(n_frames * (encode_np.FRAME_BYTES + 128), np.uint8)
+    out = np.zeros(n_frames * (pickled_index_encoder_np.FRAME_BYTES + 128), np.uint8)
     out[:13] = np.frombuffer(b"\x80\x04" + bytes(9) + b"]\x94", np.uint8)
     state, pieces, done = np.array([0, 2, 13], np.int64), b"", 0
     while done < len(rows):
@@ -320,16 +320,16 @@ def test_encoder_stops_before_its_buffer_is_full(backend: str, n_frames: int) ->
     pieces, state, out = encode_in(rows, n_frames)
     expected = pickle.dumps([tuple(row) for row in rows.tolist()], 4)
     assert expected.startswith(pieces)
-    assert len(pieces) > 3 * encode_np.FRAME_BYTES
+    assert len(pieces) > 3 * pickled_index_encoder_np.FRAME_BYTES
     assert state[0] == len(rows)
     tail = out[9 : int(state[2])].tobytes()  # the header of the open frame is not written yet
     assert expected[len(pieces) + 9 :] == tail + b"."
 
 
 def test_encoder_refuses_a_state_that_leaves_the_buffer() -> None:
-    out, rows = np.zeros(2 * (encode_np.FRAME_BYTES + 128), np.uint8), np.zeros((1, 2), np.int64)
+    out, rows = np.zeros(2 * (pickled_index_encoder_np.FRAME_BYTES + 128), np.uint8), np.zeros((1, 2), np.int64)
     for state in ([0, -1, 13], [0, 20, 13], [0, 2, len(out)]):
         with pytest.raises(ValueError, match="does not fit"):
-            encode_cy.encode_rows(rows, np.array(state, np.int64), out)
+            pickled_index_encoder_cy.encode_rows(rows, np.array(state, np.int64), out)
     with pytest.raises(ValueError, match="room for two frames"):
-        encode_cy.encode_rows(rows, np.array([0, 2, 13], np.int64), out[:1000])
+        pickled_index_encoder_cy.encode_rows(rows, np.array([0, 2, 13], np.int64), out[:1000])

@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.kernels.header_errors import Fault, syntax_error
+from fastpack.kernels.codecs.pickled_index_errors import Fault, syntax_error
 
 MAX_DECIMAL_BYTES = 24  # of a text opcode's line: sign, 19 digits, "L", line feed, and room to say what is wrong
 DECIMAL = re.compile(rb"0|-?[1-9][0-9]*")

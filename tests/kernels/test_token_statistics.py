@@ -64,10 +64,10 @@ def test_used_bytes(backend: str, n_bytes: int, last: int) -> None:
 
 
 def test_cython_refuses_a_dtype_without_a_kernel() -> None:
-    from fastpack.kernels import scan_cy
+    from fastpack.kernels import token_statistics_cy
 
     for dtype in ("f4", "u8", ">u2"):
         with pytest.raises(TypeError, match="no kernel for tokens of dtype"):
-            scan_cy.scan_tokens(np.zeros(3, dtype), 0)
+            token_statistics_cy.scan_tokens(np.zeros(3, dtype), 0)
         with pytest.raises(TypeError, match="no kernel for tokens of dtype"):
-            scan_cy.count_tokens(np.zeros(3, dtype), np.zeros(3, np.uint32))
+            token_statistics_cy.count_tokens(np.zeros(3, dtype), np.zeros(3, np.uint32))

@@ -1,4 +1,4 @@
-"""The Cython twin of header_np: the same machine, with a fast lane for the rows of a batch."""
+"""The Cython twin of pickled_index_decoder_np: the same machine, with a fast lane for the rows of a batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
@@ -6,7 +6,7 @@ from libc.string cimport memchr, memcpy, memset
 
 import numpy as np
 
-from fastpack.kernels.header_errors import syntax_error
+from fastpack.kernels.codecs.pickled_index_errors import syntax_error
 
 
 cdef extern from "byte_order.h" nogil:
@@ -14,7 +14,7 @@ cdef extern from "byte_order.h" nogil:
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
 
-cdef enum Fault:  # header_errors.Fault, and what only this file knows
+cdef enum Fault:  # pickled_index_errors.Fault, and what only this file knows
     FULL = -2
     MEMORY = -1
     GOOD = 0
@@ -68,7 +68,7 @@ cdef struct Machine:
     bint stopped
 
 
-include "header_lane.pxi"
+include "pickled_index_lane.pxi"
 
 
 cdef inline Fault take(Machine* m, Py_ssize_t n_bytes, const uint8_t** argument) noexcept nogil:
@@ -361,7 +361,7 @@ cdef Fault run(Machine* m, bint lane) noexcept nogil:
 
 
 def decode_index(const uint8_t[::1] data not None):
-    """See header_np.decode_index."""
+    """See pickled_index_decoder_np.decode_index."""
     return _decode(data, True)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.kernels.btree_layout import (
+from fastpack.kernels.codecs.btree_layout import (
     CELL_ROOM,
     INTERIOR_HEADER_BYTES,
     LEAF_HEADER_BYTES,

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from fastpack.kernels.tar_errors import syntax_error
+from fastpack.kernels.codecs.tar_errors import syntax_error
 
 
 cdef extern from "byte_order.h" nogil:

@@ -1,10 +1,11 @@
 """Coverage-guided fuzzing of the pickled index reader: three decoders of ours against the standard library's.
 
-The property is `differential`, which tests/kernels/test_header.py runs on inputs from hypothesis. To let a fuzzer look
-for more (it found what 460,000 random mutants had not), install atheris, which the project does not need otherwise:
+The property is `differential`, which tests/kernels/codecs/test_pickled_index_decoder.py runs
+on inputs from hypothesis. To let a fuzzer look for more (it found what 460,000 random mutants had not), install atheris,
+which the project does not need otherwise:
 
     pip install atheris
-    python tests/system/fuzz/fuzz_header.py corpus/ -max_len=512 -max_total_time=600
+    python tests/system/fuzz/fuzz_pickled_index.py corpus/ -max_len=512 -max_total_time=600
 
 `corpus/` is any folder; seeds are written into it when it is empty. Only Python code is instrumented, so the fuzzer is
 guided by the Python twin, and the compiled one is held against it. A crash is written to `crash-*`: add the input to
@@ -21,10 +22,14 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from fastpack.kernels import header_cy, header_np
-from fastpack.kernels.header_errors import STRICTER_THAN_PICKLE, Fault, IndexSyntaxError
+from fastpack.kernels.codecs import pickled_index_decoder_cy, pickled_index_decoder_np
+from fastpack.kernels.codecs.pickled_index_errors import STRICTER_THAN_PICKLE, Fault, IndexSyntaxError
 
-DECODERS = (header_cy.decode_index, header_cy.decode_index_strictly, header_np.decode_index)
+DECODERS = (
+    pickled_index_decoder_cy.decode_index,
+    pickled_index_decoder_cy.decode_index_strictly,
+    pickled_index_decoder_np.decode_index,
+)
 INT64 = range(-(2**63), 2**63)
 
 
@@ -38,7 +43,9 @@ def _stop(oracle: Oracle) -> NoReturn:
 class Oracle(pickle._Unpickler):  # type: ignore[misc,name-defined]
     """The standard library's reader, in Python as the C one takes gigabytes on some inputs, for opcodes of indices."""
 
-    dispatch: ClassVar[dict[int, Any]] = {code: pickle._Unpickler.dispatch[code] for code in header_np.ACTIONS}  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: pickle._Unpickler.dispatch[code] for code in pickled_index_decoder_np.ACTIONS
+    }  # type: ignore[attr-defined]
     dispatch[pickle.STOP[0]] = _stop
 
     def find_class(self, module: str, name: str) -> NoReturn:
@@ -103,13 +110,15 @@ def main() -> None:
             for i, seed in enumerate(seeds()):
                 (folder / f"seed-{i:03d}").write_bytes(seed)
     for function in (
-        header_np.Machine.step,
-        header_np.Machine.put,
-        header_np.Machine.get,
-        header_np.Machine.take_decimal,
+        pickled_index_decoder_np.Machine.step,
+        pickled_index_decoder_np.Machine.put,
+        pickled_index_decoder_np.Machine.get,
+        pickled_index_decoder_np.Machine.take_decimal,
     ):
-        setattr(header_np.Machine, function.__name__, atheris.instrument_func(function))
-    header_np.ACTIONS.update({code: atheris.instrument_func(action) for code, action in header_np.ACTIONS.items()})
+        setattr(pickled_index_decoder_np.Machine, function.__name__, atheris.instrument_func(function))
+    pickled_index_decoder_np.ACTIONS.update(
+        {code: atheris.instrument_func(action) for code, action in pickled_index_decoder_np.ACTIONS.items()}
+    )
     atheris.Setup(sys.argv, differential)
     atheris.Fuzz()
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import json_cy
+from fastpack.kernels.codecs import json_cy
 
 # Lines the kernel must settle itself: were they only "unsure", every corpus would be parsed by Python.
 CERTAIN = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import texts_cy
+from fastpack.kernels import sort_bytes_cy
 
 
 def integers(values: list[int]) -> np.ndarray:
@@ -96,12 +96,12 @@ def test_cython_refuses_too_little_work() -> None:
     data, bounds = joined([b"b", b"a"])
     rows = np.zeros((2, 3), np.int64)
     with pytest.raises(ValueError, match="3 bounds and 11 integers of work for 2 texts"):
-        texts_cy.sort_texts(data, bounds, np.zeros(11, np.int64), integers([0, 0]))
+        sort_bytes_cy.sort_texts(data, bounds, np.zeros(11, np.int64), integers([0, 0]))
     with pytest.raises(ValueError, match="3 bounds and 17 integers of work for 3 texts"):
-        texts_cy.sort_texts(data, bounds, np.zeros(17, np.int64), integers([0, 0, 0]))
+        sort_bytes_cy.sort_texts(data, bounds, np.zeros(17, np.int64), integers([0, 0, 0]))
     with pytest.raises(ValueError, match="11 integers of work for 2 rows from 0 of 2"):
-        texts_cy.sort_within(rows, 0, data, bounds, np.zeros(11, np.int64), integers([0, 0]))
+        sort_bytes_cy.sort_within(rows, 0, data, bounds, np.zeros(11, np.int64), integers([0, 0]))
     with pytest.raises(ValueError, match="rows from 3 of 2"):
-        texts_cy.sort_within(rows, 3, data, bounds, np.zeros(12, np.int64), integers([0, 0]))
+        sort_bytes_cy.sort_within(rows, 3, data, bounds, np.zeros(12, np.int64), integers([0, 0]))
     with pytest.raises(ValueError, match="4 columns of 3"):
-        texts_cy.first_unsorted(rows, 4)
+        sort_bytes_cy.first_unsorted(rows, 4)

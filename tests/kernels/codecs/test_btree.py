@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import kernels
-from fastpack.kernels import btree_cy, btree_np
-from fastpack.kernels.btree_layout import (
+from fastpack.kernels.codecs import btree_cy, btree_np
+from fastpack.kernels.codecs.btree_layout import (
     CELL_ROOM,
     INDEX_INTERIOR,
     INDEX_LEAF,

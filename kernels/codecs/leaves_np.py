@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.kernels.btree_layout import LEAF_HEADER_BYTES, MAX_LOCAL, PAGE_BYTES, TABLE_LEAF
+from fastpack.kernels.codecs.btree_layout import LEAF_HEADER_BYTES, MAX_LOCAL, PAGE_BYTES, TABLE_LEAF
 
 N_FIELDS = 5  # of a record
 LENGTH, FIRST = N_FIELDS, N_FIELDS + 1  # columns of what is returned, behind the fields
