@@ -1,5 +1,5 @@
-# The fast lane of pickled_index_decoder_cy: rows as the C pickler writes them, by unaligned loads, without the machine. It
-# takes what it is sure of and leaves the rest where it stands.
+# The fast lane of pickled_index_decoder_cy: rows as the C pickler writes them, by unaligned loads, without the machine.
+# It takes what it is sure of and leaves the rest where it stands.
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
     cdef uint64_t word

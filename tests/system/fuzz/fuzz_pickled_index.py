@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of the pickled index reader: three decoders of ours against the standard library's.
 
 The property is `differential`, which tests/kernels/codecs/test_pickled_index_decoder.py runs
-on inputs from hypothesis. To let a fuzzer look for more (it found what 460,000 random mutants had not), install atheris,
-which the project does not need otherwise:
+on inputs from hypothesis. To let a fuzzer look for more (it found what 460,000 random mutants had not), install
+atheris, which the project does not need otherwise:
 
     pip install atheris
     python tests/system/fuzz/fuzz_pickled_index.py corpus/ -max_len=512 -max_total_time=600
