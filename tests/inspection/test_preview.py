@@ -29,7 +29,8 @@ from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import pickled_index
 from fastpack.tokenizers.decode import ReadBack, named_tokenizer
 from fastpack.tokenizers.interface import BytesTokenizer
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 EOS = 256
 BYTES = Reader(ReadBack(BytesTokenizer()), EOS)
