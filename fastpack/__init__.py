@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from fastpack.tokens.edit.repair import RepairResult, repair
     from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
     from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
+    from fastpack.tokens.formats import open_tokens
     from fastpack.tokens.manifest.manifest_writer import ManifestResult, write_manifest
     from fastpack.tokens.pbin.packed_file import PackedFile
     from fastpack.tokens.pbin.packed_writer import PackedWriter
@@ -192,6 +193,7 @@ _HOME = {
     "PackedFile": "tokens.pbin.packed_file",
     "PackedWriter": "tokens.pbin.packed_writer",
     "TatmDataMetadata": "tokens.flat.tatm_metadata",
+    "open_tokens": "tokens.formats",
     "DatasetBatch": "loading.collators",
     "GPT2LLMCollateFn": "loading.collators",
     "LossMaskingCollateFnWrapper": "loading.collators",
@@ -290,6 +292,7 @@ __all__ = [
     "kernels",
     "load_config",
     "merge_packed_data",
+    "open_tokens",
     "pack",
     "pack_each",
     "pack_encoded_data",
