@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from fastpack import __version__
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile, absolute, as_path, is_remote, names_in, remove, size_of, stat_of
+from fastpack.version import __version__
 
 MIN_PART_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that 5 ms for a marker and its fsync are not felt
 MAX_PARTS = 4096  # at which parts get larger: the markers of one folder are listed at once
