@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
     from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
     from fastpack.tokens.manifest.manifest_writer import ManifestResult, write_manifest
-    from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+    from fastpack.tokens.pbin.packed_file import PackedFile
+    from fastpack.tokens.pbin.packed_writer import PackedWriter
     from fastpack.webdataset.av_decoder import (
         AVData,
         AVDecoder,
@@ -189,7 +190,7 @@ _HOME = {
     "repair_raw_index": "documents.raw_index",
     "write_raw_index": "documents.raw_index",
     "PackedFile": "tokens.pbin.packed_file",
-    "PackedWriter": "tokens.pbin.packed_file",
+    "PackedWriter": "tokens.pbin.packed_writer",
     "TatmDataMetadata": "tokens.flat.tatm_metadata",
     "DatasetBatch": "loading.collators",
     "GPT2LLMCollateFn": "loading.collators",

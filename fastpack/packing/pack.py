@@ -29,8 +29,8 @@ from fastpack.tokenizers.engines import ENGINES, choose_engine
 from fastpack.tokenizers.interface import Tokenizer, token_size
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN, is_npy
-from fastpack.tokens.pbin.journal import remove_finished_journal
-from fastpack.tokens.pbin.layout import inner_eos_text
+from fastpack.tokens.journal import remove_finished_journal
+from fastpack.tokens.token_facts import inner_eos_text
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnFaulty: TypeAlias = Literal["skip", "error"]
