@@ -13,9 +13,9 @@ from typing import NotRequired, TypedDict
 from fastpack.documents.compressed import is_compressed
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, ExistencePolicy, Progress, size_of
-from fastpack.packing.config import PackConfig
-from fastpack.packing.encode import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
-from fastpack.packing.source_lines import Piece, read_pieces
+from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
+from fastpack.packing.modalities_config import PackConfig
+from fastpack.packing.source_batches import Piece, read_pieces
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
@@ -152,7 +152,7 @@ class Run:
 
     def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:
         if n_workers > 1:
-            from fastpack.packing.workers import WorkerPool
+            from fastpack.packing.worker_pool import WorkerPool
 
             return stack.enter_context(WorkerPool(self._spec, n_workers)).encode(work)
         stack.enter_context(_single_threaded())
