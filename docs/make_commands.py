@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from fastpack.cli.completion import parsers_of
+from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.parser import build_parser
 
 PAGE = Path(__file__).with_name("commands.md")

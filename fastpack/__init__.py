@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fastpack.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from fastpack import kernels
     from fastpack.analysis.findings import Finding, VerifyReport
@@ -92,8 +94,6 @@ if TYPE_CHECKING:
         VQAOCRSample,
         VQASample,
     )
-
-__version__ = "0.1.0"
 
 _HOME = {
     "create_shuffled_dataset_chunk": "tokens.edit.chunk",

@@ -7,21 +7,20 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
     add_policy_option,
     check_checksum_option,
-    emit,
     new_command,
     output_group,
-    progress,
-    say,
     write_checksums,
 )
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.output import emit, say
 from fastpack.cli.pack_report import report
+from fastpack.cli.progress import progress
 
 if TYPE_CHECKING:
     from fastpack.packing.config import PackSettings
@@ -50,7 +49,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "pack",
-        run="fastpack.cli.pack:run_pack",
+        run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
         help="tokenise the documents of JSONL files and pack them into one .pbin",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eod-token '<|endoftext|>'",
