@@ -13,7 +13,8 @@ import numpy as np
 
 import fastpack
 from fastpack import kernels
-from fastpack.webdataset.metadata import index_path, meta_path, write_info, write_sample_index
+from fastpack.webdataset.metadata import index_path, meta_path, write_info
+from fastpack.webdataset.sample_index import write_sample_index
 from fastpack.webdataset.shard_index import scan_shard, shard_index_path, write_shard_index
 
 from .common import CORPUS_SEED, ratio, row

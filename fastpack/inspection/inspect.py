@@ -10,7 +10,7 @@ from fastpack.analysis.file_facts import Measured
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.token_facts import Wanted
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
 
