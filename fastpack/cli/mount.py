@@ -21,13 +21,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
     parser.add_argument("target", metavar="DIR", help="an empty folder")
     parser.add_argument("-d", "--detach", action="store_true", help="go on in the background")
-    parser.add_argument(
-        "-s", "--sample-folders", "--sample_folders", action="store_true", help="a folder a sample, a file a part"
-    )
+    parser.add_argument("-s", "--sample-folders", action="store_true", help="a folder a sample, a file a part")
     parser.add_argument(
         "-w",
         "--allow-slow",
-        "--allow_slow",
         action="store_true",
         help="with -s: also a dataset whose index, written by Energon 6, lacks the places of parts; headers of each "
         "sample are read for them",
