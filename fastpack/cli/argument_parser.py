@@ -87,9 +87,15 @@ def add_underscore_spellings(parser: argparse.ArgumentParser) -> None:
         parser._option_string_actions |= dict.fromkeys(action.option_strings, action)
 
 
-def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """The parser of each command, by its name and aliases."""
+def command_action(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """Return the action that parses the command."""
     (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return action
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    """Return the parser of each command, by its name and aliases."""
+    action = command_action(parser)
     names: dict[int, list[str]] = {}
     for name, command in action.choices.items():
         names.setdefault(id(command), []).append(name)
