@@ -215,9 +215,10 @@ def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
 
     read_back: ReadBack | None = None
     if tokenizer is not None:
-        from fastpack.tokenizers.decode import ReadBack, named_tokenizer
+        from fastpack.tokenizers.decode import ReadBack
+        from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-        read_back = ReadBack(named_tokenizer(tokenizer).build())
+        read_back = ReadBack(TokenizerSpec.from_name(tokenizer).build())
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
         if read_back is None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fastpack.distributed.concatenate import append_parts, counted, join_packed, part_of
-from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_folder, results, stamp
+from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_folder, results
 from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
+from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.config import (
     PackConfig,
     PackSettings,
@@ -80,7 +81,7 @@ def plan_parts(
     }
     check_rules(special_tokens_in_text, audit)
     paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
-    stamps = [stamp(path) for path in [*paths, *tokenizer_files(checked)]]
+    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(checked)]]
     sizes = dict(zip(paths, (size for _, size, _ in stamps), strict=False))
     folder = parts_folder(checked.settings.dst_path or targets[0].dst_path, folder)
     tasks = list(_tasks(targets, sizes, bytes_per_task))

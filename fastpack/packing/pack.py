@@ -26,7 +26,8 @@ from fastpack.packing.pack_run import Options, Output, Run, Skipped
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.packing.targets import Target, one_target, target_each
 from fastpack.tokenizers.engines import ENGINES, choose_engine
-from fastpack.tokenizers.interface import Tokenizer, TokenizerSpec, token_size
+from fastpack.tokenizers.interface import Tokenizer, token_size
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN, is_npy
 from fastpack.tokens.pbin.journal import remove_finished_journal
 from fastpack.tokens.pbin.layout import inner_eos_text

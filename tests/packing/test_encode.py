@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from fastpack.packing.encode import Batch, Encoded, Encoder, EncoderSpec
-from fastpack.tokenizers.interface import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 SPEC = EncoderSpec(".text", TokenizerSpec("builtin_bytes"), 256, 2)
 LINES = st.sampled_from(

@@ -20,7 +20,7 @@ from fastpack.errors import DataWarning, FormatError
 from fastpack.io import TargetExists
 from fastpack.packing import pack_run as run_module
 from fastpack.packing import source_lines as lines_module
-from fastpack.tokenizers.interface import BytesTokenizer
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -283,7 +283,7 @@ import sys
 from fastpack.packing import source_lines as lines
 from fastpack.packing import pack_run as run
 from fastpack.packing.pack import pack_encoded_data
-from fastpack.tokenizers.interface import BytesTokenizer
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 BytesTokenizer.worker_bytes = run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000
 run.CHECKPOINT_SECONDS = 0.002
 print("ready", flush=True)

@@ -23,7 +23,7 @@ from fastpack.packing.config import load_pack_config
 from fastpack.packing.pack import Engine, OnFaulty, pack_each
 from fastpack.packing.pack_run import Skipped
 from fastpack.packing.yaml_config import load_yaml
-from fastpack.tokenizers.interface import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 _BUFFER = 1 << 20  # bytes of rows collected for one write
 

@@ -149,7 +149,7 @@ def test_a_source_that_changes_under_a_plan_is_named(folder: Path, kind: str, la
     if late:
         run_rank(plan, 0, 1)
     os.utime("a.pbin", ns=(1, 1))
-    with pytest.raises(JobError, match=r"a\.pbin has changed since the work on it was planned"):
+    with pytest.raises(JobError, match=r"a\.pbin has changed since the job was planned"):
         collect_edit(plan) if late else run_rank(plan, 0, 1)
     assert not Path("far").exists()
 

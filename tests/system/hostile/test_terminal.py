@@ -101,6 +101,7 @@ def test_no_command_prints_what_a_terminal_obeys(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastpack.webdataset.browsing.mount.mount", lambda *_, **__: None, raising=False)
+    monkeypatch.chdir(folder)  # `report` writes report.html into the current folder
     ran = 0
     for words in commands(folder):
         for more in ([], ["--json"]):
