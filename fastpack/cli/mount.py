@@ -21,17 +21,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
     parser.add_argument("target", metavar="DIR", help="an empty folder")
     parser.add_argument("-d", "--detach", action="store_true", help="run in the background")
-    parser.add_argument(
-        "-s",
-        "--sample-folders",
-        "--sample_folders",
-        action="store_true",
-        help="one folder per sample, a file per field",
-    )
+    parser.add_argument("-s", "--sample-folders", action="store_true", help="one folder per sample, a file per field")
     parser.add_argument(
         "-w",
         "--allow-slow",
-        "--allow_slow",
         action="store_true",
         help="with -s: also mount a dataset whose index, written by Energon 6, does not locate fields; the headers of "
         "each sample are read instead",
