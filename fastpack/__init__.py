@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fastpack.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from fastpack import kernels
     from fastpack.analysis.findings import Finding, VerifyReport
@@ -50,9 +52,9 @@ if TYPE_CHECKING:
         PreparedPartition,
         prepare_instruction_tuning_data,
     )
-    from fastpack.packing.direct import pack
     from fastpack.packing.pack import PackResult, pack_each, pack_encoded_data
-    from fastpack.packing.planned_pack import PlannedPack, plan_packing
+    from fastpack.packing.pack_estimate import PlannedPack, plan_packing
+    from fastpack.packing.source_indexes import pack
     from fastpack.tokenizers.pretrained import PreTrainedHFTokenizer, PreTrainedSPTokenizer
     from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk
     from fastpack.tokens.edit.edit_result import EditResult
@@ -62,7 +64,8 @@ if TYPE_CHECKING:
     from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
     from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
     from fastpack.tokens.manifest.manifest_writer import ManifestResult, write_manifest
-    from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+    from fastpack.tokens.pbin.packed_file import PackedFile
+    from fastpack.tokens.pbin.packed_writer import PackedWriter
     from fastpack.webdataset.av_decoder import (
         AVData,
         AVDecoder,
@@ -93,8 +96,6 @@ if TYPE_CHECKING:
         VQASample,
     )
 
-__version__ = "0.1.0"
-
 _HOME = {
     "create_shuffled_dataset_chunk": "tokens.edit.chunk",
     "create_shuffled_jsonl_chunk": "tokens.edit.chunk",
@@ -116,11 +117,11 @@ _HOME = {
     "create_raw_indices": "documents.create_indices",
     "ManifestResult": "tokens.manifest.manifest_writer",
     "write_manifest": "tokens.manifest.manifest_writer",
-    "pack": "packing.direct",
+    "pack": "packing.source_indexes",
     "PackResult": "packing.pack",
     "pack_each": "packing.pack",
-    "PlannedPack": "packing.planned_pack",
-    "plan_packing": "packing.planned_pack",
+    "PlannedPack": "packing.pack_estimate",
+    "plan_packing": "packing.pack_estimate",
     "RepairResult": "tokens.edit.repair",
     "repair": "tokens.edit.repair",
     "PreTrainedHFTokenizer": "tokenizers.pretrained",
@@ -189,7 +190,7 @@ _HOME = {
     "repair_raw_index": "documents.raw_index",
     "write_raw_index": "documents.raw_index",
     "PackedFile": "tokens.pbin.packed_file",
-    "PackedWriter": "tokens.pbin.packed_file",
+    "PackedWriter": "tokens.pbin.packed_writer",
     "TatmDataMetadata": "tokens.flat.tatm_metadata",
     "DatasetBatch": "loading.collators",
     "GPT2LLMCollateFn": "loading.collators",

@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command, say
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "bench",
-        run="fastpack.cli.bench:run_bench",
+        run=run_bench,
         help="measure how fast your data become training batches here, against memcpy and torch's DataLoader",
         example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
     )

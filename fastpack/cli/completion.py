@@ -8,9 +8,12 @@ behind `data`.
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastpack.cli.common import Commands, emit, new_command
+from fastpack.cli.argument_parser import parsers_of
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.shells import WRITERS, Command, Option, Value
 
 SHELLS = ("bash", "zsh", "fish")
 # What a value is, by the name that help gives it; a value with another name is completed by nothing.
@@ -20,38 +23,12 @@ FILES = frozenset(
 FOLDERS = frozenset({"DIR", "NEWDIR", "ROOT"})
 
 
-class Value(NamedTuple):
-    """What an option or a place takes: a file, a folder, one of some words, or (kind "word") what cannot be guessed."""
-
-    kind: str
-    choices: tuple[str, ...] = ()
-    many: bool = False
-
-
-class Option(NamedTuple):
-    """An option: its names with hyphens, those with underscores, its help, and its value, if it takes one."""
-
-    names: tuple[str, ...]
-    old_names: tuple[str, ...]
-    help: str
-    value: Value | None
-
-
-class Command(NamedTuple):
-    """A command: its name and aliases, its help, its options and places."""
-
-    names: tuple[str, ...]
-    help: str
-    options: tuple[Option, ...]
-    places: tuple[Value, ...]
-
-
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     """The command `completion`."""
     parser = new_command(
         commands,
         "completion",
-        run="fastpack.cli.completion:run_completion",
+        run=run_completion,
         help="print the script by which a shell completes commands, options and files",
         example='fastpack completion bash        (in .bashrc: eval "$(fastpack completion bash)"; .zshrc the same; '
         "config.fish: fastpack completion fish | source)",
@@ -62,21 +39,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_completion(args: argparse.Namespace) -> int:
     """Print the script."""
-    from fastpack.cli.parser import build_parser
-    from fastpack.cli.shells import WRITERS
-
-    script = WRITERS[args.shell](commands_of(build_parser()))
+    script = WRITERS[args.shell](commands_of(args.build_parser()))
     emit(args, {"shell": args.shell, "script": script}, script.removesuffix("\n"))
     return 0
-
-
-def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """The parser of each command, by its name and aliases."""
-    (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    names: dict[int, list[str]] = {}
-    for name, command in action.choices.items():
-        names.setdefault(id(command), []).append(name)
-    return {tuple(names.pop(id(command))): command for command in action.choices.values() if id(command) in names}
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[Command]:

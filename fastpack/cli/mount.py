@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fastpack.cli.common import Commands, emit, new_command, say
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit, say
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -13,7 +14,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "mount",
-        run="fastpack.cli.mount:run_mount",
+        run=run_mount,
         help="show the samples of a prepared WebDataset as files in a folder, read-only (extra: mount)",
         example="fastpack mount webdataset/ /mnt/samples        (umount /mnt/samples, or Ctrl-C, ends it)",
     )

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, put, say
+from fastpack.cli.options import Commands, add_webdataset_options, new_command
+from fastpack.cli.output import emit, put, say
 
 if TYPE_CHECKING:
     from fastpack.inspection.preview_shards import FoundShards
@@ -25,7 +26,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "preview",
-        run="fastpack.cli.preview:run_preview",
+        run=run_preview,
         help="show the first documents, decoded back to text, or the first samples of a WebDataset, small pictures too",
         example="fastpack preview corpus.pbin --tokenizer gpt2/tokenizer.json",
     )
@@ -220,9 +221,10 @@ def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
 
     read_back: ReadBack | None = None
     if tokenizer is not None:
-        from fastpack.tokenizers.decode import ReadBack, named_tokenizer
+        from fastpack.tokenizers.decode import ReadBack
+        from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-        read_back = ReadBack(named_tokenizer(tokenizer).build())
+        read_back = ReadBack(TokenizerSpec.from_name(tokenizer).build())
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
         if read_back is None:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "quickstart",
-        run="fastpack.cli.quickstart:run_quickstart",
+        run=run_quickstart,
         help="pack real text found on this machine and feed it as training batches, timing each stage",
         example="fastpack quickstart --keep corpus --seq-len 2048 --batch-size 32",
     )

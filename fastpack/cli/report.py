@@ -6,15 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import (
-    Commands,
-    add_dtype_option,
-    add_eos_option,
-    add_policy_option,
-    emit,
-    new_command,
-    progress,
-)
+from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_policy_option, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 
@@ -23,7 +17,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "report",
-        run="fastpack.cli.report:run_report",
+        run=run_report,
         help="draw one HTML page: lengths, packing at sequence lengths, token ids, files, mixture, what is odd",
         example="fastpack report corpus.pbin -o report.html",
     )

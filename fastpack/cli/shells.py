@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fastpack.cli.completion import Command, Option, Value
+from typing import NamedTuple
 
 TOP_OPTIONS = {"--help": "show help and exit", "--version": "print versions and processor features, and exit"}
 DATA = "the word before a command in Modalities"
@@ -94,6 +91,32 @@ end
 complete -c fastpack -e
 complete -c fastpack -f
 """
+
+
+class Value(NamedTuple):
+    """What an option or a place takes: a file, a folder, one of some words, or (kind "word") what cannot be guessed."""
+
+    kind: str
+    choices: tuple[str, ...] = ()
+    many: bool = False
+
+
+class Option(NamedTuple):
+    """An option: its names with hyphens, those with underscores, its help, and its value, if it takes one."""
+
+    names: tuple[str, ...]
+    old_names: tuple[str, ...]
+    help: str
+    value: Value | None
+
+
+class Command(NamedTuple):
+    """A command: its name and aliases, its help, its options and places."""
+
+    names: tuple[str, ...]
+    help: str
+    options: tuple[Option, ...]
+    places: tuple[Value, ...]
 
 
 def bash(commands: Sequence[Command]) -> str:

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from fastpack.datasets.windows import Group, Openers, Tokens, Windows, copied_group, like_of, row_addresses, starts_of
 from fastpack.errors import FormatError
 from fastpack.io import Reader
-from fastpack.tokens.flat.shards import Shard, why_not_flat
+from fastpack.tokens.flat.shards import not_flat_error
 from fastpack.tokens.manifest.manifest_shards import first_odd
+from fastpack.tokens.token_segment import TokenSegment
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors a process
 
 
-def shard_openers(shards: Sequence[Shard]) -> Openers:
+def shard_openers(shards: Sequence[TokenSegment]) -> Openers:
     """What opens each of the shards, which are looked up only then."""
     return Openers(len(shards), lambda number: shards[number].open)
 
@@ -29,10 +30,10 @@ class ReadWindows(Windows):
     Costs a system call (3 us) and a copy a window. Raises ValueError for a shard that is not a flat array.
     """
 
-    def __init__(self, shards: Sequence[Shard], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
+    def __init__(self, shards: Sequence[TokenSegment], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
         super().__init__(shard_openers(shards), n_windows, n_tokens, step)
         if (odd := first_odd(shards)) is not None:
-            raise why_not_flat(odd)
+            raise not_flat_error(odd)
         self._shards = shards
         self._files: dict[int, Reader] = {}
         self._files_lock = threading.Lock()
@@ -101,7 +102,7 @@ class ReadWindows(Windows):
 class ReadChosenWindows(ReadWindows):
     """Windows of one shard that begin anywhere: window i at token starts[i] (int64 [n])."""
 
-    def __init__(self, shard: Shard, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
+    def __init__(self, shard: TokenSegment, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([shard], [len(starts)], n_tokens, 1)
         self.starts = starts
 

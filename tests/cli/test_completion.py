@@ -153,7 +153,7 @@ def test_every_name_and_option_is_in_the_script(shell: str, script: Path) -> Non
 
 
 def test_every_value_is_a_file_a_folder_or_known_to_be_none() -> None:
-    from fastpack.cli.completion import parsers_of
+    from fastpack.cli.argument_parser import parsers_of
 
     for parser in parsers_of(build_parser()).values():
         for action in parser._actions:

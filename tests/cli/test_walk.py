@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fastpack.cli import main
-from fastpack.cli.completion import parsers_of
+from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.parser import COMMANDS, build_parser, manual_parser, normal
 
 PARSERS = parsers_of(build_parser())

@@ -15,8 +15,8 @@ from fastpack.io import ExistencePolicy, PathLike, Progress, exists, is_file, ma
 from fastpack.packing.line_numbers import omission_reason_of
 from fastpack.packing.pack import Engine, OnFaulty, PackResult, pack_encoded_data
 from fastpack.packing.special_tokens import SpecialRule
-from fastpack.tokenizers.decode import named_tokenizer
 from fastpack.tokenizers.interface import END_OF_TEXT, named_tokens
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 ARGUMENTS = {  # what callers of `pack` call the settings of a configuration
     **{f"settings.{name}": name for name in ("dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")},
@@ -117,7 +117,7 @@ def _pack(
 
 def missing_eod(name: str) -> str:
     """What to say where a tokenizer is named and its end-of-document token is not; raises what is wrong with `name`."""
-    known = named_tokens(named_tokenizer(name).build().special_names())
+    known = named_tokens(TokenizerSpec.from_name(name).build().special_names())
     return f"{spoken('eod_token')} is needed: the token of {name} that ends a document. {known}."
 
 
@@ -132,7 +132,7 @@ def direct_config(
 
 def named_component(name: str) -> dict[str, Any]:
     """The configuration's `tokenizer` for one that is named as in `pack`."""
-    spec = named_tokenizer(name)
+    spec = TokenizerSpec.from_name(name)
     return component(spec.variant_key, **spec.config)
 
 

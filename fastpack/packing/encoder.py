@@ -15,15 +15,8 @@ from fastpack.documents.json_blocks import compile_block_pattern
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.audit import Audit
 from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
-from fastpack.tokenizers.interface import (
-    END_OF_TEXT,
-    OWN_ENGINES,
-    FaultyText,
-    Lengths,
-    Tokenizer,
-    TokenizerSpec,
-    Tokens,
-)
+from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens
+from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, Any, NoReturn
 
-from fastpack.cli.common import put
-from fastpack.cli.escaping import safe_line, unescaped
+from fastpack.cli.output import put
+from fastpack.cli.streams import unescaped
+from fastpack.escape import escape_line
 
 ELSEWHERE = {  # what other tools call it
     "tokenize": "pack",
@@ -59,7 +60,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is; exit with 2."""
-        self.exit(2, f"fastpack: error: {safe_line(message)}\nsee: {self.prog} --help\n")
+        self.exit(2, f"fastpack: error: {escape_line(message)}\nsee: {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:
         """Print the help, in colour where `file` takes colours."""
@@ -76,6 +77,15 @@ class Parser(argparse.ArgumentParser):
             put(message.removesuffix("\n"))
         else:
             super()._print_message(message, file)
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    """The parser of each command, by its name and aliases."""
+    (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    names: dict[int, list[str]] = {}
+    for name, command in action.choices.items():
+        names.setdefault(id(command), []).append(name)
+    return {tuple(names.pop(id(command))): command for command in action.choices.values() if id(command) in names}
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
