@@ -16,7 +16,7 @@ from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.formats import FORMATS
 from fastpack.tokens.pbin.check_packed import is_unfinished
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 
 class Checker(NamedTuple):

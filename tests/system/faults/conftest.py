@@ -25,7 +25,7 @@ import pytest
 
 from fastpack.cli import main
 from fastpack.io import atomic, reading
-from fastpack.packing import pack_run
+from fastpack.packing import packing_pipeline
 from fastpack.tokens import token_writer
 from fastpack.tokens.edit import merge
 from fastpack.tokens.pbin.packed_writer import PackedWriter
@@ -246,9 +246,9 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several writes, and a checkpoint a batch, for small files."""
     monkeypatch.setattr(token_writer, "BUFFER_BYTES", 128)
     monkeypatch.setattr(merge, "_BLOCK", 128)
-    monkeypatch.setattr(pack_run, "MIN_BATCH_BYTES", 256)
-    monkeypatch.setattr(pack_run, "MAX_BATCH_BYTES", 256)
-    monkeypatch.setattr(pack_run, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 256)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 256)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
 
 
 SLOW = ("prepare shards",)  # some hundred calls
