@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fastpack.distributed.plan import Done, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, drop_pages, map_bytes
-from fastpack.io.pickled_index import IndexEncoder
 from fastpack.tokens.pbin.layout import HEADER
+from fastpack.tokens.pbin.packed_index import index_rows, write_index
 
 _BLOCK = 8 << 20  # bytes copied at once: copy_file_range takes 1.1 to 1.3 times the CPU time (ext4)
-_BLOCK_ROWS = 1 << 16
 
 
 class Part(NamedTuple):
@@ -59,22 +57,9 @@ def join_packed(
         output.write(HEADER[5].pack(n_bytes, token_size))
         output.reserve(n_bytes)
         append_parts(output, parts, advance)
-        encoder = IndexEncoder(output.write)
-        for rows in _index_rows(parts, token_size):
-            encoder.append(rows)
-        encoder.close()
+        lengths = (map_bytes(part.path)[part.n_bytes :].view(np.int64) for part in parts)
+        write_index(output.write, index_rows(lengths, token_size))
         return output.tell()
-
-
-def _index_rows(parts: Sequence[Part], token_size: int) -> Iterator[npt.NDArray[np.int64]]:
-    start = 0
-    for part in parts:
-        lengths = map_bytes(part.path)[part.n_bytes :]
-        for first in range(0, len(lengths), 8 * _BLOCK_ROWS):
-            sizes = np.frombuffer(lengths[first : first + 8 * _BLOCK_ROWS].tobytes(), np.int64) * token_size
-            ends = start + np.cumsum(sizes)
-            yield np.stack([ends - sizes, sizes], axis=1)
-            start = int(ends[-1])
 
 
 def counted(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:

@@ -6,7 +6,7 @@ import os
 import warnings
 from typing import Any, NamedTuple
 
-from fastpack.documents.compressed import SUFFIXES
+from fastpack.documents.compressed import SUFFIXES, stem_of
 from fastpack.documents.create_index import FaultyLine, create_raw_index
 from fastpack.documents.raw_index_check import default_index_path, read_raw_index_of
 from fastpack.documents.source_paths import Sources, find_sources, is_one_file
@@ -143,9 +143,7 @@ def component(variant_key: str, **config: Any) -> dict[str, Any]:
 
 def default_packed_path(source: str) -> str:
     """Where the documents of `source` go unless told otherwise: its stem + .pbin."""
-    for suffix in SUFFIXES:
-        source = source.removesuffix(suffix)
-    return f"{os.path.splitext(source)[0]}.pbin"
+    return f"{stem_of(source)}.pbin"
 
 
 class MissingIndex(NamedTuple):

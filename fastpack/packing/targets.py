@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastpack.documents.compressed import SUFFIXES
+from fastpack.documents.compressed import stem_of
 from fastpack.io import absolute, real_path
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.modalities_config import PackConfig, PackSettings, Source
@@ -45,7 +45,7 @@ def target_each(settings: PackSettings) -> list[Target]:
     taken: dict[str, str] = {}
     targets: list[Target] = []
     for source in settings.sources:
-        dst_path = f"{_stem(source.path)}.pbin"
+        dst_path = f"{stem_of(source.path)}.pbin"
         if folder is not None:
             dst_path = os.path.join(folder, os.path.relpath(absolute(dst_path), common))
         other = taken.setdefault(real_path(dst_path), source.path)
@@ -53,13 +53,6 @@ def target_each(settings: PackSettings) -> list[Target]:
             raise ValueError(f"{other} and {source.path} would both be packed into {dst_path}: rename one")
         targets.append(Target(dst_path, (source,)))
     return targets
-
-
-def _stem(path: str) -> str:
-    """The path without its suffix, nor that of its compression."""
-    for suffix in SUFFIXES:
-        path = path.removesuffix(suffix)
-    return os.path.splitext(path)[0]
 
 
 def identity(config: PackConfig, target: Target, eod: int, token_size: int, special: SpecialRule) -> str:

@@ -140,7 +140,7 @@ def test_windows_and_chunks_change_nothing(
     raw = b"".join(pieces)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP", 100)):
+        for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP_BYTES", 100)):
             patch.setattr(json_lines, name, value)
         assert index_of(raw, tmp_path, validate=False) == rows_of(raw)
         good = [row for row in rows_of(raw) if json_fault(raw[row[0] : sum(row)]) is None]

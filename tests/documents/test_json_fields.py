@@ -162,7 +162,7 @@ def test_patterns_that_need_jq() -> None:
 
 
 def test_a_pattern_jq_refuses_is_an_error_at_once() -> None:
-    with pytest.raises(ValueError, match=r"the jq pattern '\.foo-bar' is refused"):
+    with pytest.raises(ValueError, match=r"jq rejects the pattern '\.foo-bar'"):
         compile_pattern(".foo-bar")
 
 

@@ -77,5 +77,5 @@ def test_two_sources_of_one_index_are_an_error_before_anything_is_written(corpus
 def test_compressed_files_are_left_out_of_directories_and_refused_by_name(corpus: Path) -> None:
     (corpus / "z.jsonl.gz").write_bytes(b"")
     assert len(create_raw_indices(corpus)) == 12
-    with pytest.raises(ValueError, match="is compressed, so an index of its lines would lead nowhere"):
+    with pytest.raises(ValueError, match="is compressed, so its lines cannot be read by position"):
         create_raw_indices([corpus / "z.jsonl.gz"])

@@ -61,10 +61,10 @@ def test_a_file_named_twice_is_an_error(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere.jsonl", "nowhere.jsonl is not there"),
-        (".git/objects", "is not there"),
+        ("nowhere.jsonl", "nowhere.jsonl does not exist"),
+        (".git/objects", "does not exist"),
         ("*.parquet", "no matching files"),
-        ("sub/deep", r"no \.jsonl, \.ndjson files there"),
+        ("sub/deep", r"no \.jsonl, \.ndjson files found"),
         ([], "no source is given"),
     ],
 )

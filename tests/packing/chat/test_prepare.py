@@ -131,7 +131,7 @@ def test_a_configuration_that_is_wrong(path: str, value: Any, message: str, peer
         ("settings", None, "settings: found None"),
         ("settings.eod_token", None, "settings.eod_token: found nothing"),
         ("settings.eod_token", "nosuch", "not represented by a single token id"),
-        ("settings.jq_pattern", ".foo-bar", "is refused"),
+        ("settings.jq_pattern", ".foo-bar", "jq rejects"),
         ("settings.num_cpus", 0, "settings.num_cpus: found 0"),
         ("tokenizer.config.pretrained_model_name_or_path", "absent", "absent"),
         ("tokenizer.variant_key", "nosuch", "nosuch"),

@@ -132,7 +132,7 @@ def test_bytes_that_change_under_a_right_crc_give_an_error_or_good_numbers(tmp_p
 def test_names_that_lead_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry(name), entry("zzz.npy")])
-    with pytest.raises(FormatError, match="expected a way into the manifest's own folder"):
+    with pytest.raises(FormatError, match="expected a path within the folder of the manifest"):
         Manifest(path)
 
 
@@ -163,9 +163,9 @@ def test_names_twice_or_out_of_order_or_no_text_are_refused(tmp_path: Path) -> N
     [
         ("sizes", -1, "0 or more"),
         ("offsets", -8, "0 or more"),
-        ("offsets", 1 << 62, "as many tokens as"),
-        ("lengths", 11, "as many tokens as"),
-        ("lengths", (1 << 63) - 1, "as many tokens as"),
+        ("offsets", 1 << 62, "tokens within the size"),
+        ("lengths", 11, "tokens within the size"),
+        ("lengths", (1 << 63) - 1, "tokens within the size"),
         ("tokens", 9, "the length"),
         ("documents", -2, "-1 or more"),
         ("cumulative", 1, "the tokens of all shards before"),

@@ -84,7 +84,7 @@ def test_it_lies_in_the_folder_or_above(folder: Path, tmp_path: Path, monkeypatc
     assert [row[0] for row in said(above.path)] == ["shards/b.npy", "shards/c.npy", "shards/d.npy"]
     dataset = fastpack.MemoryMappedDataset(above.path, 5, "shards/b.npy")
     assert dataset[0]["labels"].tolist() == [2, 9, 3, 9]
-    with pytest.raises(ValueError, match="does not lie in that"):
+    with pytest.raises(ValueError, match="because it contains relative paths"):
         fastpack.write_manifest(folder, folder / "more" / "manifest.fpm")
     with pytest.raises(ValueError, match=r"has to end in \.fpm"):
         fastpack.write_manifest(folder, folder / "manifest.npy")
