@@ -53,6 +53,7 @@ from .tokens.edit.repair import RepairResult as RepairResult
 from .tokens.edit.repair import repair as repair
 from .tokens.edit.shuffle import shuffle_jsonl_data as shuffle_jsonl_data
 from .tokens.edit.shuffle import shuffle_tokenized_data as shuffle_tokenized_data
+from .tokens.formats import open_tokens as open_tokens
 from .tokens.manifest.manifest_writer import ManifestResult as ManifestResult
 from .tokens.manifest.manifest_writer import write_manifest as write_manifest
 from .tokens.pbin.packed_file import PackedFile as PackedFile
