@@ -52,9 +52,9 @@ if TYPE_CHECKING:
         PreparedPartition,
         prepare_instruction_tuning_data,
     )
-    from fastpack.packing.pack import PackResult, pack_each, pack_encoded_data
+    from fastpack.packing.pack import pack, pack_each, pack_encoded_data
     from fastpack.packing.pack_estimate import PlannedPack, plan_packing
-    from fastpack.packing.source_indexes import pack
+    from fastpack.packing.pack_result import PackResult
     from fastpack.tokenizers.pretrained import PreTrainedHFTokenizer, PreTrainedSPTokenizer
     from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk
     from fastpack.tokens.edit.edit_result import EditResult
@@ -116,8 +116,8 @@ _HOME = {
     "create_raw_indices": "documents.create_indices",
     "ManifestResult": "tokens.manifest.manifest_writer",
     "write_manifest": "tokens.manifest.manifest_writer",
-    "pack": "packing.source_indexes",
-    "PackResult": "packing.pack",
+    "pack": "packing.pack",
+    "PackResult": "packing.pack_result",
     "pack_each": "packing.pack",
     "PlannedPack": "packing.pack_estimate",
     "plan_packing": "packing.pack_estimate",

@@ -146,7 +146,7 @@ def describe(error: BaseException) -> str:
 # a parser that is interrupted starts over).
 _SWALLOWING = frozenset({"__del__", "_find_and_load"})
 # Where a signal waits: half a batch cannot be resumed, and what is kept of an interrupted run is being written.
-_UNDIVIDED = frozenset({"Run._take", "Run._stop", "IndexWriter.suspend"})
+_UNDIVIDED = frozenset({"Packer._append_batch", "Packer._stop", "IndexWriter.suspend"})
 _asked_by: int = signal.SIGTERM  # which signal asked the command to end
 
 

@@ -18,6 +18,7 @@ from fastpack.cli.common import (
     say,
     write_checksums,
 )
+from fastpack.cli.pack import add_on_error_option
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
@@ -47,13 +48,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--engine", choices=ENGINES, default="auto", help="what tokenises (default: auto, the fastest with equal ids)"
     )
-    parser.add_argument(
-        "--on-faulty",
-        "--on_faulty",
-        choices=("skip", "error"),
-        default="skip",
-        help="leave out a chat that cannot be packed, such as an empty one, or stop at it (default: skip)",
-    )
+    add_on_error_option(parser, "a chat that cannot be packed, such as an empty one,")
     add_policy_option(parser, default="override")
     add_checksum_option(parser)
     return [parser]
@@ -74,8 +69,8 @@ def run_chat(args: argparse.Namespace) -> int:
         warnings.simplefilter("always", UserWarning)
         result = prepare_instruction_tuning_data(
             args.config or args.config_file_path,
-            file_existence_policy=args.file_existence_policy,
-            on_faulty=args.on_faulty,
+            if_exists=args.file_existence_policy,
+            on_error=args.on_error,
             engine=args.engine,
             dry_run=args.dry_run,
             progress=progress(args, "chat"),
