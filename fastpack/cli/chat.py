@@ -7,18 +7,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_policy_option,
     check_checksum_option,
-    emit,
     new_command,
-    progress,
-    say,
     write_checksums,
 )
+from fastpack.cli.output import emit, say
 from fastpack.cli.pack import add_on_error_option
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
@@ -33,18 +32,14 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "chat",
-        run="fastpack.cli.chat:run_chat",
+        run=run_chat,
         aliases=("prepare_instruction_tuning_data",),
         help="turn conversations into text by a chat template; split, index and pack them (needs the extra chat)",
         example="fastpack chat instruction_tuning.yaml --dry-run",
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="a Modalities configuration")
-    parser.add_argument(
-        "--config-file-path", "--config_file_path", metavar="CONFIG.yaml", help="the same, as Modalities takes it"
-    )
-    parser.add_argument(
-        "--dry-run", "--dry_run", action="store_true", help="do all the work up to the files, and write none"
-    )
+    parser.add_argument("--config-file-path", metavar="CONFIG.yaml", help="the same, as Modalities takes it")
+    parser.add_argument("--dry-run", action="store_true", help="do all the work up to the files, and write none")
     parser.add_argument(
         "--engine", choices=ENGINES, default="auto", help="what tokenises (default: auto, the fastest with equal ids)"
     )

@@ -7,7 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
@@ -15,12 +16,11 @@ from fastpack.cli.common import (
     check_checksum_option,
     new_command,
     output_group,
-    progress,
-    say,
     write_checksums,
 )
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.output import say
 from fastpack.cli.pack_report import print_estimate, refuse_empty, report
+from fastpack.cli.progress import progress
 
 if TYPE_CHECKING:
     from fastpack.packing.pack_result import PackResult
@@ -49,7 +49,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "pack",
-        run="fastpack.cli.pack:run_pack",
+        run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
         help="tokenise the documents of JSONL files and pack them into one .pbin",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
@@ -61,8 +61,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_checksum_option(parser)
     add_spread_options(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
-    old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
-    old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
+    old.add_argument("--tokenizer-type", metavar="CLASS", help="such as GPT2TokenizerFast")
+    old.add_argument("--tokenizer-file", metavar="PATH", help="its tokenizer.json")
     return [parser]
 
 
@@ -70,9 +70,7 @@ def add_on_error_option(group: Any, what: str) -> None:
     """Add `--on-error`, with its former name `--on-faulty` and its former value `error`."""
     group.add_argument(
         "--on-error",
-        "--on_error",
         "--on-faulty",
-        "--on_faulty",
         type=lambda text: "raise" if text == "error" else text,
         choices=("skip", "raise"),
         default="skip",
@@ -93,13 +91,12 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         "--dst-path",
-        "--dst_path",
         metavar="DST",
         help="the packed file, or a flat shard if it ends in .npy, or the folder for --per-source (default: SRC's stem "
         "+ .pbin)",
     )
     output_group(parser).add_argument(
-        "--per-source", "--per_source", action="store_true", help="pack each source into a file of its own"
+        "--per-source", action="store_true", help="pack each source into a file of its own"
     )
     texts = parser.add_argument_group("texts and tokens")
     texts.add_argument(
@@ -110,26 +107,23 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     )
     texts.add_argument(
         "--eos-token",
-        "--eos_token",
         "--eod-token",
-        "--eod_token",
         dest="eos_token",
         metavar="E",
         help="the token that ends each document",
     )
-    texts.add_argument("--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the same token, by its id")
+    texts.add_argument("--eos-token-id", type=int, metavar="ID", help="the same token, by its id")
     texts.add_argument(
         "--special-tokens-in-text",
-        "--special_tokens_in_text",
         choices=("keep", "split", "skip", "error"),
         default="keep",
         help="a text that contains a special token such as <|endoftext|>: keep the token, as Modalities (default), "
         "split it into the tokens of its text, skip the document, or fail",
     )
-    texts.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
+    texts.add_argument("--index-path", metavar="PATH", help="default: SRC's stem + .idx")
     field = texts.add_mutually_exclusive_group()
-    field.add_argument("--text-field", "--text_field", metavar="NAME", help="key of the text in a line (default: text)")
-    field.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="jq pattern that selects the text of a line")
+    field.add_argument("--text-field", metavar="NAME", help="key of the text in a line (default: text)")
+    field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
 
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:
@@ -137,9 +131,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
     work = parser.add_argument_group("the work")
     work.add_argument(
         "--num-workers",
-        "--num_workers",
         "--num-cpus",
-        "--num_cpus",
         type=int,
         metavar="N",
         help="tokenising processes (default: number of CPUs)",

@@ -25,8 +25,8 @@ from fastpack.packing.targets import Target, targets_of
 from fastpack.tokenizers.engines import Choice, choose_engine
 from fastpack.tokenizers.interface import Tokenizer, token_size
 from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN
-from fastpack.tokens.pbin.journal import remove_finished_journal
-from fastpack.tokens.pbin.layout import inner_eos_text
+from fastpack.tokens.journal import remove_finished_journal
+from fastpack.tokens.token_facts import inner_eos_text
 
 
 def pack_files(

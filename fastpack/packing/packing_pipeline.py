@@ -18,8 +18,9 @@ from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import Piece, read_pieces
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
-from fastpack.tokens.flat.npy_writer import NpyWriter
-from fastpack.tokens.pbin.journal import CheckpointedWriter
+from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
+from fastpack.tokens.journal import CheckpointedWriter
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: the transfer between processes costs below 1 %
 MIN_BATCH_BYTES = 256 << 10  # fits into the CPU cache: the bytes tokenizer runs 1.2 times as fast as with 2 MiB
@@ -151,7 +152,7 @@ class Packer:
             self._finish_if_done(output)
 
     def _start(self, target: Target) -> OutputFile:
-        kind = NpyWriter if self._settings.format == "npy" else CheckpointedWriter
+        kind = CheckpointedNpyWriter if self._settings.format == "npy" else CheckpointedPackedWriter
         writer = kind(
             target.output,
             self._spec.token_size,

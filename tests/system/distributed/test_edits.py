@@ -15,7 +15,7 @@ from packed_files import packed_bytes
 from ranks import run, run_and_kill
 
 from fastpack import EditResult
-from fastpack.cli import common, main
+from fastpack.cli import main
 from fastpack.distributed import edit_tasks as parts
 from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
 from fastpack.distributed.plan import clear
@@ -194,7 +194,7 @@ def test_failures_are_told_and_counted(
             raise ValueError(f"token {start} cannot be read")
         return merge.copy_tokens(source, start, *given)
 
-    monkeypatch.setattr(common, "LOG_EVERY", 0)
+    monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
         context.setattr(parts, "copy_tokens", copy)
         assert main(words) == 1
