@@ -13,9 +13,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
+
+from fastpack.loading.fetch import Fetch
 
 PATIENCE = 5.0  # seconds to wait for a batch that is being made, before a fork and at exit
 
@@ -45,7 +47,7 @@ class Producer:
     def __init__(
         self,
         plan: Iterator[Any],
-        fetch: Callable[[Any], Any],
+        fetch: Fetch,
         prefetch: int,
         number: int = 0,
         hint: Callable[[Any], object] | None = None,
@@ -120,7 +122,7 @@ class Producer:
 
     def _run(self, stop: Stop) -> None:
         try:
-            with getattr(self._fetch, "session", nullcontext)():
+            with self._fetch.session():
                 while True:
                     room = self._room.get()
                     if stop.asked:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import fastpack
-from fastpack.loading.config import DatasetSource, TrainingPhase
+from fastpack import TrainingPhase
+from fastpack.loading.config import DatasetSource
 
 FULL = """
 [model]
@@ -198,12 +199,12 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
 def test_files_and_arguments_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"Config file not found: .*missing\.toml"):
         fastpack.load_config(tmp_path / "missing.toml")
-    with pytest.raises(ValueError, match="no TOML"):
+    with pytest.raises(ValueError, match="invalid TOML"):
         load(tmp_path, "[data")
     with pytest.raises(ValueError, match=r"\[data\] is 3, a table is needed"):
         load(tmp_path, "data = 3")
     for word in ("data.num_workers=1", "--num_workers=1", "--data.=1", "-x", "--.a=1", ""):
-        with pytest.raises(ValueError, match=r"is no override: write --data\.key=value"):
+        with pytest.raises(ValueError, match=r"is not an override: write --data\.key=value"):
             load(tmp_path, "", word)
 
 

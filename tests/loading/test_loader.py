@@ -306,7 +306,7 @@ def test_cu_seqlens_of_one_length(shards: Path) -> None:
         one = dataset.batch(range(4 * number, 4 * number + 4), wanted, cu_seqlens_length=64)
         assert batch["cu_seqlens"].shape == (64,)
         np.testing.assert_array_equal(batch["cu_seqlens"], one["cu_seqlens"])
-    with pytest.raises(ValueError, match="which was not asked for"):
+    with pytest.raises(ValueError, match="which was not requested"):
         fastpack.StatefulDataLoader(dataset, 4, cu_seqlens_length=64)
 
 

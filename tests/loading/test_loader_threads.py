@@ -247,8 +247,8 @@ def test_a_fork_does_not_wait_for_ever_and_the_child_finds_its_place(monkeypatch
     def child() -> list[Any]:
         dataset.go_on = threading.Event()  # the inherited one may be locked
         dataset.go_on.set()
-        was_lost = loader._running[0].lost
-        return [was_lost, *drawn(loader, 3), loader._running[0].lost]
+        was_lost = loader._producers[0].lost
+        return [was_lost, *drawn(loader, 3), loader._producers[0].lost]
 
     # what the thread had in hand when the process forked is not known: the epoch is taken up anew
     assert run_forked(child) == [True, [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], False]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,20 +90,24 @@ def test_a_phase_in_the_middle_of_an_epoch_gives_the_peers_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "text"),
+    ("arguments", "text"),
     [
-        ([TrainingPhase(-1)], "start_step must be >= 0"),
-        ([TrainingPhase(3), TrainingPhase(3)], "strictly increasing"),
-        ([TrainingPhase(3, {"web": -1.0})], "non-negative"),
-        ([TrainingPhase(3, {}, 0.0)], "lr_scale must be > 0"),
+        ((-1,), "start_step must be non-negative"),
+        ((3, {"web": -1.0}), "must be non-negative"),
+        ((3, {}, 0.0), "lr_scale must be positive"),
     ],
 )
-def test_phases_that_cannot_be(phases: list[TrainingPhase], text: str) -> None:
+def test_invalid_phases_are_refused(arguments: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        PhaseSchedule(phases, Recorder(), NAMES, WEIGHTS)
+        TrainingPhase(*arguments)
 
 
-def test_a_dataset_that_is_not_there_is_said_and_passed_over() -> None:
+def test_phases_with_the_same_start_step_are_refused() -> None:
+    with pytest.raises(ValueError, match="strictly increasing"):
+        PhaseSchedule([TrainingPhase(3), TrainingPhase(3)], Recorder(), NAMES, WEIGHTS)
+
+
+def test_an_unknown_dataset_is_ignored_with_a_warning() -> None:
     sampler = Recorder()
     with pytest.warns(UserWarning, match=r"names \['wob'\], the datasets are"):
         schedule = PhaseSchedule([TrainingPhase(3, {"wob": 1.0, "web": 2.0})], sampler, NAMES, WEIGHTS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numbered import Numbers
 
 import fastpack
-from fastpack.loading.resume import Place
+from fastpack.loading.resume import EpochPosition
 
 
 def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def test_any_resumes_on_any_ranks_and_batch_sizes(
 
 
 def got_to_the_end(loaders: list[Any]) -> bool:
-    return not loaders[0]._running
+    return not loaders[0]._producers
 
 
 def whole_order(length: int, ranks: int, kind: str, drop_last: bool, epoch: int) -> list[int]:
@@ -216,9 +216,9 @@ def test_batches_yielded_never_says_more_than_was_done() -> None:
     assert loader.state_dict()["batches_yielded"] == 350 // 30
     assert loader.state_dict()["elastic"]["consumed"] == 350
     assert loader.state_dict()["elastic"]["base_num_replicas"] == 8
-    assert Place(320, 8).skip(4) is None
-    assert Place(320, 8).skip(8) == 40
-    assert Place(323, 8).skip(8) is None
+    assert EpochPosition(320, 8).skip(4) is None
+    assert EpochPosition(320, 8).skip(8) == 40
+    assert EpochPosition(323, 8).skip(8) is None
 
 
 def test_one_loader_can_go_to_many_places_of_an_epoch() -> None:
