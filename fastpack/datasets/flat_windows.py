@@ -19,10 +19,11 @@ from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.io import PathLike, as_path, is_remote
 from fastpack.item_numbers import item_number
-from fastpack.tokens.flat.shard_warnings import find_traps, named_dtype
-from fastpack.tokens.flat.shards import Shard, check_dtypes, find_shards, scan_shards
+from fastpack.tokens.flat.shard_warnings import find_warnings, named_dtype
+from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
 from fastpack.tokens.manifest.manifest_file import is_manifest
-from fastpack.tokens.manifest.manifest_shards import ManifestShards, known_traps, lengths_of, open_shards
+from fastpack.tokens.manifest.manifest_shards import ManifestShards, lengths_of, manifest_warnings, open_shards
+from fastpack.tokens.token_segment import TokenSegment
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -71,7 +72,7 @@ class MemoryMappedDataset(WindowDataset):
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io
         self._files = _find_files(data_dir, file_pattern, dtype)
-        find = known_traps if isinstance(self._files, ManifestShards) else find_traps
+        find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
         for trap in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(trap, DataWarning, stacklevel=2)
         if trim_zero_tail:
@@ -130,7 +131,7 @@ class MemoryMappedDataset(WindowDataset):
         self._attach()
 
 
-def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[Shard]:
+def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[TokenSegment]:
     if is_manifest(data_dir):
         shards = open_shards(data_dir, file_pattern)
         return shards.read_as(None if dtype is None else named_dtype(dtype, as_path(data_dir).parent))

@@ -38,7 +38,7 @@ class _PackedDataset(Dataset):
         if is_manifest(raw_data_path):
             raise ValueError(f"{raw_data_path}: a manifest of packed files opens as PackedMemMapDatasetContinuous")
         self._file = PackedFile(raw_data_path)
-        self._shard = self._file.shard
+        self._shard = self._file.segment
         if load_index:
             _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
 
@@ -107,7 +107,7 @@ class _PackedDataset(Dataset):
         if self._files is not None:
             return
         self._file = PackedFile(self.raw_data_path)
-        if self._file.shard != self._shard:
+        if self._file.segment != self._shard:
             raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
 
 

@@ -14,13 +14,14 @@ from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, d
 from fastpack.datasets.windows import Windows, chosen_starts
 from fastpack.errors import FormatError
 from fastpack.io import Reader
-from fastpack.tokens.flat.shards import Shard, why_not_flat
+from fastpack.tokens.flat.shards import not_flat_error
 from fastpack.tokens.manifest.manifest_shards import first_odd
+from fastpack.tokens.token_segment import TokenSegment
 
 MAX_OPEN_FILES = 64  # common limits are 256 to 1024 descriptors per process
 
 
-def shard_openers(shards: Sequence[Shard]) -> LazyOpeners:
+def shard_openers(shards: Sequence[TokenSegment]) -> LazyOpeners:
     """Return the openers of the shards; a shard is accessed only when its opener is."""
     return LazyOpeners(len(shards), lambda number: shards[number].open)
 
@@ -31,10 +32,10 @@ class ReadWindows(Windows):
     A window costs a system call (3 us) and a copy. Raises ValueError for a shard that is not a flat array.
     """
 
-    def __init__(self, shards: Sequence[Shard], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
+    def __init__(self, shards: Sequence[TokenSegment], n_windows: npt.ArrayLike, n_tokens: int, step: int) -> None:
         super().__init__(shard_openers(shards), n_windows, n_tokens, step)
         if (odd := first_odd(shards)) is not None:
-            raise why_not_flat(odd)
+            raise not_flat_error(odd)
         self._files_of_shards = shards
         self._readers: dict[int, Reader] = {}
         self._readers_lock = threading.Lock()
@@ -110,7 +111,7 @@ class ReadWindows(Windows):
 class ReadChosenWindows(ReadWindows):
     """Windows at given positions of one shard: window i begins at token starts[i] (int64 [n])."""
 
-    def __init__(self, shard: Shard, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
+    def __init__(self, shard: TokenSegment, starts: npt.NDArray[np.int64], n_tokens: int) -> None:
         super().__init__([shard], [len(starts)], n_tokens, 1)
         self.starts = starts
 

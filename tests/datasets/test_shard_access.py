@@ -16,7 +16,7 @@ import pytest
 from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
 from fastpack.datasets import mapped_shards, read_windows, window_groups, windows
 from fastpack.errors import DataWarning
-from fastpack.tokens.flat.shards import Shard
+from fastpack.tokens.token_segment import TokenSegment
 
 MANY = """
 import os, resource, sys, time
@@ -103,7 +103,7 @@ def test_a_changed_file_is_an_error_where_it_is_opened_and_where_asked(tmp_path:
     np.save(tmp_path / "b.npy", np.arange(10, 20, dtype=np.uint16))
     os.utime(tmp_path / "b.npy", ns=(0, 0))
     for check in (dataset.check_unchanged, lambda: dataset.batch([3]), lambda: dataset[3]):
-        with pytest.raises(FormatError, match="written to since, expected the file as when opened"):
+        with pytest.raises(FormatError, match="modified since, expected the file as when opened"):
             check()
     assert dataset.batch([1])["labels"].tolist() == [[6, 7, 8, 9]]
     (tmp_path / "c.npy").write_bytes((tmp_path / "a.npy").read_bytes())
@@ -153,14 +153,14 @@ def test_running_out_of_mappings_lets_some_go(tmp_path: Path, monkeypatch: pytes
     for k in range(12):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 3)
-    open_shard = Shard.open
+    open_shard = TokenSegment.open
 
-    def scarce(shard: Shard) -> Any:
+    def scarce(shard: TokenSegment) -> Any:
         if len(dataset._windows.shards.mappings.arrays) >= 4:
             raise OSError(errno.ENOMEM, "too many mappings", shard.path)
         return open_shard(shard)
 
-    monkeypatch.setattr(Shard, "open", scarce)
+    monkeypatch.setattr(TokenSegment, "open", scarce)
     dataset._windows.shards.openers = [shard.open for shard in dataset._files]
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(24)
@@ -323,8 +323,8 @@ def test_a_shard_that_is_longer_than_its_file_is_refused(tmp_path: Path) -> None
     path.write_bytes(bytes(20))
     for length, offset in ((11, 0), (10, 2), (1, 20)):
         with pytest.raises(FormatError, match=f"found a file of 20 bytes, expected {offset + 2 * length} bytes"):
-            Shard(str(path), np.dtype(np.uint16), length, offset).open()
-    assert len(Shard(str(path), np.dtype(np.uint16), 9, 2).open()) == 9
+            TokenSegment(str(path), np.dtype(np.uint16), length, offset).open()
+    assert len(TokenSegment(str(path), np.dtype(np.uint16), 9, 2).open()) == 9
 
 
 def test_a_mixture_reads_by_position_what_its_datasets_read_so(tmp_path: Path) -> None:
