@@ -217,6 +217,7 @@ class GPT2LLMCollateFn(_GPT2LLMCollateFn):
     """`fastpack.GPT2LLMCollateFn` that returns tensors; samples may be arrays or tensors."""
 
     def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
+        """Collate the samples."""
         return _batch_of_tensors(super().__call__(batch))
 
 
@@ -224,6 +225,7 @@ class LossMaskingCollateFnWrapper(_LossMaskingCollateFnWrapper):
     """`fastpack.LossMaskingCollateFnWrapper` that returns tensors; the wrapped collator may return either."""
 
     def __call__(self, batch: Any) -> Any:
+        """Collate the samples and mask the targets."""
         collated = super().__call__(batch)
         if type(collated) is _DatasetBatch:
             return _batch_of_tensors(collated)

@@ -70,6 +70,7 @@ class GPT2LLMCollateFn:
         self.sample_key, self.target_key = sample_key, target_key
 
     def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
+        """Collate the samples."""
         tokens = self._tokens(batch)
         return DatasetBatch(samples={self.sample_key: tokens[:, :-1]}, targets={self.target_key: tokens[:, 1:]})
 
@@ -159,6 +160,7 @@ class LossMaskingCollateFnWrapper:
             )
 
     def __call__(self, batch: Any) -> Any:
+        """Collate the samples and mask the targets."""
         collated = self.wrapped_collate_fn(batch)
         for key in self.target_keys_to_mask:
             collated.targets[key] = self._mask(np.asarray(collated.targets[key]))

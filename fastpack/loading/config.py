@@ -101,7 +101,7 @@ class DataConfig:
 
     @property
     def data(self) -> DataConfig:
-        """This object."""
+        """The configuration itself, for KempnerForge's `config.data`."""
         return self
 
     @property
@@ -126,7 +126,7 @@ class DataConfig:
 
 
 def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
-    """Read the `[data]` table of a TOML file, with overrides (as KempnerForge).
+    r"""Read the `[data]` table of a TOML file, with overrides (as KempnerForge).
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
     >>> import tempfile, fastpack
     >>> path = tempfile.mkdtemp() + "/run.toml"
     >>> with open(path, "w") as file:
-    ...     _ = file.write('[data]\\ndataset_path = "shards"\\nnum_workers = 2')
+    ...     _ = file.write('[data]\ndataset_path = "shards"\nnum_workers = 2')
     >>> config = fastpack.load_config(path, ["--data.num_workers=8"])
     >>> config.dataset_path, config.num_workers, config.prefetch_factor
     ('shards', 8, 2)

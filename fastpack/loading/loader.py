@@ -50,9 +50,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         Sample numbers in order; by default `DistributedSampler(dataset)`: shuffled, and divided among the ranks of
         torch.distributed (as in KempnerForge).
     config
-        An object with the attributes of KempnerForge's configuration: prefetch_factor, num_workers and pin_memory.
-        num_workers has no effect: a thread fills batches while kernels release the GIL, and sending batches from
-        worker processes takes ten times as long as filling them. NumPy arrays are not pinned (`fastpack.torch` does).
+        An object with KempnerForge's prefetch_factor, num_workers and pin_memory. num_workers has no effect: a thread
+        fills batches in a tenth of the time that worker processes take to send them. NumPy arrays are not pinned.
     collate_fn
         Receives the list of the samples of a batch and returns the batch.
     prefetch
@@ -93,13 +92,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
     >>> batch["input_ids"]
     array([[ 0,  1,  2,  3],
            [10, 11, 12, 13]])
-    >>> state = loader.state_dict()
-    >>> resumed = fastpack.StatefulDataLoader(dataset, batch_size=2, sampler=sampler)
-    >>> resumed.load_state_dict(state)
-    >>> next(iter(resumed))["input_ids"][:, 0]
-    array([20, 30])
+    >>> loader.state_dict()["batches_yielded"]
+    1
     >>> loader.close()
-    >>> resumed.close()
     """
 
     _shown = facts(
@@ -186,7 +181,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self._pool = self._make_pool()
         self._fetch = self._make_fetch()
         self._producers: list[Producer] = []  # the current one, if any
-        # The thread refers to its producer, not to the loader: a loader that is garbage collected ends its thread.
+        # The thread refers to its producer only: a loader that is garbage collected ends its thread.
         weakref.finalize(self, _end_all, self._producers).atexit = False
 
     def _make_pool(self) -> BufferPool:
@@ -194,7 +189,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         return BufferPool(ring=8 * (self.prefetch + 2))
 
     def _make_fetch(self) -> Fetch:
-        """Return what makes a batch; it must not refer to the loader, whose end the background thread waits for."""
+        """Return what makes a batch; it must not refer to the loader."""
         return make_fetch(self.dataset, self._options(), self._pool)
 
     def _options(self) -> BatchOptions:
@@ -202,9 +197,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-        if multiprocessing.parent_process() is not None:
-            return
-        if isinstance(self.dataset, BatchDataset) and len(self.dataset):
+        is_main = multiprocessing.parent_process() is None
+        if is_main and isinstance(self.dataset, BatchDataset) and len(self.dataset):
             arguments = batch_arguments(self.dataset, self._options()) or {}
             arrays = self.dataset.new_outputs(1, **arguments).values()
             n_tokens = max((array.size for array in arrays if array is not None), default=0)
@@ -236,10 +230,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         return self
 
     def _plan_or_next_epoch(self) -> Iterator[Any]:
-        """Return the plan of this epoch, or of the next one if all batches of this epoch were yielded.
-
-        Loops that count batches by `len()` never request the one after the last, and so do not see the epoch's end.
-        """
+        """Return the plan of this epoch, or of the next one if a loop over `len()` took all batches of this one."""
         plan = self._plan()
         if not self._yielded:
             return plan
@@ -323,13 +314,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             return self._plan()
 
     def row_options(self) -> dict[str, Any]:
-        """Return the options of `dataset.batch` that produce rows like this loader's.
-
-        Raises
-        ------
-        ValueError
-            If the batches of this loader cannot be assembled from samples of its dataset.
-        """
+        """Return the options of `dataset.batch` that produce rows like this loader's; ValueError if none do."""
         return row_options(self.dataset, self._options())
 
     def state_dict(self) -> dict[str, Any]:
@@ -337,9 +322,8 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
         Returns
         -------
-        "epoch", "batches_yielded" and "sampler" (the sampler's state) as in KempnerForge, and "elastic", which other
-        numbers of ranks and other batch sizes need. Each system loads the other's states. Batches that were produced
-        ahead but not yielded are not counted.
+        "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic", which
+        other numbers of ranks and batch sizes need. Each system loads the other's states.
         """
         with self._lock:
             position, sampler = self._position(), self._sampler

@@ -27,7 +27,7 @@ class Order(Protocol):
         """Return the indices at positions first, first + step, ..., `count` of them, all within [0, n)."""
         ...
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
         """Return the indices at these positions of [0, n)."""
         ...
 
@@ -47,8 +47,8 @@ class HeldOrder:
         taken = self.indices[first : first + step * (count - 1) + 1 : step] if count > 0 else self.indices[:0]
         return np.ascontiguousarray(taken)
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        return self.indices[places]
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        return self.indices[positions]
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class StraightOrder:
     def take(self, first: int, step: int, count: int) -> Indices:
         return np.arange(first, first + step * (count - 1) + 1, step, dtype=index_dtype(self.n))
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        return places.astype(index_dtype(self.n), copy=False)
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        return positions.astype(index_dtype(self.n), copy=False)
 
 
 @dataclass(frozen=True)
