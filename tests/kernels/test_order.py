@@ -147,7 +147,7 @@ def is_permutation(values: np.ndarray) -> bool:
 def test_every_length_is_permuted_without_loss(compiled: str) -> None:
     if compiled == "nb":
         pytest.importorskip("numba")
-    kernel = importlib.import_module(f"fastpack.kernels.codecs.order_{compiled}")
+    kernel = importlib.import_module(f"fastpack.kernels.order_{compiled}")
     around = [2**b + d for b in range(11, 21) for d in (-1, 0, 1)]
     for n in [*range(1, 2001), *around]:
         out = np.empty(n, np.int32)
