@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastpack.packing.config import load_pack_config
-from fastpack.packing.encode import EncoderSpec
+from fastpack.packing.encoder import EncoderSpec
+from fastpack.packing.modalities_config import load_pack_config
 from fastpack.packing.pack import pack_encoded_data
-from fastpack.packing.pack_run import Options, Run
+from fastpack.packing.packing_pipeline import Options, Run
 from fastpack.packing.targets import one_target
-from fastpack.tokenizers.interface import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 from .common import ratio, row
 from .pack import EOD, standard_library_texts, write_jsonl

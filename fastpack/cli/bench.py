@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command, say
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit, say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,22 +26,19 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "bench",
-        run="fastpack.cli.bench:run_bench",
+        run=run_bench,
         help="measure how fast your data become training batches here, against memcpy and torch's DataLoader",
         example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
     )
     parser.add_argument(
         "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
     )
-    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
-    parser.add_argument(
-        "--eos-token-id", "--eos_token_id", type=int, help="find documents by this token: doc_ids and masked labels too"
-    )
+    parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
     parser.add_argument(
         "--file-pattern",
-        "--file_pattern",
         help="which files of the folder (default: *.npy, or *.bin if there are none)",
     )
     return [parser]

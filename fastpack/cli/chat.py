@@ -7,17 +7,16 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_policy_option,
     check_checksum_option,
-    emit,
     new_command,
-    progress,
-    say,
     write_checksums,
 )
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "chat",
-        run="fastpack.cli.chat:run_chat",
+        run=run_chat,
         aliases=("prepare_instruction_tuning_data",),
         help="turn conversations into text by a chat template; split, index and pack them (needs the extra chat)",
         example="fastpack chat instruction_tuning.yaml --dry-run",

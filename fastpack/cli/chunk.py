@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.common import Commands, new_command
 from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import (
     add_compat_option,
@@ -16,6 +15,7 @@ from fastpack.cli.edits import (
     seedless,
     usage_error,
 )
+from fastpack.cli.options import Commands, new_command
 
 KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk": "jsonl"}
 
@@ -25,7 +25,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "chunk",
-        run="fastpack.cli.chunk:run_chunk",
+        run=run_chunk,
         aliases=tuple(KINDS),
         help="write one of n shuffled chunks of many .pbin or .jsonl files",
         example="fastpack chunk part0.pbin part1.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
@@ -43,7 +43,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "-o",
         "--output",
         "--output-chunk-file-path",
-        "--output_chunk_file_path",
         dest="output",
         metavar="DST",
         required=True,
@@ -53,7 +52,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     option(parser, "num-chunks", type=int, metavar="N", required=True, help="of how many")
     parser.add_argument(
         "--global-seed",
-        "--global_seed",
         "--seed",
         dest="global_seed",
         type=int,

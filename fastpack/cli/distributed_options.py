@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from fastpack.cli.common import emit, progress, say
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:

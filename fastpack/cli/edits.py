@@ -7,17 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.distributed_options import clear, is_spread, run_spread
+from fastpack.cli.options import (
     add_checksum_option,
     add_dry_run_option,
     add_policy_option,
     check_checksum_option,
-    emit,
-    progress,
-    say,
     write_checksums,
 )
-from fastpack.cli.distributed_options import clear, is_spread, run_spread
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 from fastpack.errors import ending
 
 if TYPE_CHECKING:

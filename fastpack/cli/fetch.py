@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.common import Commands, emit, new_command, progress
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 
@@ -13,7 +15,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "fetch",
-        run="fastpack.cli.fetch:run_fetch",
+        run=run_fetch,
         help="have an object of a store, or a folder of them, in the local cache, where datasets and commands find it",
         example="fastpack fetch s3://bucket/shards",
     )

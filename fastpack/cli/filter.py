@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fastpack.cli.common import Commands, new_command
 from fastpack.cli.edits import add_edit_options, option, run_edit, usage_error
+from fastpack.cli.options import Commands, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -15,7 +15,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "filter",
-        run="fastpack.cli.filter:run_filter",
+        run=run_filter,
         aliases=("filter_packed_data",),
         help="keep the documents of a .pbin that meet every rule",
         example="fastpack filter corpus.pbin long.pbin --min-length 100 --lacks-token 7",

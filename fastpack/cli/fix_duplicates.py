@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 
-from fastpack.cli.common import (
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
     check_checksum_option,
-    emit,
     new_command,
     output_group,
-    progress,
     write_checksums,
 )
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 
@@ -24,7 +24,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "fix-duplicates",
-        run="fastpack.cli.fix_duplicates:run_fix_duplicates",
+        run=run_fix_duplicates,
         aliases=("fix_duplicates",),
         help="copy the tar shards of a WebDataset with each file in a folder called as its shard",
         example="fastpack fix-duplicates DIR NEWDIR && fastpack prepare NEWDIR",
@@ -35,7 +35,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
     )
     output_group(parser).add_argument(
-        "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
+        "--force-overwrite", action="store_true", help="replace copies that are there already"
     )
     add_dry_run_option(parser)
     add_checksum_option(parser)

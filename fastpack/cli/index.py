@@ -6,19 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import (
+from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
     add_policy_option,
     check_checksum_option,
-    emit,
     new_command,
-    progress,
-    say,
     write_checksums,
 )
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 from fastpack.errors import ending
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "index",
-        run="fastpack.cli.index:run_index",
+        run=run_index,
         aliases=("create_raw_index", "create_memmap_index"),
         help="write the byte-offset index of a JSONL file, or of several",
         example="fastpack index corpus.jsonl        (or: fastpack index shards/ 'more/*.jsonl' --threads 8)",

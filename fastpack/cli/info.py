@@ -9,15 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import (
-    Commands,
-    add_dtype_option,
-    add_eos_option,
-    add_webdataset_options,
-    emit,
-    new_command,
-    progress,
-)
+from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_webdataset_options, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
 
 _NAMES = 22  # letters: the column of what a fact is called
 _APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that have lines of their own shape
@@ -28,14 +22,13 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "info",
-        run="fastpack.cli.info:run_info",
+        run=run_info,
         help="say what a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset holds",
         example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
     parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy, .bin or .fpm file, or a folder")
     parser.add_argument(
         "--seq-len",
-        "--seq_len",
         type=int,
         nargs="+",
         metavar="N",

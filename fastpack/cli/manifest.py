@@ -6,8 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastpack.cli.common import Commands, add_policy_option, emit, new_command, output_group, progress, say
 from fastpack.cli.edits import option
+from fastpack.cli.options import Commands, add_policy_option, new_command, output_group
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "manifest",
-        run="fastpack.cli.manifest:run_manifest",
+        run=run_manifest,
         help="write what thousands of shards or packed files hold into one file, from which a dataset opens at once",
         example="fastpack manifest shards/ --checksums",
     )

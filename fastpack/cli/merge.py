@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.common import Commands, new_command
 from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit, run_spread_edit, usage_error
+from fastpack.cli.options import Commands, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -14,7 +14,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "merge",
-        run="fastpack.cli.merge:run_merge",
+        run=run_merge,
         aliases=("merge_packed_data",),
         help="merge packed files of any generations into one",
         example="fastpack merge part0.pbin more_parts/ all.pbin",

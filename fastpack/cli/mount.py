@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from fastpack.cli.common import Commands, emit, new_command, say
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit, say
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -13,24 +14,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "mount",
-        run="fastpack.cli.mount:run_mount",
+        run=run_mount,
         help="show the samples of a prepared WebDataset as files in a folder, read-only (extra: mount)",
         example="fastpack mount webdataset/ /mnt/samples        (umount /mnt/samples, or Ctrl-C, ends it)",
     )
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
     parser.add_argument("target", metavar="DIR", help="an empty folder")
     parser.add_argument("-d", "--detach", action="store_true", help="run in the background")
-    parser.add_argument(
-        "-s",
-        "--sample-folders",
-        "--sample_folders",
-        action="store_true",
-        help="one folder per sample, a file per field",
-    )
+    parser.add_argument("-s", "--sample-folders", action="store_true", help="one folder per sample, a file per field")
     parser.add_argument(
         "-w",
         "--allow-slow",
-        "--allow_slow",
         action="store_true",
         help="with -s: also mount a dataset whose index, written by Energon 6, does not locate fields; the headers of "
         "each sample are read instead",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import emit, say
+from fastpack.cli.output import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ REASONS_SHOWN = 5
 def report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
     """Print the results."""
     from fastpack.errors import counted
-    from fastpack.tokenizers.interface import OWN_ENGINES
+    from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES
 
     for note in {result.engine_note for result in results if result.engine_note}:
         say(args, note)

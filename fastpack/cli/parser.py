@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+from collections.abc import Callable
 
-from fastpack.cli.common import add_common_options
-from fastpack.cli.parsing import Parser, nearest
+from fastpack.cli.argument_parser import Parser, add_underscore_spellings, nearest, parsers_of
+from fastpack.cli.options import Commands, add_common_options
 from fastpack.cli.version import VersionAction
+
+AddCommands = Callable[[Commands], list[argparse.ArgumentParser]]
 
 DESCRIPTION = (
     "Turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory. "
@@ -17,7 +19,7 @@ DESCRIPTION = (
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
 
 
-# Module of fastpack.cli -> the names of its commands, in the order in which help lists them.
+# Module of the commands -> their names, in the order in which help lists them.
 COMMANDS = {
     "quickstart": ("quickstart",),
     "index": ("index", "create_raw_index", "create_memmap_index"),
@@ -43,6 +45,56 @@ COMMANDS = {
 }
 
 
+def _load(module: str) -> AddCommands:
+    """Import the module of a command: only that of the command that runs, as all of them take 30 ms."""
+    match module:
+        case "quickstart":
+            from fastpack.cli.quickstart import add_commands
+        case "index":
+            from fastpack.cli.index import add_commands
+        case "pack":
+            from fastpack.cli.pack import add_commands
+        case "merge":
+            from fastpack.cli.merge import add_commands
+        case "shuffle":
+            from fastpack.cli.shuffle import add_commands
+        case "chunk":
+            from fastpack.cli.chunk import add_commands
+        case "filter":
+            from fastpack.cli.filter import add_commands
+        case "chat":
+            from fastpack.cli.chat import add_commands
+        case "prepare":
+            from fastpack.cli.prepare import add_commands
+        case "fix_duplicates":
+            from fastpack.cli.fix_duplicates import add_commands
+        case "manifest":
+            from fastpack.cli.manifest import add_commands
+        case "info":
+            from fastpack.cli.info import add_commands
+        case "validate":
+            from fastpack.cli.validate import add_commands
+        case "verify":
+            from fastpack.cli.verify import add_commands
+        case "repair":
+            from fastpack.cli.repair import add_commands
+        case "preview":
+            from fastpack.cli.preview import add_commands
+        case "report":
+            from fastpack.cli.report import add_commands
+        case "mount":
+            from fastpack.cli.mount import add_commands
+        case "fetch":
+            from fastpack.cli.fetch import add_commands
+        case "bench":
+            from fastpack.cli.bench import add_commands
+        case "completion":
+            from fastpack.cli.completion import add_commands
+        case _:
+            raise ValueError(module)
+    return add_commands
+
+
 def normal(words: list[str]) -> list[str]:
     """The words of a command line without `data`, and `help COMMAND` as `COMMAND --help`; exits with 2 if unknown."""
     if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
@@ -60,19 +112,18 @@ def build_parser(word: str = "") -> argparse.ArgumentParser:
     """The whole command line as one argparse parser; where `word` is a command's name, that command's alone (20 ms)."""
     parser = Parser(prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("-V", "--version", action=VersionAction, help="print versions and processor features, and exit")
-    parser.set_defaults(run=None, kernels=None)
+    parser.set_defaults(run=None, kernels=None, build_parser=build_parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     modules = [module for module, names in COMMANDS.items() if word in names] or list(COMMANDS)
     for module in modules:
-        for command in import_module(f"fastpack.cli.{module}").add_commands(commands):
+        for command in _load(module)(commands):
             add_common_options(command)
+            add_underscore_spellings(command)
     return parser
 
 
 def manual_parser() -> argparse.ArgumentParser:
     """What the man page is made of: the examples, which its generator drops, stand in the descriptions."""
-    from fastpack.cli.completion import parsers_of
-
     parser = build_parser()
     for command in parsers_of(parser).values():
         command.description = f"{command.description}\n\n{command.epilog}"

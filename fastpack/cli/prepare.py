@@ -6,18 +6,16 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from fastpack.cli.common import (
+from fastpack.cli.distributed_options import clear, is_spread, misuse, run_spread
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
     check_checksum_option,
-    emit,
     new_command,
-    progress,
-    say,
     write_checksums,
 )
-from fastpack.cli.distributed_options import clear, is_spread, misuse, run_spread
+from fastpack.cli.output import emit, say
 from fastpack.cli.prepare_options import (
     UsageError,
     add_definition_options,
@@ -29,6 +27,7 @@ from fastpack.cli.prepare_options import (
     wants_media,
 )
 from fastpack.cli.prepare_report import report
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "prepare",
-        run="fastpack.cli.prepare:run_prepare",
+        run=run_prepare,
         help="index a WebDataset's tar shards, a JSONL dataset or a metadataset's joins as Megatron-Energon does",
         example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
     )
@@ -56,7 +55,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     media = new_command(
         commands,
         "prepare-media",
-        run="fastpack.cli.prepare:run_prepare_media",
+        run=run_prepare_media,
         aliases=("prepare_media",),
         help="add the sizes of images, and lengths of audio and video, to the index of a WebDataset or of plain files",
         example="fastpack prepare-media DIR --media-metadata-by-extension",

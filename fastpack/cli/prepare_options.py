@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import add_checksum_option, add_dry_run_option
 from fastpack.cli.distributed_options import add_spread_options
+from fastpack.cli.options import add_checksum_option, add_dry_run_option
 
 if TYPE_CHECKING:
     from fastpack.webdataset.prepare.media import MediaFilter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import emit, say
+from fastpack.cli.output import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:

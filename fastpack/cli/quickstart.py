@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.common import Commands, emit, new_command
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "quickstart",
-        run="fastpack.cli.quickstart:run_quickstart",
+        run=run_quickstart,
         help="pack real text found on this machine and feed it as training batches, timing each stage",
         example="fastpack quickstart --keep corpus --seq-len 2048 --batch-size 32",
     )
@@ -37,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
     kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
-    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to feed batches (3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.common import (
+from fastpack.cli.edits import option, usage_error
+from fastpack.cli.options import (
     Commands,
     add_checksum_option,
     add_dry_run_option,
     add_policy_option,
     check_checksum_option,
-    emit,
     new_command,
     write_checksums,
 )
-from fastpack.cli.edits import option, usage_error
+from fastpack.cli.output import emit
 from fastpack.errors import ending
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "repair",
-        run="fastpack.cli.repair:run_repair",
+        run=run_repair,
         help="write a damaged packed file, or the index of a JSONL file, as it should be",
         example="fastpack repair corpus.pbin -o repaired.pbin --eos-token-id 50256",
     )

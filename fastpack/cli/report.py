@@ -6,15 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.common import (
-    Commands,
-    add_dtype_option,
-    add_eos_option,
-    add_policy_option,
-    emit,
-    new_command,
-    progress,
-)
+from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_policy_option, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 
@@ -23,7 +17,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "report",
-        run="fastpack.cli.report:run_report",
+        run=run_report,
         help="draw one HTML page: lengths, packing at sequence lengths, token ids, files, mixture, what is odd",
         example="fastpack report corpus.pbin -o report.html",
     )
@@ -40,7 +34,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_eos_option(parser)
     parser.add_argument(
         "--vocab-size",
-        "--vocab_size",
         type=int,
         metavar="N",
         help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
@@ -49,7 +42,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("--title", help="the headline (default: the name of the data)")
     parser.add_argument(
         "--no-verify",
-        "--no_verify",
         action="store_true",
         help="leave out what `verify` would find: half of the reading",
     )

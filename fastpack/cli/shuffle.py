@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.common import Commands, new_command
 from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
 from fastpack.cli.edits import (
     add_compat_option,
@@ -16,6 +15,7 @@ from fastpack.cli.edits import (
     seedless,
     usage_error,
 )
+from fastpack.cli.options import Commands, new_command
 
 KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
 
@@ -25,7 +25,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "shuffle",
-        run="fastpack.cli.shuffle:run_shuffle",
+        run=run_shuffle,
         aliases=tuple(KINDS),
         help="shuffle the documents of a .pbin, or the lines of a .jsonl",
         example="fastpack shuffle corpus.pbin shuffled.pbin --seed 42",

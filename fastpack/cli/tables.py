@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fastpack.cli.escaping import safe_line, safe_text, unescaped
+from fastpack.cli.streams import unescaped
+from fastpack.escape import escape_line, escape_text
 
 
 class Table(NamedTuple):
@@ -36,12 +37,12 @@ def show(parts: Iterable[Table | str]) -> None:
     console = Console(file=unescaped(sys.stdout), highlight=False)
     for part in parts:
         if isinstance(part, str):
-            console.print(Text(safe_text(part)), soft_wrap=True)
+            console.print(Text(escape_text(part)), soft_wrap=True)
             continue
         drawn = Drawn(box=box.SIMPLE_HEAD, show_header=any(part.headings), pad_edge=False)
         for number, heading in enumerate(part.headings):
             right = number in part.right
             drawn.add_column(heading, justify="right" if right else "left", no_wrap=right, overflow="fold")
         for row in part.rows:
-            drawn.add_row(*(Text(safe_line(cell)) for cell in row), style=part.styles.get(row[0], ""))
+            drawn.add_row(*(Text(escape_line(cell)) for cell in row), style=part.styles.get(row[0], ""))
         console.print(drawn)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastpack.cli.common import Commands, emit, new_command, progress
-from fastpack.cli.escaping import safe_line
+from fastpack.cli.options import Commands, new_command
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
+from fastpack.escape import escape_line
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -14,16 +16,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "validate",
-        run="fastpack.cli.validate:run_validate",
+        run=run_validate,
         aliases=("prepare_data",),
         help="say what a folder of token shards holds and how to train on it; --deep looks at every token",
         example="fastpack validate --deep --eos-token-id 2 --seq-len 4097 tokenized/",
     )
     parser.add_argument("path", metavar="DIR", help="the folder of .bin or .npy shards")
     parser.add_argument("--deep", action="store_true", help="look at every token and name what is wrong (exit code 1)")
-    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
-    parser.add_argument("--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="has to occur (--deep)")
-    parser.add_argument("--seq-len", "--seq_len", type=int, metavar="N", help="count samples of N tokens (--deep)")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
+    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="has to occur (--deep)")
+    parser.add_argument("--seq-len", type=int, metavar="N", help="count samples of N tokens (--deep)")
     return [parser]
 
 
@@ -57,7 +59,7 @@ def _with_safe_names(path: str, text: str) -> str:
 
     names = [path, *(os.listdir(path) if os.path.isdir(path) else [])]
     for name in filter(lambda name: "\n" in name, names):
-        text = text.replace(name, safe_line(name))
+        text = text.replace(name, escape_line(name))
     return text
 
 

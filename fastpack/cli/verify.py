@@ -7,8 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.common import Commands, add_webdataset_options, emit, new_command, progress, say
 from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.options import Commands, add_webdataset_options, new_command
+from fastpack.cli.output import emit, say
+from fastpack.cli.progress import progress
 
 if TYPE_CHECKING:
     from fastpack.analysis.findings import VerifyReport
@@ -22,7 +24,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser = new_command(
         commands,
         "verify",
-        run="fastpack.cli.verify:run_verify",
+        run=run_verify,
         aliases=("lint",),
         help="check packed files, JSON lines, shards and WebDatasets, each part against the others "
         "(exit code 3: damaged)",
@@ -31,22 +33,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
     )
-    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="token ids from N on are wrong")
-    parser.add_argument(
-        "--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the token that ends every document"
-    )
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="token ids from N on are wrong")
+    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends every document")
     parser.add_argument(
         "--deep",
         "--decode",
         action="store_true",
         help="parse every JSON line and decode every sample of a WebDataset as well",
     )
-    parser.add_argument(
-        "--trust-code", "--trust_code", action="store_true", help="run code of the dataset, and pickles, to decode it"
-    )
+    parser.add_argument("--trust-code", action="store_true", help="run code of the dataset, and pickles, to decode it")
     parser.add_argument(
         "--write-checksums",
-        "--write_checksums",
         action="store_true",
         help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
     )
@@ -71,7 +68,7 @@ def run_verify(args: argparse.Namespace) -> int:
     if wrong := misuse(args, ("--write-checksums",)):
         print(f"fastpack: error: {wrong}", file=sys.stderr)
         return 2
-    from fastpack.cli import describe
+    from fastpack.cli.failures import describe
 
     reports: list[VerifyReport] = []
     failed: list[dict[str, str]] = []

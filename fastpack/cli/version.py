@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from fastpack import __version__
-from fastpack.cli.common import put
+from fastpack.cli.output import put
+from fastpack.version import __version__
 
 _FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a kernel's speed depends on them
 

@@ -19,9 +19,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.distributed.concatenate import append_parts, counted, join_bytes, join_packed, part_of
-from fastpack.distributed.plan import Done, Plan, Task, check_stamps, part_bytes, parts_folder, results, stamp
+from fastpack.distributed.plan import Done, Plan, Task, part_bytes, parts_folder, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
+from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
 from fastpack.tokens.edit.document_spans import MOST_WINDOW
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
@@ -66,7 +67,7 @@ def plan_shuffling(
     if kind.endswith("pbin"):
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
-    total = sum(size for _, size, _ in map(stamp, settings["paths"])) // options.get("num_chunks", 1)
+    total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
     borders = _borders(total, part_bytes(total, bytes_per_task, MOST_WINDOW))
     n_parts = len(borders) - 1
     tasks = [
@@ -107,7 +108,9 @@ def plan_merge(
 def _plan(
     function: str, settings: Mapping[str, Any], target: AnyPath, tasks: Sequence[Task], kept: bool, folder: str | None
 ) -> Plan:
-    stamps = list(map(stamp, settings["paths"]))  # among the settings as well: tasks see to it that nothing changed
+    stamps = list(
+        map(fingerprint, settings["paths"])
+    )  # among the settings as well: tasks see to it that nothing changed
     settings = {**settings, "target": str(target), "stamps": stamps}
     unneeded = frozenset(task.name for task in tasks if kept)
     return Plan(function, parts_folder(str(target), folder), settings, stamps, tasks, unneeded)
@@ -139,7 +142,7 @@ def merge_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: 
     with AtomicFile(path, follow=False) as file:
         file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
-            check_stamps([settings["stamps"][number]])
+            check_unchanged([settings["stamps"][number]])
             for _ in copy_tokens(Source(*settings["sources"][number]), start, end, settings["size"], file):
                 pass
         return {"bytes": file.tell()}
@@ -179,7 +182,7 @@ def _whole(settings: str, n_parts: int) -> _Whole | Exception:
     """What was wrong is kept as well: thousands of tasks would find it out anew."""
     given = json.loads(settings)
     try:
-        check_stamps(given["stamps"])
+        check_unchanged(given["stamps"])
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             edit = _EDITS[given["kind"]](given["paths"], **given["options"])
@@ -205,7 +208,7 @@ def collect_edit(
     if plan.unneeded or not may_write(target, file_existence_policy):
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
-    check_stamps(plan.stamps)
+    check_unchanged(plan.stamps)
     left = [done[task.name] for task in plan.tasks]
     advance = counted(progress, sum(found.result["bytes"] for found in left))
     join = _join_merged if plan.function == _MERGE else _join_shuffled

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results, stamp
+from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results
 from fastpack.documents.create_index import FaultLog, IndexResult, check_paths, may_write_index
 from fastpack.documents.create_indices import check_targets
 from fastpack.documents.json_lines import Rows, faulty_lines, line_start_from, scan_lines
@@ -31,6 +31,7 @@ from fastpack.io import (
     size_of,
     stop_at,
 )
+from fastpack.io.source_fingerprints import fingerprint
 
 _ROWS = 1 << 16  # joined at once
 
@@ -55,7 +56,7 @@ def plan_index(
         check_paths(path, target)
     known = enumerate(zip(paths, targets, strict=True))
     kept = {number for number, pair in known if not may_write_index(*pair, file_existence_policy)}
-    stamps = list(map(stamp, paths))
+    stamps = list(map(fingerprint, paths))
     sizes = [size for _, size, _ in stamps]
     tasks = []
     for number, pieces in enumerate(cut(sizes, [False] * len(sizes), part_bytes(sum(sizes), bytes_per_task))):

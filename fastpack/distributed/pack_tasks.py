@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from fastpack.distributed.concatenate import append_parts, counted, join_packed, part_of
-from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_folder, results, stamp
+from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_folder, results
 from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
-from fastpack.packing.config import (
+from fastpack.io.source_fingerprints import fingerprint
+from fastpack.packing.encoder import Counts, Encoder
+from fastpack.packing.modalities_config import (
     PackConfig,
     PackSettings,
     Source,
@@ -27,7 +29,6 @@ from fastpack.packing.config import (
     check_indexes,
     load_pack_config,
 )
-from fastpack.packing.encode import Counts, Encoder
 from fastpack.packing.pack import (
     Config,
     Engine,
@@ -38,8 +39,8 @@ from fastpack.packing.pack import (
     prepare,
     warn_of_eos,
 )
-from fastpack.packing.pack_run import MAX_BATCH_BYTES, Skipped, stopped
-from fastpack.packing.source_lines import lines_before, read_part
+from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, Skipped, stopped
+from fastpack.packing.source_batches import lines_before, read_part
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.packing.targets import Target, one_target, target_each, tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy, npy_header
@@ -80,7 +81,7 @@ def plan_parts(
     }
     check_rules(special_tokens_in_text, audit)
     paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
-    stamps = [stamp(path) for path in [*paths, *tokenizer_files(checked)]]
+    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(checked)]]
     sizes = dict(zip(paths, (size for _, size, _ in stamps), strict=False))
     folder = parts_folder(checked.settings.dst_path or targets[0].dst_path, folder)
     tasks = list(_tasks(targets, sizes, bytes_per_task))

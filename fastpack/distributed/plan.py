@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from fastpack import __version__
 from fastpack.errors import JobError
-from fastpack.io import AtomicFile, absolute, as_path, is_remote, names_in, remove, size_of, stat_of
+from fastpack.io import AtomicFile, absolute, as_path, is_remote, names_in, remove, size_of
+from fastpack.version import __version__
 
 MIN_PART_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that 5 ms for a marker and its fsync are not felt
 MAX_PARTS = 4096  # at which parts get larger: the markers of one folder are listed at once
@@ -80,19 +80,6 @@ class Done:
 
     path: str
     result: Any
-
-
-def stamp(path: str) -> list[Any]:
-    """What a file is known by: path, size, time of change. Raises FileNotFoundError."""
-    status = stat_of(path)
-    return [absolute(path), status.st_size, status.st_mtime_ns]
-
-
-def check_stamps(stamps: Sequence[Sequence[Any]]) -> None:
-    """JobError for the first file that is no longer what `stamp` said of it."""
-    for path, *known in stamps:
-        if stamp(path)[1:] != known:
-            raise JobError(f"{path} has changed since the work on it was planned: start again")
 
 
 def parts_folder(target: str, folder: str | None) -> str:

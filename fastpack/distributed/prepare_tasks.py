@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, parts_folder, results, stamp
+from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, parts_folder, results
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
+from fastpack.io.source_fingerprints import fingerprint
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.prepare.media import MediaFilter
 from fastpack.webdataset.prepare.nv_meta_folder import check_not_prepared, shards_of
@@ -55,7 +56,9 @@ def plan_walk(
         tasks.append(Task(f"{number:06d}", {"shards": shards}, sum(sizes[shard] for shard, _, _ in pieces)))
     wanted = None if media is None else [media.strategy, list(media.patterns)]
     settings = {"root": root, "sample_tables": sample_tables, "again": walk_all, "media": wanted}
-    stamps = [stamp(os.path.join(root, name)) if size else [name] for name, size in zip(names, sizes, strict=True)]
+    stamps = [
+        fingerprint(os.path.join(root, name)) if size else [name] for name, size in zip(names, sizes, strict=True)
+    ]
     home = parts_folder(os.path.join(root, nvmeta.FOLDER), folder)
     return Plan("fastpack.distributed.prepare_tasks:walk_part", home, settings, stamps, tasks)
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
-from fastpack.distributed.plan import Plan, Task, parts_folder, results, stamp
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
+from fastpack.distributed.plan import Plan, Task, parts_folder, results
 from fastpack.errors import FastpackError
 from fastpack.inspection.check_checksums import check_sums, files_with_sums
 from fastpack.inspection.verify import CHECKERS, Job, found, jobs_in, kind_of, look_at
 from fastpack.io import AnyPath, PathLike, absolute, as_path
+from fastpack.io.source_fingerprints import fingerprint
 
 
 def plan_verify(
@@ -68,7 +70,7 @@ def _stamps(path: AnyPath, home: str) -> list[Any]:
     """Of a file that may be gone, or of all files of a dataset, but for those that tasks write in `home`."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     files = [file for file in files if not absolute(file).startswith(f"{absolute(home)}/")]
-    return [stamp(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
+    return [fingerprint(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
 
 
 def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path
         check_sums([path], report, [None])
     else:
         checker = next(checker for checker in CHECKERS if checker.kind == kind)
-        look_at(Job(path, checker), report, Look(**settings["look"], threads=settings["threads"]))
+        look_at(Job(path, checker), report, VerifyOptions(**settings["look"], threads=settings["threads"]))
     return {
         "checked": report.checked,
         "findings": [asdict(finding) for finding in report.findings],

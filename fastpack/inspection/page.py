@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-import fastpack
 from fastpack.inspection import page_graphs as graphs
 from fastpack.inspection.number_format import UNKNOWN, length, n_bytes, percent, short, whole
 from fastpack.inspection.page_style import STYLE
+from fastpack.version import __version__
 
 _SHOWN_SOURCES = 40  # rows of a table; a page stays small whatever it is about
 _SHOWN_WARNINGS = 12
@@ -41,7 +41,7 @@ def draw_page(numbers: dict[str, Any], title: str) -> str:
             f'<header><p class="kicker">fastpack report</p><h1>{name(title)}</h1></header>',
             _tiles(numbers),
             *filter(None, sections),
-            f"<footer>Written by fastpack {escape(fastpack.__version__)}. "
+            f"<footer>Written by fastpack {escape(__version__)}. "
             "Lengths on axes are in powers of two: 2k is 2,048.</footer>\n</main>\n</body>\n</html>\n",
         ]
     )

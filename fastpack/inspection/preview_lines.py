@@ -14,7 +14,7 @@ from fastpack.documents.compressed import is_compressed, read_lines
 from fastpack.documents.json_fields import FaultyDocument, Line, compile_pattern
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_raw_index, default_index_path
-from fastpack.escape import shorten, shown_text
+from fastpack.escape import escape_text, shorten
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import AnyPath, ByteArray, PathLike, as_path, map_bytes, pickled_index
 
@@ -35,7 +35,7 @@ def preview_lines(
     """Lines from number `start` on: {"line", "start", "bytes", "text", "error"}, and those of `Reader.describe`.
 
     line: its number, counted from 0; start: its first byte's place in the file, None in a compressed one; bytes: its
-    length; text: what `pattern` finds, its first `max_characters`, escaped as `shown_text` says; error: why packing
+    length; text: what `pattern` finds, its first `max_characters`, escaped as `escape_text` does; error: why packing
     would leave it out (and text its start), else None. With `reader.read_back`: tokens, ids, pieces and ends_with_eos,
     of the text as it would be packed.
     An index beside the file (`index_path`, default `<stem>.idx`) is used where there is one. Raises StaleIndex, a
@@ -72,8 +72,8 @@ def _describe(
         text = text_of(line)
     except FaultyDocument as error:
         start = line[: 4 * max_characters].decode(errors="backslashreplace")
-        return found | {"text": shorten(shown_text(start[: max_characters + 1]), max_characters), "error": str(error)}
-    found["text"] = shown_text(text[:max_characters]) + "..." * (len(text) > max_characters)
+        return found | {"text": shorten(escape_text(start[: max_characters + 1]), max_characters), "error": str(error)}
+    found["text"] = escape_text(text[:max_characters]) + "..." * (len(text) > max_characters)
     if reader is None or reader.read_back is None:
         return found if text else found | {"error": "empty text"}
     ids = list(reader.read_back.encode(text))

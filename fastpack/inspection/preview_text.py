@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.escape import shown_line, shown_text
+from fastpack.escape import escape_line, escape_text
 
 if TYPE_CHECKING:
     from fastpack.webdataset.browsing.preview_samples import Colours
@@ -27,7 +27,7 @@ def document_lines(found: dict[str, Any], eos: int | None, shades: bool = False)
     yield f"{_title(found)}: {_count(found)}"
     yield from _token_lines(found, eos, shades)
     if found["text"] is not None:
-        yield from _labelled("text", shown_text(found["text"]).split("\n"))
+        yield from _labelled("text", escape_text(found["text"]).split("\n"))
 
 
 def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
@@ -36,7 +36,7 @@ def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> 
     tokens = f", {_count(found)}" if "ids" in found else ""
     yield f"line {found['line']}{size}{tokens}"
     if found["error"] is not None:
-        yield from _labelled("left out", [shown_text(found["error"])])
+        yield from _labelled("left out", [escape_text(found["error"])])
     if "ids" in found:
         yield from _token_lines(found, eos, shades)
     if found["text"] is not None:
@@ -45,14 +45,14 @@ def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> 
 
 def sample_lines(sample: dict[str, Any], rows: int, how: Colours) -> Iterator[str]:
     """The lines of what `views.webdataset.preview` gives: parts, texts, and pictures of at most `rows` lines."""
-    yield f"{sample['index']}: {shown_line(sample['key'])}"
+    yield f"{sample['index']}: {escape_line(sample['key'])}"
     for part in sample["parts"]:
         facts = [f"{part['bytes']:,} bytes"]
         if "width" in part:
             facts.append(f"{part['width']} x {part['height']} {part['mode']} {part['format']}")
         if "error" in part:
-            facts.append(f"not shown: {shown_text(part['error'])}")
-        yield f"  {shown_line(part['name'])}: {', '.join(facts)}"
+            facts.append(f"not shown: {escape_text(part['error'])}")
+        yield f"  {escape_line(part['name'])}: {', '.join(facts)}"
         yield from (f"{' ' * _MARGIN}{line}" for line in _content(part, rows, how))
 
 
@@ -68,11 +68,11 @@ def _content(part: dict[str, Any], rows: int, how: Colours) -> list[str]:
     try:
         return draw(part["data"], columns, rows, how)
     except Exception as error:  # whatever a broken image makes of its decoder
-        return [f"not shown: {shown_text(f'{type(error).__name__}: {error}')}"]
+        return [f"not shown: {escape_text(f'{type(error).__name__}: {error}')}"]
 
 
 def _title(found: dict[str, Any]) -> str:
-    file = f"{shown_line(os.path.basename(found['file']))}, " if "file" in found else ""
+    file = f"{escape_line(os.path.basename(found['file']))}, " if "file" in found else ""
     name = "from" if found["document"] is None else f"document {found['document']}, from"
     return f"{file}{name} token {found['start']:,}"
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.escape import shown_bytes
+from fastpack.escape import escape_token
 from fastpack.io import PathLike
 
 MAX_TOKENS = 128  # of a document
@@ -80,7 +80,7 @@ class Reader:
                     f"{path}: token {token} at position {position} is none of the {self.read_back.vocab_size:,} of the "
                     "tokenizer: the file was made with another one (or is read with a wrong dtype)"
                 )
-            pieces.append(shown_bytes(piece))
+            pieces.append(escape_token(piece))
         return pieces
 
     def find_end(self, tokens: npt.NDArray[Any], limit: int) -> int | None:

@@ -22,8 +22,7 @@ from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import forget_listing
 from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
-from fastpack.io.paths import exists, is_remote, plain_path
-from fastpack.io.reading import names_file
+from fastpack.io.paths import exists, is_remote, plain_path, with_filename
 
 _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes blocks where it is unsupported
 if _fallocate is not None:
@@ -32,7 +31,7 @@ _KEEP_SIZE = 1
 OVERWRITE = "Pass file_existence_policy='override'"
 
 
-@names_file
+@with_filename
 def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
     """Have all of `data` reach the disk at `offset` of a file of our own; what was behind it there is dropped."""
     with io.FileIO(os.fspath(path), "r+", opener=_create) as file:
@@ -119,7 +118,7 @@ class AtomicFile:
             _sweep(self.partial_path)
             raise
 
-    @names_file
+    @with_filename
     def _start(self, keep: bool, policy: ExistencePolicy) -> None:
         self._file = _lock_partial(self.partial_path, self.path)
         self._fd = self._file.fileno()
@@ -137,7 +136,7 @@ class AtomicFile:
         """Whether an earlier writer left bytes."""
         return self._file is None or os.fstat(self._file.fileno()).st_size > 0
 
-    @names_file
+    @with_filename
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
@@ -147,7 +146,7 @@ class AtomicFile:
         self._position += n_bytes
         return n_bytes
 
-    @names_file
+    @with_filename
     def reserve(self, n_bytes: int) -> None:
         """Have the next `n_bytes`, all of which will be written, set aside on the disk, where the file system can.
 
@@ -158,7 +157,7 @@ class AtomicFile:
             if error in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise OSError(error, os.strerror(error))
 
-    @names_file
+    @with_filename
     def patch(self, offset: int, data: bytes) -> None:
         """Overwrite bytes at `offset` that are already written (a header whose sizes are known at the end)."""
         if offset + len(data) > self._position:
@@ -169,7 +168,7 @@ class AtomicFile:
         """Bytes written so far."""
         return self._position
 
-    @names_file
+    @with_filename
     def truncate(self, n_bytes: int) -> None:
         """Forget all bytes from `n_bytes` on."""
         if n_bytes > self._position:
@@ -177,7 +176,7 @@ class AtomicFile:
         os.ftruncate(self._fd, n_bytes)
         self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
 
-    @names_file
+    @with_filename
     def sync(self) -> None:
         """Have what is written so far reach the disk."""
         getattr(os, "fdatasync", os.fsync)(self._fd)  # not on macOS
@@ -185,12 +184,12 @@ class AtomicFile:
     def fileno(self) -> int:
         return self._fd
 
-    @names_file
+    @with_filename
     def set_modified(self, time_ns: int) -> None:
         """Have the file say that it was modified then, once all is written; of no effect in a store."""
         os.utime(self._fd, ns=(time_ns, time_ns))
 
-    @names_file
+    @with_filename
     def set_mode(self, mode: int) -> None:
         """Set the permissions of a new file; one that is replaced keeps those it has."""
         if self._is_new:
@@ -204,7 +203,7 @@ class AtomicFile:
             os.fchmod(self._fd, (status.st_mode | added) & 0o7777)  # last: a change of the owner clears some bits
         return status is not None
 
-    @names_file
+    @with_filename
     def commit(self) -> None:
         """Flush to the disk and take the target's name, replacing what was there."""
         self._take_permissions()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from fastpack.errors import JobError
 from fastpack.io.if_exists import PathLike
@@ -17,10 +18,27 @@ from fastpack.io.if_exists import PathLike
 if TYPE_CHECKING:
     from fastpack.io.stores import Status
 
+_F = TypeVar("_F", bound=Callable[..., Any])
+
 _URL = re.compile(r"([a-z][a-z0-9+.-]+)://(?=.)", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:file|local)://(?:localhost)?(?=/)", re.IGNORECASE)
 _CHAINED = re.compile(r"([a-z0-9]+)(?:://[^:]*)?::(?:[a-z0-9]+(?:://[^:]*)?::)*([a-z0-9+.-]+://.*)", re.IGNORECASE)
 _CACHES = ("simplecache", "filecache", "blockcache", "cached")
+
+
+def with_filename(function: _F) -> _F:
+    """Decorate a function of a path, or of an object with one: an OSError from a descriptor then names the file."""
+
+    @functools.wraps(function)
+    def call(first: Any, *others: Any) -> Any:
+        try:
+            return function(first, *others)
+        except OSError as error:
+            if error.errno is not None and error.filename is None:
+                error.filename = os.fspath(getattr(first, "path", first))
+            raise
+
+    return cast(_F, call)
 
 
 def is_remote(path: PathLike) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import io
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +18,10 @@ from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import have_sums
 from fastpack.io.if_exists import PathLike
 from fastpack.io.mapping import Mapping
-from fastpack.io.paths import is_remote, plain_path
+from fastpack.io.paths import is_remote, plain_path, with_filename
 
 _FETCHES = 3  # of one object, until it can be opened
 STREAMED = 1 << 20  # bytes of an object read from the cache at once
-F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=PathLike)
 T = TypeVar("T")
 
@@ -66,21 +64,6 @@ def local_file(path: PathLike) -> str:
 
         return os.fspath(fetch(path))
     return plain_path(path)
-
-
-def names_file(function: F) -> F:
-    """Errors of the system then say which file they are about, which those of a descriptor do not by themselves."""
-
-    @functools.wraps(function)
-    def naming(first: Any, *others: Any) -> Any:  # a path, or an object with one
-        try:
-            return function(first, *others)
-        except OSError as error:
-            if error.errno is not None and error.filename is None:
-                error.filename = os.fspath(getattr(first, "path", first))
-            raise
-
-    return cast(F, naming)
 
 
 class Reader(Protocol):
@@ -187,7 +170,7 @@ class FileReader:
         self.path = os.fspath(path)
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    @names_file
+    @with_filename
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
         """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
         done = 0

@@ -19,9 +19,11 @@ import numpy.typing as npt
 
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
+from fastpack.io.atomic import AtomicFile
 from fastpack.io.block_cache import BLOCK, cache, identity
 from fastpack.io.checksum_blocks import READS, ObjectSums
 from fastpack.io.if_exists import PathLike, Progress
+from fastpack.io.paths import RemotePath
 from fastpack.io.threads import READERS, in_parallel, pool, stopping_when_interrupted
 
 MAX_READ = 16 << 20  # bytes asked for at once
@@ -345,8 +347,6 @@ def fetch_all(path: PathLike, *, progress: Progress | None = None) -> tuple[list
 
     Raises FileNotFoundError where nothing is; JobError, before anything is fetched, where all of it does not fit.
     """
-    from fastpack.io.paths import RemotePath
-
     where = RemotePath(path)
     found = list(where.rglob("*")) or [where]
     statuses = [one.listed or one.stat() for one in found]
@@ -373,8 +373,6 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
 
 
 def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
-    from fastpack.io.atomic import AtomicFile
-
     sums = ObjectSums(url, status)
     found = sums.get()
     step = MAX_READ if found is None else -(-MAX_READ // found.block_bytes) * found.block_bytes

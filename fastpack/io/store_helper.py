@@ -11,10 +11,9 @@ import pickle
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import wait
 from typing import IO, Any
-
-from fastpack.io import stores as remote
 
 _helpers: dict[int, Helper] = {}  # process -> its helper
 _lock = threading.Lock()
@@ -46,7 +45,7 @@ class Helper:
     """A process that calls functions of `remote`, one at a time. It ends when its standard input does."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-c", "from fastpack.io.store_helper import serve; serve()"]
+        command = [sys.executable, "-c", "from fastpack.io.stores import serve; serve()"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._lock, self._pid = threading.Lock(), os.getpid()
 
@@ -99,8 +98,8 @@ def _end(process: subprocess.Popen[bytes]) -> int:
         return process.wait()
 
 
-def serve() -> None:
-    """Answer until standard input ends."""
+def answer_requests(functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Call the requested functions until standard input ends."""
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
@@ -108,7 +107,7 @@ def serve() -> None:
         except EOFError:
             return
         try:
-            good, answer = True, getattr(remote, name)(*arguments, **options)
+            good, answer = True, functions[name](*arguments, **options)
         except Exception as error:
             good, answer = False, error
         _send(answers, (good, answer))

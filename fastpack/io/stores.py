@@ -30,6 +30,7 @@ PART_BYTES = 16 << 20  # of an upload
 _log = logging.getLogger("fastpack")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
+_SERVED: dict[str, Callable[..., Any]] = {}  # functions that a helper process calls for a forked process
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,19 @@ def _in_a_process_that_may(function: Callable[_P, _T]) -> Callable[_P, _T]:
     def call(*arguments: _P.args, **options: _P.kwargs) -> _T:
         if not is_forked():
             return function(*arguments, **options)
-        return _helper().ask(function.__name__, *arguments, **options)  # type: ignore[no-any-return]
+        from fastpack.io.store_helper import helper
 
+        return helper().ask(function.__name__, *arguments, **options)  # type: ignore[no-any-return]
+
+    _SERVED[function.__name__] = call
     return call
+
+
+def serve() -> None:
+    """Answer the requests of a `store_helper.Helper` until standard input ends."""
+    from fastpack.io.store_helper import answer_requests
+
+    answer_requests(_SERVED)
 
 
 @_in_a_process_that_may
@@ -304,9 +315,3 @@ def _final(url: str, error: Exception) -> Exception | None:
         return JobError(f"{url}: the store cannot do this: {first_line(error)}")
     retryable = (kinds.GenericError, OSError, TimeoutError)
     return None if isinstance(error, retryable) and not isinstance(error, MissingExtra) else error
-
-
-def _helper() -> Any:
-    from fastpack.io.store_helper import helper
-
-    return helper()

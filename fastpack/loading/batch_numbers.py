@@ -4,30 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fastpack.datasets.base import BatchDataset, Selection
-from fastpack.datasets.outputs import WHOLE_OUTPUTS
-
-if TYPE_CHECKING:
-    from fastpack.loading.loader import StatefulDataLoader
+from fastpack.datasets.base import Selection
 
 BATCHES_A_BLOCK = 512  # of an order that is computed, not stored
 
 
-class BatchNumbers:
-    """The sample numbers of the batches that a loader's next `iter()` would give: lists of int.
+class BatchPlanner(Protocol):
+    """A loader whose batches can be listed without loading them."""
 
-    This is what a loader's `batch_sampler` is to tools that expect torch's DataLoader (Lightning, accelerate,
-    transformers): some ask for its attributes, accelerate's `skip_first_batches` loads the batches of the lists
-    from the dataset itself. Iterating does not move the loader.
+    sampler: Any
+    batch_size: int
+
+    def __len__(self) -> int: ...
+
+    def planned_batches(self) -> Iterator[Any]:
+        """Return the sample numbers of each remaining batch of the epoch."""
+        ...
+
+    def row_options(self) -> dict[str, Any]:
+        """Return the options for `dataset.batch` that produce rows like the loader's; raise ValueError if none do."""
+        ...
+
+    def set_epoch(self, epoch: int) -> None:
+        """Start another epoch at the next `iter()`."""
+        ...
+
+
+class BatchNumbers:
+    """The sample numbers of the batches that the next `iter()` of a loader yields, as lists of int.
+
+    `StatefulDataLoader.batch_sampler` is one, for tools that expect torch's DataLoader (Lightning, accelerate,
+    transformers): some read its attributes, and accelerate's `skip_first_batches` loads the listed batches from the
+    dataset itself. Iterating it does not advance the loader.
     """
 
     drop_last = True
 
-    def __init__(self, loader: StatefulDataLoader) -> None:
+    def __init__(self, loader: BatchPlanner) -> None:
         self._loader = loader
         self.sampler, self.batch_size = loader.sampler, loader.batch_size
 
@@ -35,23 +52,8 @@ class BatchNumbers:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[list[int]]:
-        options = self._row_options()
-        with self._loader._lock:
-            plan = self._loader._plan()
+        options, plan = self._loader.row_options(), self._loader.planned_batches()
         return (Selection(_integers(numbers), options) for numbers in plan)
-
-    def _row_options(self) -> dict[str, Any]:
-        """How the dataset is to make rows like the loader's; ValueError where it cannot."""
-        loader, options = self._loader, self._loader._batch_options()
-        whole = [name for name in WHOLE_OUTPUTS if name in (loader.outputs or ())]
-        chosen = loader.outputs is not None or loader.dtype != "int64"
-        if whole or (options and chosen and not isinstance(loader.dataset, BatchDataset)):
-            what = f"outputs={list(loader.outputs or ())}, dtype={loader.dtype!r}"
-            raise ValueError(
-                f"a batch of this loader ({what}) cannot be put together from samples of its dataset, as "
-                "skip_first_batches does: iterate the loader itself, and resume it with load_state_dict()"
-            )
-        return options
 
     def set_epoch(self, epoch: int) -> None:
         """Set the loader's epoch."""

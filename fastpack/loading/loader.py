@@ -11,6 +11,8 @@ from itertools import chain
 from typing import Any, Literal, Self
 
 from fastpack import kernels
+from fastpack.datasets.base import RowDataset
+from fastpack.datasets.outputs import WHOLE_OUTPUTS
 from fastpack.display import Described, facts
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of
 from fastpack.loading.buffers import BufferPool
@@ -231,6 +233,30 @@ class StatefulDataLoader(Described):
     def batch_sampler(self) -> BatchNumbers:
         """The sample numbers of each batch of the current epoch, for tools that load batches by themselves."""
         return BatchNumbers(self)
+
+    def planned_batches(self) -> Iterator[Any]:
+        """Return the sample numbers of each remaining batch of the epoch, without loading them."""
+        with self._lock:
+            return self._plan()
+
+    def row_options(self) -> dict[str, Any]:
+        """Return the options for `dataset.batch` that produce rows like this loader's.
+
+        Raises
+        ------
+        ValueError
+            If the batches of this loader cannot be assembled from samples of its dataset.
+        """
+        options = self._batch_options()
+        whole = [name for name in WHOLE_OUTPUTS if name in (self.outputs or ())]
+        chosen = self.outputs is not None or self.dtype != "int64"
+        if whole or (options and chosen and not isinstance(self.dataset, RowDataset)):
+            what = f"outputs={list(self.outputs or ())}, dtype={self.dtype!r}"
+            raise ValueError(
+                f"a batch of this loader ({what}) cannot be put together from samples of its dataset, as "
+                "skip_first_batches does: iterate the loader itself, and resume it with load_state_dict()"
+            )
+        return options
 
     def state_dict(self) -> dict[str, Any]:
         """{"epoch", "batches_yielded", "sampler"} as KempnerForge has it, and "elastic": what another job needs.

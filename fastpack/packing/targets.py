@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastpack.distributed.plan import stamp
 from fastpack.documents.compressed import SUFFIXES
 from fastpack.io import absolute, real_path
-from fastpack.packing.config import PackConfig, PackSettings, Source
+from fastpack.io.source_fingerprints import fingerprint
+from fastpack.packing.modalities_config import PackConfig, PackSettings, Source
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.tokens.flat.npy_writer import is_npy
 
@@ -66,10 +66,12 @@ def identity(config: PackConfig, target: Target, eod: int, token_size: int, spec
     """A digest of all that decides a target's bytes: sources and tokenizer files by size and time of change."""
     parts = {
         "version": IDENTITY_VERSION,
-        "sources": [[stamp(s.path), None if s.index_path is None else stamp(s.index_path)] for s in target.sources],
+        "sources": [
+            [fingerprint(s.path), None if s.index_path is None else fingerprint(s.index_path)] for s in target.sources
+        ],
         "jq_pattern": config.settings.jq_pattern,
         "tokenizer": [config.tokenizer.variant_key, sorted(config.tokenizer.config.items())],
-        "tokenizer_files": [stamp(path) for path in tokenizer_files(config)],
+        "tokenizer_files": [fingerprint(path) for path in tokenizer_files(config)],
         "eod": eod,
         "token_size": token_size,
         "special_tokens_in_text": special,

@@ -11,22 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import END_OF_TEXT, Tokenizer, TokenizerSpec
+from fastpack.tokenizers.interface import END_OF_TEXT, Tokenizer
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
 from fastpack.tokenizers.tiktoken_engine import byte_characters
 
 _META = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's blank
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _BYTES_EOD = 256
-
-
-def named_tokenizer(name: str) -> TokenizerSpec:
-    """What `--tokenizer NAME` means: `bytes`, a SentencePiece `.model`, or a Hugging Face tokenizer's path."""
-    if name == "bytes":
-        return TokenizerSpec("builtin_bytes")
-    if name.endswith(".model"):
-        return TokenizerSpec("pretrained_sp_tokenizer", {"tokenizer_model_file": name})
-    return TokenizerSpec("pretrained_hf_tokenizer", {"pretrained_model_name_or_path": name})
 
 
 class ReadBack:

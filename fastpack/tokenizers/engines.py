@@ -14,21 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpack.errors import MissingExtra
-from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
+from fastpack.tokenizers.faster_engines import FASTER_ENGINES, run_on_engine
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer, TokenizerSpec
+from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer
 from fastpack.tokenizers.probe_texts import hard_texts
-from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: below, proving a faster engine takes longer than `tokenizers` alone
 PROVED_BYTES = 1 << 19  # of documents, taken evenly from the sample: 0.1-0.4 s of `tokenizers`
 MAX_LITERALS = 24  # of each end of a list of added tokens
 TEXTS_A_STEP = 256
-_FASTER: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the order in which "auto" tries them
-    "gigatoken": GigatokenTokenizer,
-    "tiktoken": TiktokenTokenizer,
-}
 
 
 class Choice(NamedTuple):
@@ -56,19 +52,9 @@ def choose_engine(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Call
     if spec.engine != "tokenizers":
         runs = f"runs on {spec.engine} alone" if spec.engine else "needs none"
         raise ValueError(f"the engine {engine} does not fit: {spec.variant_key} {runs}")
-    if engine not in ("auto", *_FASTER):
+    if engine not in ("auto", *FASTER_ENGINES):
         raise ValueError(f"the engine {engine} does not fit: {spec.variant_key} runs on tokenizers, or a faster engine")
     return _choose_faster(spec, own, sample) if engine == "auto" else _prove_named(spec, own, engine, sample)
-
-
-def run_on_engine(own: Tokenizer, engine: str) -> Tokenizer:
-    """The tokenizer, with `engine` doing its work.
-
-    Raises EngineDeclines for an engine that cannot run it, MissingExtra for one that is not installed.
-    """
-    if engine not in _FASTER or not isinstance(own, HFTokenizer):
-        raise EngineDeclines(f"the engine {engine} does not run this kind of tokenizer")
-    return _FASTER[engine](own)
 
 
 def _prove_named(spec: TokenizerSpec, own: Tokenizer, engine: str, sample: Callable[[], Sequence[str]]) -> Choice:
@@ -89,7 +75,7 @@ def _choose_faster(spec: TokenizerSpec, own: Tokenizer, sample: Callable[[], Seq
     documents = _evenly(documents)
     texts = [*hard_texts(_literals(own)), *documents]
     reasons: list[str] = []
-    for engine in _FASTER:
+    for engine in FASTER_ENGINES:
         try:
             fast = run_on_engine(own, engine)
         except MissingExtra:

@@ -6,8 +6,7 @@ import contextlib
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -115,38 +114,6 @@ def without_location(error: BaseException) -> str:
     return " ".join(_LOCATION.sub("", str(error)).split()) or type(error).__name__
 
 
-@dataclass(frozen=True)
-class TokenizerSpec:
-    """What a worker needs to build the same tokenizer again.
-
-    engine: the library that runs it, as `engines.choose_engine` has proved; when not given, the variant's own.
-    """
-
-    variant_key: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    engine: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.engine:
-            object.__setattr__(self, "engine", OWN_ENGINES.get(self.variant_key, ""))
-
-    def build(self) -> Tokenizer:
-        """The tokenizer, on its engine.
-
-        Raises ValueError for an unknown variant or option, and for an engine that cannot run it (EngineDeclines);
-        MissingExtra, FileNotFoundError.
-        """
-        if self.variant_key not in _VARIANTS:
-            name, known = spoken("tokenizer.variant_key"), ", ".join(_VARIANTS)
-            raise ValueError(f"{name}: unknown tokenizer {self.variant_key!r} (known: {known})")
-        tokenizer = _VARIANTS[self.variant_key](self.config)
-        if self.engine == OWN_ENGINES.get(self.variant_key, ""):
-            return tokenizer
-        from fastpack.tokenizers.engines import run_on_engine
-
-        return run_on_engine(tokenizer, self.engine)
-
-
 def token_size(vocab_size: int) -> int:
     """Bytes of a token on disk for a vocabulary: 1, 2 or 4, by Modalities' formula.
 
@@ -171,41 +138,6 @@ def check_options(variant_key: str, config: Mapping[str, Any], required: str | N
         raise ValueError(f"{spoken(f'tokenizer.config.{required}')}: found {found}, expected a path")
 
 
-class BytesTokenizer:
-    """UTF-8 bytes as ids 0..255, and 256 for the end of a document. A literal "<|endoftext|>" in a text is text."""
-
-    worker_bytes = 1 << 62  # never: handing tokens over takes twice the time of making them
-    vocab_size = 257
-
-    def eod_id(self, eod_token: str) -> int:
-        if eod_token != END_OF_TEXT:
-            raise ValueError(f"the tokenizer builtin_bytes has one special token, {END_OF_TEXT!r}, not {eod_token!r}")
-        return 256
-
-    def special_names(self) -> list[str]:
-        return [END_OF_TEXT]
-
-    def special_tokens(self, eod_token: str) -> SpecialTokens:  # noqa: ARG002
-        """None: a text is its bytes, whatever it contains."""
-        return SpecialTokens()
-
-    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:  # noqa: ARG002
-        """As `encode_many`."""
-        return self.encode_many(texts, eod)
-
-    def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_many`, without a loop over tokens."""
-        n_bytes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
-        lengths = np.fromiter(n_bytes, np.int64, len(texts))
-        if eod is None:
-            return np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16), lengths
-        # A blank keeps the place of each end-of-document id until the bytes are widened.
-        tokens = np.frombuffer(" ".join([*filter(None, texts), ""]).encode(), np.uint8).astype(np.uint16)
-        lengths[lengths > 0] += 1
-        tokens[np.cumsum(lengths)[lengths > 0] - 1] = eod
-        return tokens, lengths
-
-
 def flatten(documents: Sequence[list[int]], eod: int | None) -> tuple[Tokens, Lengths]:
     """Ids of many documents in one uint32 array, `eod` appended as `encode_many` says; the lists are consumed."""
     if eod is not None:
@@ -216,40 +148,3 @@ def flatten(documents: Sequence[list[int]], eod: int | None) -> tuple[Tokens, Le
     # An array takes a list of ints in a third of numpy's time: 11 ns a token, 1 % of a Hugging Face tokenizer's.
     tokens = b"".join([array(_UINT32, ids) for ids in documents])
     return np.frombuffer(tokens, np.uint32), lengths
-
-
-def _bytes(config: Mapping[str, Any]) -> Tokenizer:
-    check_options("builtin_bytes", config, None, ())
-    return BytesTokenizer()
-
-
-def _hf(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-
-    return HFTokenizer.from_config(config)
-
-
-def _llm_gym(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-
-    return HFTokenizer.from_llm_gym(config)
-
-
-def _sp(config: Mapping[str, Any]) -> Tokenizer:
-    from fastpack.tokenizers.sp_tokenizer import SPTokenizer
-
-    return SPTokenizer.from_config(config)
-
-
-_VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
-    "pretrained_hf_tokenizer": _hf,
-    "pretrained_sp_tokenizer": _sp,
-    "builtin_bytes": _bytes,
-    "llm_gym_tokenizer": _llm_gym,
-}
-
-OWN_ENGINES = {
-    "pretrained_hf_tokenizer": "tokenizers",
-    "pretrained_sp_tokenizer": "sentencepiece",
-    "llm_gym_tokenizer": "tokenizers",
-}

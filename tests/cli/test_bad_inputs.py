@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastpack.cli import main
-from fastpack.cli.completion import parsers_of
+from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.parser import build_parser
 
 # How each command is called with the input that is wrong, X. OUT is where it would write.

@@ -16,8 +16,8 @@ from json_page import PAGE, SCHEMAS, page
 from jsonschema import Draft202012Validator
 
 from fastpack.cli import main
-from fastpack.cli.common import emit
-from fastpack.cli.completion import parsers_of
+from fastpack.cli.argument_parser import parsers_of
+from fastpack.cli.output import emit
 from fastpack.cli.parser import build_parser
 
 NAMES = sorted(names[0] for names in parsers_of(build_parser()))

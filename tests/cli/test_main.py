@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import fastpack
-from fastpack.cli import describe, main
+from fastpack.cli import main
+from fastpack.cli.failures import describe
 from fastpack.cli.parser import COMMANDS, build_parser
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from terminal import run_on_terminal
 
-from fastpack.cli import common
+from fastpack.cli.progress import _Bar, _LogLines, end_progress, progress
 
 PACKED = Path(__file__).parents[1] / "golden" / "modalities" / "pbin" / "docs_bpe2000.pbin"
 FASTPACK = [sys.executable, "-m", "fastpack"]
@@ -92,12 +92,12 @@ def test_where_no_bar_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     args = argparse.Namespace(quiet=False, no_progress=False)
-    assert isinstance(common.progress(args, "index"), common._Bar)
+    assert isinstance(progress(args, "index"), _Bar)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(common.progress(args, "index"), common._LogLines)
-    common.end_progress()
+    assert isinstance(progress(args, "index"), _LogLines)
+    end_progress()
     for name in ("quiet", "no_progress"):
-        assert common.progress(argparse.Namespace(**(vars(args) | {name: True})), "index") is None
+        assert progress(argparse.Namespace(**(vars(args) | {name: True})), "index") is None
 
 
 def test_ctrl_c_takes_the_bar_and_the_partial_file_away(slow_source: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_pipe_gets_a_line_per_ten_seconds(
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     args = argparse.Namespace(quiet=False, no_progress=False)
-    update, counts = common.progress(args, "pack"), common.progress(args, "verify", "samples")
+    update, counts = progress(args, "pack"), progress(args, "verify", "samples")
     assert update is not None
     assert counts is not None
     for second in range(1, 26):
@@ -159,8 +159,8 @@ def test_a_pack_shows_a_bar_at_once_with_its_rates(tmp_path: Path) -> None:
 def test_a_pipe_gets_the_rates_of_a_pack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    update = common.progress(argparse.Namespace(quiet=False, no_progress=False), "pack", at_once=True)
-    assert isinstance(update, common._LogLines)
+    update = progress(argparse.Namespace(quiet=False, no_progress=False), "pack", at_once=True)
+    assert isinstance(update, _LogLines)
     now[0] = 20.0
     update.count(2000, 1_000_000)
     update(10 << 20, 20 << 20)

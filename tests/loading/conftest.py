@@ -21,7 +21,9 @@ def wait_for_no_threads() -> bool:
 
 
 def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("fastpack")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith(("fastpack-loader", "fastpack-slice"))
+    ]
 
 
 @pytest.fixture

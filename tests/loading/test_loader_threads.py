@@ -36,7 +36,7 @@ class Failing(Numbers):
 
 
 def background_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("fastpack")]
+    return [thread for thread in threading.enumerate() if thread.name.startswith(("fastpack-loader", "fastpack-slice"))]
 
 
 def packed(shards: Path) -> fastpack.MemoryMappedDataset:

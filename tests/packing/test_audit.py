@@ -16,12 +16,12 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
-from fastpack.packing import pack_run as run_module
+from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.audit import TIME_SHARE, Audit
 from fastpack.packing.pack import pack_encoded_data
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import BytesTokenizer
 from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"

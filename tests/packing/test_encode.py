@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fastpack.packing.encode import Batch, Encoded, Encoder, EncoderSpec
-from fastpack.tokenizers.interface import TokenizerSpec
+from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 SPEC = EncoderSpec(".text", TokenizerSpec("builtin_bytes"), 256, 2)
 LINES = st.sampled_from(

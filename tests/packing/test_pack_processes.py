@@ -20,9 +20,9 @@ from fastpack.packing.pack import pack_encoded_data
 SCRIPT = """
 import sys
 from fastpack.packing import pack
-from fastpack.packing import pack_run as run
-from fastpack.tokenizers import interface as tokenize
-tokenize.BytesTokenizer.worker_bytes = 20_000
+from fastpack.packing import packing_pipeline as run
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
+BytesTokenizer.worker_bytes = 20_000
 run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000
 source = sys.argv[1]
 pack.pack_encoded_data({

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastpack.tokenizers.engines import Choice, choose_engine
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 HF = "pretrained_hf_tokenizer"
 EOD = "<|endoftext|>"

@@ -15,11 +15,13 @@ from fastpack.documents.create_index import create_raw_index
 from fastpack.errors import MissingExtra
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.tokenizers import engines
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.engines import ENGINES, choose_engine
 from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
-from fastpack.tokenizers.interface import BytesTokenizer, EngineDeclines, TokenizerSpec
+from fastpack.tokenizers.interface import EngineDeclines
 from fastpack.tokenizers.probe_texts import hard_texts
 from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
 

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 
 from fastpack.errors import MissingExtra
-from fastpack.tokenizers.interface import BytesTokenizer, TokenizerSpec, token_size
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
+from fastpack.tokenizers.interface import token_size
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 HF, SP = "pretrained_hf_tokenizer", "pretrained_sp_tokenizer"
 CASES = json.loads((Path(__file__).parents[1] / "golden/transformers/cases.json").read_text(encoding="utf-8"))

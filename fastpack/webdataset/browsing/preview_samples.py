@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from fastpack.errors import MissingExtra
-from fastpack.escape import shown_text
+from fastpack.escape import escape_text
 from fastpack.io import PathLike
 from fastpack.webdataset.dataset import WebDataset
 from fastpack.webdataset.images import IMAGE_EXTENSIONS, open_image
@@ -88,7 +88,7 @@ def _text(data: bytes) -> str | None:
         text = start[: error.start].decode()
     if "\0" in text:
         return None
-    shown = shown_text(text[:MAX_CHARACTERS])
+    shown = escape_text(text[:MAX_CHARACTERS])
     return f"{shown}..." if len(start) < len(data) or len(text) > MAX_CHARACTERS else shown
 
 

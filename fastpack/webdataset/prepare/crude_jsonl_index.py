@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from fastpack.display import Result, facts
 from fastpack.documents.json_lines import Rows, scan_lines
+from fastpack.documents.offset_index import jsonl_offsets_path
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, PathLike, Progress, as_path, map_bytes
-from fastpack.webdataset.shard_index import lines_index_path
 
 _MAX_QUOTED_BYTES = 60  # of an invalid line, in a message
 _RETURN, _OPEN, _CLOSE = 13, 123, 125
@@ -75,7 +75,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     >>> folder.cleanup()
     """
     source = as_path(path)
-    target = lines_index_path(source)
+    target = jsonl_offsets_path(source)
     data = map_bytes(source)
     n_samples = 0
     with AtomicFile(target, follow=False) as file:

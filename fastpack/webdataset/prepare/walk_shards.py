@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.documents.offset_index import read_offset_index, write_offset_index
 from fastpack.errors import INTERRUPTS, FormatError, JobError, note_interrupt
 from fastpack.io import AnyPath, Progress, size_of, stat_of
 from fastpack.webdataset import metadata as nvmeta
@@ -303,11 +304,11 @@ def _write_shard_index(path: str, offsets: _Offsets) -> None:
     """Write `.tar.idx`, unless it is already correct."""
     index = webdataset.shard_index_path(path)
     try:
-        if np.array_equal(webdataset.read_shard_index(index), offsets):
+        if np.array_equal(read_offset_index(index), offsets):
             return
     except (OSError, FormatError):
         pass
-    webdataset.write_shard_index(index, offsets)
+    write_offset_index(index, offsets)
 
 
 def _field_names(scan: ShardScan) -> list[str]:

@@ -12,18 +12,20 @@ from pathlib import PurePosixPath
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.analysis.findings import Finding, Look, Severity, VerifyReport
+from fastpack.analysis.findings import Finding, Severity, VerifyReport
+from fastpack.analysis.options import VerifyOptions
+from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FastpackError, FormatError
 from fastpack.io import AnyPath, Progress, size_of
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index import IndexChecker
-from fastpack.webdataset.shard_index import ShardScan, read_shard_index, scan_shard, scan_shards, shard_index_path
+from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
 
 _NAMED = 20  # keys that occur twice, and shards of a kind, that are named
 _PREPARE = "`fastpack prepare` writes it"
 
 
-def check(folder: AnyPath, report: VerifyReport, look: Look) -> None:
+def check(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
     """Fill the report; see `fastpack.inspection.verify.verify`."""
     try:
         counts = nvmeta.read_info(folder)
@@ -73,7 +75,7 @@ def _open_index(folder: AnyPath, report: VerifyReport) -> IndexChecker | None:
 
 
 def _check_split(
-    folder: AnyPath, counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport, look: Look
+    folder: AnyPath, counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport, look: VerifyOptions
 ) -> None:
     path = nvmeta.meta_path(folder, look.split_config)
     try:
@@ -188,7 +190,7 @@ def _check_shard(
         report.add("error", path, None, f"{scan.n_samples} samples", f"{count}, as .info.json says")
     index = shard_index_path(path)
     try:
-        _compare_offsets(index, read_shard_index(index), scan, report)
+        _compare_offsets(index, read_offset_index(index), scan, report)
     except FileNotFoundError:
         report.add("error", index, None, "no file", f"one; {_PREPARE}")
     except FormatError as error:

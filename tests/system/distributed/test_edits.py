@@ -15,7 +15,7 @@ from packed_files import packed_bytes
 from ranks import run, run_and_kill
 
 from fastpack import EditResult
-from fastpack.cli import common, main
+from fastpack.cli import main
 from fastpack.distributed import edit_tasks as parts
 from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
 from fastpack.distributed.plan import clear
@@ -149,7 +149,7 @@ def test_a_source_that_changes_under_a_plan_is_named(folder: Path, kind: str, la
     if late:
         run_rank(plan, 0, 1)
     os.utime("a.pbin", ns=(1, 1))
-    with pytest.raises(JobError, match=r"a\.pbin has changed since the work on it was planned"):
+    with pytest.raises(JobError, match=r"a\.pbin has changed since the job was planned"):
         collect_edit(plan) if late else run_rank(plan, 0, 1)
     assert not Path("far").exists()
 
@@ -194,7 +194,7 @@ def test_failures_are_told_and_counted(
             raise ValueError(f"token {start} cannot be read")
         return merge.copy_tokens(source, start, *given)
 
-    monkeypatch.setattr(common, "LOG_EVERY", 0)
+    monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
         context.setattr(parts, "copy_tokens", copy)
         assert main(words) == 1

@@ -21,7 +21,8 @@ import pytest
 
 import fastpack
 from fastpack.cli import main
-from fastpack.cli.escaping import escaping_output, safe_line, safe_text, unescaped
+from fastpack.cli.streams import escaping_output, unescaped
+from fastpack.escape import escape_line, escape_text
 
 EVIL = "e\x1b[2J\a\r\nforged: all is sound\u202egnp\u2066\x9b31m"
 RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -100,6 +101,7 @@ def test_no_command_prints_what_a_terminal_obeys(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastpack.webdataset.browsing.mount.mount", lambda *_, **__: None, raising=False)
+    monkeypatch.chdir(folder)  # `report` writes report.html into the current folder
     ran = 0
     for words in commands(folder):
         for more in ([], ["--json"]):
@@ -139,7 +141,7 @@ def test_ordinary_names_stay_as_they_are(name: str, folder: Path, capsys: pytest
     shutil.copy(folder / f"{EVIL}.pbin", folder.parent / name)
     assert main(["info", str(folder.parent / name)]) == 0
     assert str(folder.parent / name) in capsys.readouterr().out
-    assert safe_line(name) == name
+    assert escape_line(name) == name
 
 
 def test_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,4 +155,4 @@ def test_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == "a\\u001bb\nc\nown\x1b[0m\n"
     assert captured.err == "\\u202e\\ud800\n"
-    assert safe_text("a\nb") == "a\nb"
+    assert escape_text("a\nb") == "a\nb"

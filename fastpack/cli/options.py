@@ -1,0 +1,134 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from fastpack.cli.progress import progress
+
+Commands = Any  # argparse's subparsers action, whose class is private
+Command = Callable[[argparse.Namespace], int]
+OUTPUT = "what is written"  # title of a group of options
+
+
+def new_command(
+    commands: Commands, name: str, *, run: Command, help: str, example: str, aliases: tuple[str, ...] = ()
+) -> argparse.ArgumentParser:
+    """Add the parser of a command. Every command has a help line and an example.
+
+    run: takes the parsed arguments and returns the exit code.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        aliases=aliases,
+        help=help,
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=f"example: {example}",
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """The options every command takes."""
+    group = parser.add_argument_group("common options")
+    group.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages")
+    group.add_argument("--no-progress", action="store_true", help="no progress bar")
+    group.add_argument("--kernels", choices=("numba", "cython", "numpy"), help="backend of the kernels")
+    group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
+
+
+def output_group(parser: argparse.ArgumentParser) -> Any:
+    """The group of options about what is written, which several functions add to."""
+    for group in parser._action_groups:
+        if group.title == OUTPUT:
+            return group
+    return parser.add_argument_group(OUTPUT)
+
+
+def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
+    """`--file-existence-policy`, in both spellings, and `--force`."""
+    output_group(parser).add_argument(
+        "--file-existence-policy",
+        choices=("skip", "error", "override"),
+        default=default,
+        help=f"what to do when the output exists (default: {default})",
+    )
+    output_group(parser).add_argument(
+        "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"
+    )
+
+
+def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
+    """`--dry-run`: say what would be written, and write nothing."""
+    output_group(parser).add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
+
+
+def add_eos_option(parser: argparse.ArgumentParser) -> None:
+    """`--eos-token-id`, where it is found out unless given."""
+    parser.add_argument(
+        "--eos-token-id",
+        type=int,
+        metavar="ID",
+        help="the token that ends every document (default: what documents or files end in)",
+    )
+
+
+def add_webdataset_options(group: argparse._ActionsContainer, splits: str, *aliases: str) -> None:
+    """`--split-parts`, `--split-config` and `--dataset-config`, as Energon's commands have them.
+
+    splits: the help of the first one; aliases: further names of it.
+    """
+    group.add_argument("--split-parts", *aliases, dest="split_parts", type=_names, metavar="NAME,...", help=splits)
+    group.add_argument("--split-config", default="split.yaml", metavar="NAME", help="another split file of .nv-meta")
+    group.add_argument(
+        "--dataset-config",
+        default="dataset.yaml",
+        metavar="NAME",
+        help="another definition of samples in .nv-meta (default: dataset.yaml)",
+    )
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: names of splits are needed, such as train,val")
+    return names
+
+
+def add_dtype_option(parser: argparse.ArgumentParser) -> None:
+    """`--dtype`, of shards that do not say it themselves."""
+    parser.add_argument(
+        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
+    )
+
+
+def add_checksum_option(parser: argparse.ArgumentParser) -> None:
+    """`--write-checksums`: see `write_checksums`."""
+    output_group(parser).add_argument(
+        "--write-checksums",
+        action="store_true",
+        help="write checksums beside what is written (FILE.fpsum), which `fastpack verify` compares; extra checksum",
+    )
+
+
+def check_checksum_option(args: argparse.Namespace) -> None:
+    """MissingExtra at the start, and not when all is done, where checksums are wanted and cannot be written."""
+    if args.write_checksums:
+        from fastpack.io.checksums import load_hash
+
+        load_hash()
+
+
+def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) -> None:
+    """Write the checksums of files that the command has written, or found as they are to be, if they are wanted."""
+    if args.write_checksums:
+        from fastpack.io.checksums import are_current, write_checksums
+
+        for path in paths:
+            if not are_current(path):
+                write_checksums(path, progress=progress(args, "checksums"))

@@ -1,0 +1,218 @@
+"""Lines in, token bytes out: the work of one batch, the same in the main process and in a worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import io as files
+from fastpack.documents.json_blocks import compile_block_pattern
+from fastpack.documents.json_fields import FaultyDocument, compile_pattern
+from fastpack.packing.audit import Audit
+from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
+from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens
+from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """All that a process needs to encode lines.
+
+    eod: the id of `eod_token`; token_size: in bytes; special: what becomes of special tokens in texts; audit: the share
+    of the documents that is compared with the tokenizer's own library, None for what takes little time.
+    """
+
+    jq_pattern: str
+    tokenizer: TokenizerSpec
+    eod: int
+    token_size: int
+    eod_token: str = END_OF_TEXT
+    special: SpecialRule = "keep"
+    audit: float | None = None
+
+
+class Batch(NamedTuple):
+    """Lines to encode: rows int64[n, 2] (byte offset, byte length) of the file `path`, or of `data`, a piece of what
+    `path` unpacks to.
+    """
+
+    path: str
+    rows: npt.NDArray[np.int64]
+    data: bytes | None = None
+
+
+class Counts(NamedTuple):
+    """Of documents: EOS tokens before the last token of one, how many have such, and how many were audited."""
+
+    eos_inside: int = 0
+    documents_with_eos_inside: int = 0
+    audited_documents: int = 0
+
+    def plus(self, other: Sequence[int]) -> Counts:
+        """The sums."""
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Stop(NamedTuple):
+    """Why a run cannot go on: position in the batch, reason; by_engine: an engine gave wrong ids."""
+
+    position: int
+    reason: str
+    by_engine: bool
+
+
+class Encoded(NamedTuple):
+    """Documents one after another as little-endian tokens of the file's size, their lengths in tokens (int64[n]), what
+    was left out: (position in the batch, reason), counts, and why the run has to stop, if it has to.
+    """
+
+    tokens: Tokens
+    lengths: Lengths
+    faulty: list[tuple[int, str]]
+    counts: Counts = Counts()
+    stop: Stop | None = None
+
+
+class Encoder:
+    """Encodes batches of lines; the file mapped last stays mapped for the next batch."""
+
+    def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
+        self._path, self._source = "", np.empty(0, np.uint8)
+        self._text_of = compile_pattern(spec.jq_pattern)
+        self._texts_of = compile_block_pattern(spec.jq_pattern)
+        self._tokenizer = tokenizer if tokenizer is not None else spec.tokenizer.build()
+        self._eod = spec.eod
+        self._dtype = np.dtype(f"<u{spec.token_size}")
+        self._engine = spec.tokenizer.engine
+        self._audit = Audit(self._tokenizer, spec.eod, spec.audit)
+        self._special: SpecialTokenFilter | None = None
+        if spec.special != "keep":
+            self._special = SpecialTokenFilter(self._tokenizer, spec.eod_token, spec.eod, spec.special)
+
+    def encode(self, batch: Batch) -> Encoded:
+        """One batch; a faulty document costs no other."""
+        if not len(batch.rows):
+            return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), [])
+        started = time.perf_counter()
+        texts, positions, faulty = self._read(self._lines_of(batch), batch.rows)
+        if batch.data is None:
+            files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
+        tokens, lengths = self._tokenize(texts, positions, faulty)
+        seconds = time.perf_counter() - started
+        audited, wrong = self._audit.compare(texts, tokens, lengths, int(batch.rows.sum()), seconds)
+        stop = None if wrong is None else Stop(positions[wrong], self._differs(texts[wrong]), True)
+        if self._special is not None and stop is None:
+            tokens, lengths, stop = self._apply_rule(self._special, texts, positions, faulty, tokens, lengths)
+        if not lengths.all():
+            empty = np.flatnonzero(lengths == 0).tolist()
+            faulty += [(positions[i], "empty text" if not texts[i] else "the text gives no tokens") for i in empty]
+            positions = [position for position, n in zip(positions, lengths, strict=True) if n]
+            lengths = lengths[lengths > 0]
+        tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
+        faulty.sort()
+        counts = Counts(*count_inner(tokens, lengths, self._eod), audited)
+        return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty, counts, stop)
+
+    def _differs(self, text: str) -> str:
+        quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"
+        own = OWN_ENGINES["pretrained_hf_tokenizer"]
+        return f"the engine {self._engine} gives other ids than {own} on {quoted}"
+
+    def _apply_rule(
+        self,
+        special: SpecialTokenFilter,
+        texts: list[str],
+        positions: list[int],
+        faulty: list[tuple[int, str]],
+        tokens: Tokens,
+        lengths: Lengths,
+    ) -> tuple[Tokens, Lengths, Stop | None]:
+        """Split, leave out or stop at documents that contain special tokens; left out ones go to `faulty`."""
+        documents = special.find(texts, tokens, lengths)
+        left_out = special.left_out(documents)
+        if left_out and special.rule == "error":
+            number, reason = left_out[0]
+            return tokens, lengths, Stop(positions[number], reason, False)
+        if special.rule == "split":
+            tokens, lengths = special.split(documents, tokens, lengths)
+        if not left_out:
+            return tokens, lengths, None
+        faulty += [(positions[number], reason) for number, reason in left_out]
+        kept = np.ones(len(lengths), bool)
+        kept[[number for number, _ in left_out]] = False
+        positions[:] = [position for position, keep in zip(positions, kept.tolist(), strict=True) if keep]
+        texts[:] = [text for text, keep in zip(texts, kept.tolist(), strict=True) if keep]
+        return tokens[np.repeat(kept, lengths)], lengths[kept], None
+
+    def _read(
+        self, lines: memoryview, rows: npt.NDArray[np.int64]
+    ) -> tuple[list[str], list[int], list[tuple[int, str]]]:
+        """The texts of the lines that have one, their positions, and what is wrong with the others."""
+        if self._texts_of is not None and (block := self._texts_of(lines, rows)) is not None:
+            return block, list(range(len(rows))), []
+        texts: list[str] = []
+        positions: list[int] = []
+        faulty: list[tuple[int, str]] = []
+        text_of = self._text_of
+        # Two lists of ints and no pairs: a list of pairs costs 0.6 us a line, most of it for the garbage collector.
+        for position, (start, end) in enumerate(zip(rows[:, 0].tolist(), rows.sum(axis=1).tolist(), strict=True)):
+            try:
+                texts.append(text_of(lines[start:end]))
+            except FaultyDocument as error:
+                faulty.append((position, str(error)))
+            else:
+                positions.append(position)
+        return texts, positions, faulty
+
+    def _lines_of(self, batch: Batch) -> memoryview:
+        if batch.data is not None:
+            return memoryview(batch.data)
+        if batch.path != self._path:
+            self._path, self._source = batch.path, files.map_bytes(batch.path)
+        return self._source.data
+
+    def _tokenize(
+        self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]
+    ) -> tuple[Tokens, Lengths]:
+        """All texts at once; when one is refused, each alone, and the refused ones go from `texts` to `faulty`."""
+        try:
+            return self._tokenizer.encode_many(texts, self._eod)
+        except FaultyText:
+            pass
+        done: list[tuple[Tokens, Lengths]] = []
+        good: list[int] = []
+        for i, text in enumerate(texts):
+            try:
+                done.append(self._tokenizer.encode_many([text], self._eod))
+                good.append(i)
+            except FaultyText as error:
+                faulty.append((positions[i], str(error)))
+        texts[:] = [texts[i] for i in good]
+        positions[:] = [positions[i] for i in good]
+        return _join(done)
+
+    def _leave_out_too_large(
+        self, tokens: Tokens, lengths: Lengths, positions: list[int], faulty: list[tuple[int, str]]
+    ) -> tuple[Tokens, Lengths]:
+        limit = np.iinfo(self._dtype).max
+        if tokens.dtype.itemsize <= self._dtype.itemsize or not len(tokens) or int(tokens.max()) <= limit:
+            return tokens, lengths
+        places = np.flatnonzero(tokens > limit)
+        documents = np.searchsorted(np.cumsum(lengths), places, side="right")
+        kept = np.ones(len(lengths), bool)
+        for document, first in zip(*np.unique(documents, return_index=True), strict=True):
+            kept[document] = False
+            token = tokens[places[first]]
+            faulty.append((positions[document], f"token {token} does not fit into {self._dtype.itemsize} byte(s)"))
+        return tokens[np.repeat(kept, lengths)], lengths[kept]
+
+
+def _join(parts: Sequence[tuple[Tokens, Lengths]]) -> tuple[Tokens, Lengths]:
+    if not parts:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    return np.concatenate([tokens for tokens, _ in parts]), np.concatenate([lengths for _, lengths in parts])

@@ -1,0 +1,161 @@
+"""Encoding batches in fresh processes, results in order, a bounded number of them in flight.
+
+A worker is a new interpreter (never a fork, and never a second run of the user's main module), talks over a socket, and
+watches a pipe that only its parent holds open: when the parent dies, however it dies, the worker ends at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from fastpack.errors import JobError
+from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
+
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from fastpack.packing.worker_pool import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+# One thread a worker: the library's own pool would run cpus x workers threads, and numpy's BLAS threads cost memory.
+_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+RESULTS_PER_WORKER = 2  # finished or running batches a worker may be ahead of the writer
+GRACE_SECONDS = 5.0
+
+
+class WorkerPool:
+    """`n_workers` processes that encode batches; use it in a with block, which ends them."""
+
+    def __init__(self, spec: EncoderSpec, n_workers: int) -> None:
+        self._lifeline, self._lifeline_write = os.pipe()
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(n_workers):
+                self._workers.append(_Worker(spec, self._lifeline))
+        except BaseException:
+            self.close(kill=True)
+            raise
+
+    def encode(self, batches: Iterable[Batch]) -> Iterator[Encoded]:
+        """The encoded batches in order, as they come. Raises JobError when a worker fails or dies."""
+        tasks = enumerate(batches)
+        task = next(tasks, None)
+        done: dict[int, Encoded] = {}
+        idle = list(self._workers)
+        busy: dict[Connection, _Worker] = {}
+        turn = 0
+        ahead = RESULTS_PER_WORKER * len(self._workers)
+        while task is not None or busy or done:
+            while task is not None and idle and task[0] < turn + ahead:
+                worker = idle.pop()
+                worker.give(*task)
+                busy[worker.connection] = worker
+                task = next(tasks, None)
+            if turn in done:
+                yield done.pop(turn)
+                turn += 1
+                continue
+            for connection in wait(list(busy)):
+                worker = busy.pop(connection)  # type: ignore[call-overload]
+                done[worker.number] = worker.take()
+                idle.append(worker)
+
+    def close(self, kill: bool = False) -> None:
+        """End the workers: those that wait end by themselves, the others are killed."""
+        for worker in self._workers:
+            worker.end(kill)
+        for fd in (self._lifeline, self._lifeline_write):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(kill=kind is not None)
+
+
+class _Worker:
+    def __init__(self, spec: EncoderSpec, lifeline: int) -> None:
+        self.number = -1  # of the batch at hand
+        self._path = "the first lines"
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.connection = Connection(ours.detach())
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(sys.path), str(theirs.fileno()), str(lifeline)],
+                pass_fds=(theirs.fileno(), lifeline),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **_ENVIRONMENT},
+            )
+        self._send(spec)
+
+    def give(self, number: int, batch: Batch) -> None:
+        self.number, self._path = number, batch.path
+        self._send(batch)
+
+    def take(self) -> Encoded:
+        try:
+            answer = self.connection.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        if isinstance(answer, str):
+            raise JobError(f"a tokenising process failed on {self._path}: {answer}")
+        return Encoded(*answer)
+
+    def end(self, kill: bool) -> None:
+        """Close the channel, on which a waiting worker ends by itself; kill one that is asked to go or does not."""
+        self.connection.close()
+        if kill:
+            self._process.kill()
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _send(self, message: Any) -> None:
+        try:
+            self.connection.send(message)
+        except OSError:
+            raise self._died() from None
+
+    def _died(self) -> JobError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_SECONDS)
+        code = self._process.returncode
+        how = f"exit code {code}"
+        if code is not None and code < 0:
+            how = f"killed by {signal.Signals(-code).name}" if -code in set(signal.Signals) else f"signal {-code}"
+            how += " (out of memory?)" if -code == signal.SIGKILL else ""
+        return JobError(f"a tokenising process died ({how}) while packing {self._path}; nothing was written")
+
+
+def main(channel: int, lifeline: int) -> None:
+    """A worker: takes an EncoderSpec, then batches, and answers each; ends when the channel closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
+    connection = Connection(channel)
+    try:
+        encoder = Encoder(connection.recv())
+        while True:
+            connection.send(tuple(encoder.encode(connection.recv())))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            connection.send(f"{type(error).__name__}: {error}")
+
+
+def _end_with_parent(lifeline: int) -> None:
+    os.read(lifeline, 1)  # nothing is ever written: this returns when the last writing end is gone
+    os._exit(1)

@@ -1,0 +1,72 @@
+"""Descriptions of tokenizers: picklable, so that every worker process builds the same tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastpack.errors import spoken
+from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
+from fastpack.tokenizers.faster_engines import run_on_engine
+from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.interface import Tokenizer, check_options
+from fastpack.tokenizers.sp_tokenizer import SPTokenizer
+
+OWN_ENGINES = {
+    "pretrained_hf_tokenizer": "tokenizers",
+    "pretrained_sp_tokenizer": "sentencepiece",
+    "llm_gym_tokenizer": "tokenizers",
+}
+
+
+def _build_bytes(config: Mapping[str, Any]) -> Tokenizer:
+    check_options("builtin_bytes", config, None, ())
+    return BytesTokenizer()
+
+
+_VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
+    "pretrained_hf_tokenizer": HFTokenizer.from_config,
+    "pretrained_sp_tokenizer": SPTokenizer.from_config,
+    "builtin_bytes": _build_bytes,
+    "llm_gym_tokenizer": HFTokenizer.from_llm_gym,
+}
+
+
+@dataclass(frozen=True)
+class TokenizerSpec:
+    """What a worker needs to build the same tokenizer again.
+
+    engine: the library that runs it, as `engines.choose_engine` has proved; when not given, the variant's own.
+    """
+
+    variant_key: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    engine: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.engine:
+            object.__setattr__(self, "engine", OWN_ENGINES.get(self.variant_key, ""))
+
+    def build(self) -> Tokenizer:
+        """The tokenizer, on its engine.
+
+        Raises ValueError for an unknown variant or option, and for an engine that cannot run it (EngineDeclines);
+        MissingExtra, FileNotFoundError.
+        """
+        if self.variant_key not in _VARIANTS:
+            name, known = spoken("tokenizer.variant_key"), ", ".join(_VARIANTS)
+            raise ValueError(f"{name}: unknown tokenizer {self.variant_key!r} (known: {known})")
+        tokenizer = _VARIANTS[self.variant_key](self.config)
+        if self.engine == OWN_ENGINES.get(self.variant_key, ""):
+            return tokenizer
+        return run_on_engine(tokenizer, self.engine)
+
+    @classmethod
+    def from_name(cls, name: str) -> TokenizerSpec:
+        """Return the spec of `--tokenizer NAME`: `bytes`, a SentencePiece `.model`, or a Hugging Face tokenizer."""
+        if name == "bytes":
+            return cls("builtin_bytes")
+        if name.endswith(".model"):
+            return cls("pretrained_sp_tokenizer", {"tokenizer_model_file": name})
+        return cls("pretrained_hf_tokenizer", {"pretrained_model_name_or_path": name})
