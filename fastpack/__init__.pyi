@@ -60,7 +60,7 @@ from .tokens.pbin.packed_file import PackedFile as PackedFile
 from .tokens.pbin.packed_writer import PackedWriter as PackedWriter
 from .version import __version__ as __version__
 from .webdataset.dataset import WebDataset as WebDataset
-from .webdataset.prepare.dispatch import prepare as prepare
-from .webdataset.prepare.media import MediaFilter as MediaFilter
-from .webdataset.prepare.metadataset import MetadatasetResult as MetadatasetResult
-from .webdataset.prepare.prepare_webdataset import PrepareResult as PrepareResult
+from .webdataset.preparation.dispatch import prepare as prepare
+from .webdataset.preparation.media import MediaFilter as MediaFilter
+from .webdataset.preparation.metadataset import MetadatasetResult as MetadatasetResult
+from .webdataset.preparation.prepare_webdataset import PrepareResult as PrepareResult

@@ -19,8 +19,8 @@ from preparing import prepare
 from fastpack.cli import main
 from fastpack.errors import JobError, MissingExtra
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.media import MediaFilter, media_filter
-from fastpack.webdataset.prepare.prepare_media import prepare_media
+from fastpack.webdataset.preparation.media import MediaFilter, media_filter
+from fastpack.webdataset.preparation.prepare_media import prepare_media
 
 SPLIT = Path(__file__).parents[2] / "golden/energon/split"
 EXPECTED = json.loads((SPLIT / "expected.json").read_text())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.webdataset.prepare.dispatch import pairs
-from fastpack.webdataset.prepare.path_kinds import kind_of
+from fastpack.webdataset.preparation.dispatch import pairs
+from fastpack.webdataset.preparation.path_kinds import kind_of
 
 
 def test_kinds(tmp_path: Path) -> None:

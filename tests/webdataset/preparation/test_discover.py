@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fastpack.errors import JobError
-from fastpack.webdataset.prepare.discover import find_shards
+from fastpack.webdataset.preparation.discover import find_shards
 
 
 def make(folder: Path, *names: str) -> None:

@@ -11,7 +11,7 @@ from fastpack.errors import FormatError
 from fastpack.io import AnyPath, PathLike, as_path, remove
 from fastpack.io.checksums import sidecar_path
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.joins import JoinedSet, hash_seed_is_fixed, join_name, open_set, write_join
+from fastpack.webdataset.preparation.joins import JoinedSet, hash_seed_is_fixed, join_name, open_set, write_join
 
 _BLENDS = ("blend", "blend_epochized")
 

@@ -13,9 +13,9 @@ from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.duplicates import fix_duplicates
-from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset
-from fastpack.webdataset.prepare.settings import PrepareSettings, SplitSpec
+from fastpack.webdataset.preparation.duplicates import fix_duplicates
+from fastpack.webdataset.preparation.prepare_webdataset import prepare_webdataset
+from fastpack.webdataset.preparation.settings import PrepareSettings, SplitSpec
 from fastpack.webdataset.sample_index import SampleIndex
 from fastpack.webdataset.shard_index import scan_shard
 

@@ -10,9 +10,9 @@ from fastpack.display import Result, facts
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, as_path, plain_path
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.dataset_yaml import SampleTypeSpec, missing_field_warnings, write_sample_type
-from fastpack.webdataset.prepare.history import open_history
-from fastpack.webdataset.prepare.nv_meta_folder import (
+from fastpack.webdataset.preparation.dataset_yaml import SampleTypeSpec, missing_field_warnings, write_sample_type
+from fastpack.webdataset.preparation.history import open_history
+from fastpack.webdataset.preparation.nv_meta_folder import (
     INDEX_FILES,
     check_not_prepared,
     make_folder,
@@ -21,9 +21,9 @@ from fastpack.webdataset.prepare.nv_meta_folder import (
     shards_of,
     write_counts,
 )
-from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings
-from fastpack.webdataset.prepare.splits import Compat, Splits, listed
-from fastpack.webdataset.prepare.walk_shards import (
+from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings
+from fastpack.webdataset.preparation.splits import Compat, Splits, listed
+from fastpack.webdataset.preparation.walk_shards import (
     WalkOptions,
     WalkResult,
     WalkSummary,
@@ -137,8 +137,8 @@ def prepare_webdataset(
     Examples
     --------
     >>> import io, tarfile, tempfile
-    >>> from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset
-    >>> from fastpack.webdataset.prepare.settings import PrepareSettings, SplitSpec
+    >>> from fastpack.webdataset.preparation.prepare_webdataset import prepare_webdataset
+    >>> from fastpack.webdataset.preparation.settings import PrepareSettings, SplitSpec
     >>> folder = tempfile.TemporaryDirectory()
     >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
     ...     tar.addfile(tarfile.TarInfo("sample.txt"), io.BytesIO())

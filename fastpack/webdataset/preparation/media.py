@@ -89,7 +89,7 @@ def media_filter(glob: str | None = None, *, header: bool = False, extension: bo
 
     Examples
     --------
-    >>> from fastpack.webdataset.prepare.media import media_filter
+    >>> from fastpack.webdataset.preparation.media import media_filter
     >>> media_filter("*.jpg,*.png").accepts("cat.JPG")
     True
     """

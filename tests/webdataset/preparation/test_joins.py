@@ -19,8 +19,8 @@ import yaml
 from fastpack import DataWarning, prepare, write_checksums
 from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
-from fastpack.webdataset.prepare import joins
-from fastpack.webdataset.prepare.metadataset import MetadatasetResult, prepare_metadataset
+from fastpack.webdataset.preparation import joins
+from fastpack.webdataset.preparation.metadataset import MetadatasetResult, prepare_metadataset
 
 GOLDEN = Path(__file__).parents[2] / "golden/energon/joins"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fastpack.webdataset.prepare.splits import (
+from fastpack.webdataset.preparation.splits import (
     check_ratio,
     describe_problems,
     lost_by_energon,

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fastpack.webdataset.prepare import splits
-from fastpack.webdataset.prepare.dataset_yaml import SampleTypeSpec
-from fastpack.webdataset.prepare.media import MediaFilter
-from fastpack.webdataset.prepare.splits import Compat, Ratio, Splits
+from fastpack.webdataset.preparation import splits
+from fastpack.webdataset.preparation.dataset_yaml import SampleTypeSpec
+from fastpack.webdataset.preparation.media import MediaFilter
+from fastpack.webdataset.preparation.splits import Compat, Ratio, Splits
 
 MAX_DEFAULT_WORKERS = 16
 
@@ -40,7 +40,7 @@ class SplitSpec:
 
     Examples
     --------
-    >>> from fastpack.webdataset.prepare.settings import SplitSpec
+    >>> from fastpack.webdataset.preparation.settings import SplitSpec
     >>> SplitSpec(ratio=(1, 1, 0)).assign(["a.tar", "b.tar"])
     {'train': ['a.tar'], 'val': ['b.tar'], 'test': []}
     """

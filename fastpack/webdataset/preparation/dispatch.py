@@ -9,14 +9,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from fastpack.errors import DataWarning
 from fastpack.io import PathLike, Progress, is_folder
-from fastpack.webdataset.prepare.crude_jsonl_index import JsonlIndexResult, index_webdataset_jsonl
-from fastpack.webdataset.prepare.dataset_yaml import sample_type_spec
-from fastpack.webdataset.prepare.media import MediaFilter
-from fastpack.webdataset.prepare.metadataset import MetadatasetResult, prepare_metadataset
-from fastpack.webdataset.prepare.path_kinds import UNKNOWN, kind_of
-from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
-from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings, SplitSpec
-from fastpack.webdataset.prepare.splits import Compat, Ratio
+from fastpack.webdataset.preparation.crude_jsonl_index import JsonlIndexResult, index_webdataset_jsonl
+from fastpack.webdataset.preparation.dataset_yaml import sample_type_spec
+from fastpack.webdataset.preparation.media import MediaFilter
+from fastpack.webdataset.preparation.metadataset import MetadatasetResult, prepare_metadataset
+from fastpack.webdataset.preparation.path_kinds import UNKNOWN, kind_of
+from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult, prepare_webdataset
+from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings, SplitSpec
+from fastpack.webdataset.preparation.splits import Compat, Ratio
 
 Patterns: TypeAlias = Mapping[str, str | Iterable[str]] | Sequence[tuple[str, str]]
 _R = TypeVar("_R", PrepareResult, MetadatasetResult)

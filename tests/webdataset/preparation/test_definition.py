@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastpack.webdataset.prepare.dataset_yaml import missing_field_warnings
+from fastpack.webdataset.preparation.dataset_yaml import missing_field_warnings
 
 
 def test_parts_that_no_sample_has_are_warned_of() -> None:

@@ -8,11 +8,11 @@ from contextlib import suppress
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, is_remote
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.history import open_history
-from fastpack.webdataset.prepare.media import MediaFilter, media_files, media_of_files
-from fastpack.webdataset.prepare.nv_meta_folder import INDEX_FILES, make_folder, shard_indexes, write_counts
-from fastpack.webdataset.prepare.settings import ExecutionSettings
-from fastpack.webdataset.prepare.walk_shards import WalkOptions, walk_shards
+from fastpack.webdataset.preparation.history import open_history
+from fastpack.webdataset.preparation.media import MediaFilter, media_files, media_of_files
+from fastpack.webdataset.preparation.nv_meta_folder import INDEX_FILES, make_folder, shard_indexes, write_counts
+from fastpack.webdataset.preparation.settings import ExecutionSettings
+from fastpack.webdataset.preparation.walk_shards import WalkOptions, walk_shards
 from fastpack.webdataset.sample_index import IndexWriter, SampleIndex
 
 

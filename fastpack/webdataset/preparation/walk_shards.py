@@ -20,9 +20,9 @@ from fastpack.errors import INTERRUPTS, FormatError, JobError, note_interrupt
 from fastpack.io import AnyPath, Progress, size_of, stat_of
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.prepare.history import History
-from fastpack.webdataset.prepare.media import MediaFilter, Row, media_of_shard
-from fastpack.webdataset.prepare.settings import ExecutionSettings
+from fastpack.webdataset.preparation.history import History
+from fastpack.webdataset.preparation.media import MediaFilter, Row, media_of_shard
+from fastpack.webdataset.preparation.settings import ExecutionSettings
 from fastpack.webdataset.sample_index import MAX_FIELD_NAMES, DuplicateKeys, IndexWriter, SampleIndex, ShardRecord
 from fastpack.webdataset.shard_index import ShardScan
 

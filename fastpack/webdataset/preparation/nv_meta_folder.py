@@ -9,10 +9,10 @@ from contextlib import contextmanager, suppress
 from fastpack.errors import JobError, spoken
 from fastpack.io import AnyPath, AtomicFile, PathLike, RemotePath, TargetExists, as_path, is_remote, stat_of
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.discover import find_shards
-from fastpack.webdataset.prepare.history import FILE_NAME as HISTORY
-from fastpack.webdataset.prepare.history import write_history
-from fastpack.webdataset.prepare.walk_shards import WalkOptions, WalkSummary
+from fastpack.webdataset.preparation.discover import find_shards
+from fastpack.webdataset.preparation.history import FILE_NAME as HISTORY
+from fastpack.webdataset.preparation.history import write_history
+from fastpack.webdataset.preparation.walk_shards import WalkOptions, WalkSummary
 from fastpack.webdataset.shard_index import shard_index_path
 
 INDEX_FILES = ("index.sqlite", "index.uuid", ".info.json", HISTORY)

@@ -13,7 +13,7 @@ from fastpack.errors import JobError, spoken
 from fastpack.io import AnyPath, AtomicFile, PathLike, Progress, TargetExists, same_file
 from fastpack.io.dry_run import NoFile
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.prepare.discover import find_shards
+from fastpack.webdataset.preparation.discover import find_shards
 
 _IGNORED = re.compile(r"__[^/]*__($|/)")  # files that belong to no sample; in a folder they would
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)

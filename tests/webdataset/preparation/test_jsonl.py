@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fastpack.documents import json_lines
 from fastpack.documents.offset_index import read_jsonl_offsets
 from fastpack.errors import FormatError
-from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
+from fastpack.webdataset.preparation.crude_jsonl_index import index_webdataset_jsonl
 
 GOLDEN = Path(__file__).parents[2] / "golden/energon/jsonl"
 CASES = json.loads((GOLDEN / "expected.json").read_text())

@@ -19,10 +19,10 @@ from fastpack.io import TargetExists
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
 from fastpack.webdataset.metadata import NotPrepared
-from fastpack.webdataset.prepare.dataset_yaml import SampleTypeSpec, write_sample_type
-from fastpack.webdataset.prepare.media import media_filter
-from fastpack.webdataset.prepare.prepare_media import prepare_media
-from fastpack.webdataset.prepare.prepare_webdataset import rebuild_indexes
+from fastpack.webdataset.preparation.dataset_yaml import SampleTypeSpec, write_sample_type
+from fastpack.webdataset.preparation.media import media_filter
+from fastpack.webdataset.preparation.prepare_media import prepare_media
+from fastpack.webdataset.preparation.prepare_webdataset import rebuild_indexes
 from fastpack.webdataset.sample_index import MAX_FIELD_NAMES
 
 SPLIT = Path(__file__).parents[2] / "golden/energon/split"
