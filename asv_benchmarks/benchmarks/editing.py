@@ -16,7 +16,8 @@ from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk
 from fastpack.tokens.edit.filter import KeepRules, filter_packed_data
 from fastpack.tokens.edit.merge import merge_packed_data
 from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row, token_stream
 

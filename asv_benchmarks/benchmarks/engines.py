@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fastpack.packing.config import load_pack_config
-from fastpack.packing.encode import EncoderSpec
+from fastpack.packing.encoder import EncoderSpec
+from fastpack.packing.modalities_config import load_pack_config
 from fastpack.packing.pack import pack_encoded_data
-from fastpack.packing.pack_run import Options, Run
+from fastpack.packing.packing_pipeline import Options, Run
 from fastpack.packing.targets import one_target
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 

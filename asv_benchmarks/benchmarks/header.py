@@ -10,7 +10,7 @@ import numpy as np
 
 from fastpack import kernels
 from fastpack.io import pickled_index
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row
 

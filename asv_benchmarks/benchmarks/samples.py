@@ -13,8 +13,10 @@ import numpy as np
 
 import fastpack
 from fastpack import kernels
-from fastpack.webdataset.metadata import index_path, meta_path, write_info, write_sample_index
-from fastpack.webdataset.shard_index import scan_shard, shard_index_path, write_shard_index
+from fastpack.documents.offset_index import write_offset_index
+from fastpack.webdataset.metadata import index_path, meta_path, write_info
+from fastpack.webdataset.sample_index import write_sample_index
+from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 from .common import CORPUS_SEED, ratio, row
 
@@ -56,7 +58,7 @@ def write_dataset(folder: Path) -> None:
     scans = [scan_shard(folder / name) for name in names]
     meta_path(folder).mkdir()
     for scan in scans:
-        write_shard_index(shard_index_path(scan.path), scan.sample_offsets)
+        write_offset_index(shard_index_path(scan.path), scan.sample_offsets)
     write_info(folder, {name: scan.n_samples for name, scan in zip(names, scans, strict=True)})
     write_sample_index(index_path(folder), scans)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastpack import kernels
-from fastpack.tokens.flat.shard_warnings import LARGEST_PLAUSIBLE_ID
-from fastpack.tokens.token_facts import IdCounter
+from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID, IdCounter
 
 from .common import CORPUS_SEED, ratio, row
 

@@ -12,7 +12,7 @@ from fastpack import kernels
 from fastpack.documents.create_index import create_raw_index
 from fastpack.inspection.verify import verify
 from fastpack.io.checksums import compute_checksums
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 from .common import CORPUS_SEED, document_lengths, ratio, row, token_stream
 

@@ -1,1 +1,1 @@
-"""What `verify`, `info` and `report` find in files of any format: findings, facts, document lengths."""
+"""Results of `verify`, `info` and `report` that do not depend on a file format: findings, lengths, token ids."""

@@ -1,8 +1,8 @@
-"""How many documents have which length: counted exactly, in memory that does not grow with their number."""
+"""Exact distributions of document lengths, in memory that does not grow with the number of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 Lengths = npt.NDArray[np.int64]
 
 PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
-_SHORT = 1 << 20  # lengths below are counted in a table of 8 MiB, those above are kept: at most one in 2^20 tokens
-_PENDING = 1 << 20  # lengths that are gathered before they are counted
+_SHORT = 1 << 20  # shorter lengths are counted in a table of 8 MiB; longer ones are stored: at most one in 2^20 tokens
+_PENDING = 1 << 20  # lengths gathered before they are counted
 
 
 class Bin(NamedTuple):
-    """Documents of `start` <= length < `end`: how many, and how long they are together."""
+    """Documents with `start` <= length < `end`: their number and their total length."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Bin(NamedTuple):
 
 
 class LengthCounter:
-    """Counts lengths as they come; `table()` is what was counted."""
+    """Counts document lengths incrementally; `table()` returns the result."""
 
     def __init__(self) -> None:
         self._short = np.zeros(0, np.int64)
@@ -35,7 +35,7 @@ class LengthCounter:
         self._n_pending = 0
 
     def add(self, lengths: Lengths) -> None:
-        """Count the lengths int64 [n], none of them negative."""
+        """Count non-negative lengths int64 [n]."""
         if len(lengths):
             self._pending.append(lengths)
             self._n_pending += len(lengths)
@@ -56,11 +56,27 @@ class LengthCounter:
             self._long.append(lengths[~is_short])
 
     def table(self) -> LengthTable:
-        """All lengths so far."""
+        """Return the distribution of all lengths added so far."""
         self._count()
         values = np.flatnonzero(self._short)
         long, n_long = np.unique(np.concatenate([np.empty(0, np.int64), *self._long]), return_counts=True)
         return LengthTable(np.concatenate([values, long]), np.concatenate([self._short[values], n_long]))
+
+
+class DocumentStatistics:
+    """Lengths of documents, and how many of them are cut by blocks of each of `seq_lens` tokens."""
+
+    def __init__(self, seq_lens: Sequence[int]) -> None:
+        self.lengths = LengthCounter()
+        self.cut = dict.fromkeys(seq_lens, 0)
+
+    def add(self, starts: Lengths, lengths: Lengths) -> None:
+        """Add documents of one file by their starts in the file and their lengths, in tokens, int64 [n] each."""
+        self.lengths.add(lengths)
+        filled = lengths > 0
+        first, last = starts[filled], (starts + lengths)[filled] - 1
+        for seq_len in self.cut:
+            self.cut[seq_len] += int(np.count_nonzero(first // seq_len != last // seq_len))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,12 +88,12 @@ class LengthTable:
 
     @classmethod
     def of(cls, lengths: Lengths) -> LengthTable:
-        """The table of lengths int64 [n]."""
+        """Return the table of lengths int64 [n]."""
         return cls(*np.unique(lengths, return_counts=True))
 
     @classmethod
     def merged(cls, tables: Iterable[LengthTable]) -> LengthTable:
-        """One table of the documents of all."""
+        """Return one table with the documents of all tables."""
         several = list(tables)
         values, places = np.unique(
             np.concatenate([np.empty(0, np.int64), *(one.values for one in several)]), return_inverse=True
@@ -88,7 +104,7 @@ class LengthTable:
 
     @property
     def documents(self) -> int:
-        """How many there are."""
+        """The number of documents."""
         return int(self.counts.sum())
 
     @property
@@ -97,12 +113,12 @@ class LengthTable:
         return int(self.values @ self.counts)
 
     def percentile(self, percent: int) -> int:
-        """The least length that `percent` (1 to 100) in a hundred documents do not exceed; there are documents."""
+        """Return the smallest length that at least `percent` (1 to 100) percent of the documents do not exceed."""
         ends = np.cumsum(self.counts)
         return int(self.values[np.searchsorted(ends, -(-percent * int(ends[-1]) // 100))])
 
     def summary(self) -> dict[str, float] | None:
-        """{"min", "p1", "p10", "p25", "median", "mean", "p75", "p90", "p99", "max"}; None without any document."""
+        """Return min, p1, p10, p25, median, mean, p75, p90, p99 and max; None if there are no documents."""
         if not len(self.values):
             return None
         low = {f"p{percent}": self.percentile(percent) for percent in PERCENTILES if percent < 50}
@@ -111,16 +127,16 @@ class LengthTable:
         return {"min": int(self.values[0]), **low, **middle, **high, "max": int(self.values[-1])}
 
     def bins(self, per_octave: int = 1) -> list[Bin]:
-        """The documents by length, from the shortest's bin to the longest's; a length of 0 has a bin of its own.
+        """Return a histogram from the shortest to the longest document; length 0 has its own bin.
 
-        per_octave: 1 gives bins that end at powers of two, 4 such as are 2 to the 1/4 wide, in whole lengths.
+        `per_octave` is the number of bins per power of two; bin edges are rounded up to integers.
         """
         if not len(self.values):
             return []
         edges = _edges(int(self.values[-1]), per_octave)
         ends = np.searchsorted(self.values, edges)
-        documents = _between(self.counts, ends)
-        totals = _between(self.counts * self.values, ends)
+        documents = _sums_between(self.counts, ends)
+        totals = _sums_between(self.counts * self.values, ends)
         filled = np.flatnonzero(documents)
         first, last = int(filled[0]), int(filled[-1])
         return [
@@ -128,28 +144,28 @@ class LengthTable:
         ]
 
     def beyond(self, length: int) -> int:
-        """How many tokens lie beyond the first `length` of each document."""
+        """Return the number of tokens after the first `length` tokens of each document."""
         return int(((self.values - length).clip(0) * self.counts).sum())
 
     def missing(self, length: int) -> int:
-        """How many tokens the documents that are shorter lack to `length`."""
+        """Return the number of padding tokens that extend all shorter documents to `length`."""
         return int(((length - self.values).clip(0) * self.counts).sum())
 
 
 def _edges(longest: int, per_octave: int) -> Lengths:
-    """0, 1 and on to beyond `longest`, in whole numbers."""
+    """Ascending integer bin edges: 0, 1, ... to beyond `longest`."""
     n_octaves = longest.bit_length()
     steps = 2.0 ** (np.arange(n_octaves * per_octave + 1) / per_octave)
     edges = np.concatenate([[0], np.ceil(steps - 1e-6)]).astype(np.int64)
-    return edges[np.diff(edges, prepend=-1) > 0]  # np.unique imports numpy.ma for this: 14 ms
+    return edges[np.diff(edges, prepend=-1) > 0]  # np.unique imports numpy.ma here, which takes 14 ms
 
 
-def _between(amounts: Lengths, ends: Lengths) -> Lengths:
-    """The sums of `amounts` between one of `ends` and the next."""
+def _sums_between(amounts: Lengths, ends: Lengths) -> Lengths:
+    """Sums of `amounts` between consecutive `ends`."""
     sums = np.concatenate([[0], np.cumsum(amounts)])
     return np.diff(sums[ends])
 
 
 def shares(bins: list[Bin]) -> list[dict[str, Any]]:
-    """The bins as plain data: {"from", "to", "documents", "total"}, `to` excluded."""
+    """Return bins as plain data: {"from", "to" (exclusive), "documents", "total"}."""
     return [{"from": one.start, "to": one.end, "documents": one.documents, "total": one.total} for one in bins]

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fastpack.display import Result, facts
 from fastpack.errors import FormatError, counted
-from fastpack.io import Progress
 
 Severity = Literal["error", "warning"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How closely to look, and with what knowledge: the arguments of `verify`, for the checker of a format."""
-
-    vocab_size: int | None = None
-    eos_token_id: int | None = None
-    deep: bool = False
-    trust_code: bool = False
-    split_config: str = "split.yaml"
-    dataset_config: str = "dataset.yaml"
-    split_parts: Sequence[str] | None = None
-    threads: int = 2
-    progress: Progress | None = None
 
 
 @dataclass(frozen=True, slots=True)

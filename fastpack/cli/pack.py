@@ -23,9 +23,9 @@ from fastpack.cli.pack_report import report
 from fastpack.cli.progress import progress
 
 if TYPE_CHECKING:
-    from fastpack.packing.config import PackSettings
+    from fastpack.packing.modalities_config import PackSettings
     from fastpack.packing.pack import PackResult
-    from fastpack.packing.planned_pack import PlannedPack
+    from fastpack.packing.pack_estimate import PlannedPack
 
 # What llm_gym's create_packed_data took when it was told nothing.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
@@ -243,7 +243,7 @@ def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> 
         return
     from fastpack.errors import JobError
     from fastpack.io import remove
-    from fastpack.packing.config import load_pack_config
+    from fastpack.packing.modalities_config import load_pack_config
 
     for result in results:
         remove(result.path)
@@ -270,7 +270,7 @@ def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped
 
 
 def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
-    from fastpack.packing.planned_pack import plan_packing
+    from fastpack.packing.pack_estimate import plan_packing
 
     plans = plan_packing(
         config,
@@ -306,7 +306,7 @@ def _missing_option(args: argparse.Namespace) -> str | None:
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
     if args.eod_token is None and args.tokenizer not in (None, "bytes"):
-        from fastpack.packing.direct import missing_eod
+        from fastpack.packing.source_indexes import missing_eod
 
         return missing_eod(args.tokenizer)
     if not args.per_source and args.dst_path is None and not _is_one(args.source):
@@ -344,7 +344,7 @@ def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
 
 def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
     """A configuration of the flags; the index of one file is made if it is missing or stale."""
-    from fastpack.packing.direct import default_packed_path, direct_config, why_index_is_missing
+    from fastpack.packing.source_indexes import default_packed_path, direct_config, why_index_is_missing
 
     sources: str | list[str] = args.source
     dst_path = args.dst_path
@@ -373,7 +373,7 @@ def _make_index(args: argparse.Namespace, source: str, target: str, reason: str)
     import warnings
 
     from fastpack.io import may_write
-    from fastpack.packing.direct import check_not_empty, make_index
+    from fastpack.packing.source_indexes import check_not_empty, make_index
 
     if not args.per_source and not args.resume:
         may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
@@ -385,7 +385,7 @@ def _make_index(args: argparse.Namespace, source: str, target: str, reason: str)
 
 
 def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
-    from fastpack.packing.direct import component, named_component
+    from fastpack.packing.source_indexes import component, named_component
 
     if args.tokenizer is None:
         file = args.tokenizer_file or OLD_TOKENIZER_FILE

@@ -12,16 +12,18 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
-from fastpack.datasets.storage import ReadWindows, shard_openers
+from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.io import PathLike, as_path, is_remote
 from fastpack.item_numbers import item_number
-from fastpack.tokens.flat.shard_warnings import find_traps, named_dtype
-from fastpack.tokens.flat.shards import Shard, check_dtypes, find_shards, scan_shards
+from fastpack.tokens.flat.shard_warnings import find_warnings, named_dtype
+from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
 from fastpack.tokens.manifest.manifest_file import is_manifest
-from fastpack.tokens.manifest.manifest_shards import ManifestShards, known_traps, lengths_of, open_shards
+from fastpack.tokens.manifest.manifest_shards import ManifestShards, lengths_of, manifest_warnings, open_shards
+from fastpack.tokens.token_segment import TokenSegment
 
 
 class MemoryMappedDataset(WindowDataset):
@@ -70,7 +72,7 @@ class MemoryMappedDataset(WindowDataset):
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io
         self._files = _find_files(data_dir, file_pattern, dtype)
-        find = known_traps if isinstance(self._files, ManifestShards) else find_traps
+        find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
         for trap in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(trap, DataWarning, stacklevel=2)
         if trim_zero_tail:
@@ -90,6 +92,7 @@ class MemoryMappedDataset(WindowDataset):
             self._windows: Windows = ReadWindows(self._files, n_windows, self.seq_len, self.seq_len)
         else:
             self._windows = Windows(shard_openers(self._files), n_windows, self.seq_len, self.seq_len)
+        self._format = TokenRows(self.seq_len - 1, self._eos is not None)
         self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -121,14 +124,14 @@ class MemoryMappedDataset(WindowDataset):
                 shard.check_unchanged()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds")}
+        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds", "_format")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._attach()
 
 
-def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[Shard]:
+def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[TokenSegment]:
     if is_manifest(data_dir):
         shards = open_shards(data_dir, file_pattern)
         return shards.read_as(None if dtype is None else named_dtype(dtype, as_path(data_dir).parent))

@@ -19,12 +19,13 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
-from fastpack.datasets.windows import Tokens, Windows
+from fastpack.datasets.window_groups import Tokens
+from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.io import PathLike, as_path, is_remote
 from fastpack.item_numbers import item_number, item_numbers
-from fastpack.tokens.flat.shard_warnings import find_traps
+from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.flat.shards import scan_shards
 from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
 
@@ -123,7 +124,7 @@ class TatmMemmapDataset(Dataset):
         if not paths:
             text = f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"
             warnings.warn(text, DataWarning, stacklevel=3)
-        for trap in find_traps(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True) if paths else ():
+        for trap in find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True) if paths else ():
             warnings.warn(trap, DataWarning, stacklevel=3)
         if trim:
             self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]

@@ -20,7 +20,8 @@ from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_f
 from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.config import (
+from fastpack.packing.encoder import Counts, Encoder
+from fastpack.packing.modalities_config import (
     PackConfig,
     PackSettings,
     Source,
@@ -28,7 +29,6 @@ from fastpack.packing.config import (
     check_indexes,
     load_pack_config,
 )
-from fastpack.packing.encode import Counts, Encoder
 from fastpack.packing.pack import (
     Config,
     Engine,
@@ -39,8 +39,8 @@ from fastpack.packing.pack import (
     prepare,
     warn_of_eos,
 )
-from fastpack.packing.pack_run import MAX_BATCH_BYTES, Skipped, stopped
-from fastpack.packing.source_lines import lines_before, read_part
+from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, Skipped, stopped
+from fastpack.packing.source_batches import lines_before, read_part
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.packing.targets import Target, one_target, target_each, tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy, npy_header

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.distributed.plan import Plan, Task, parts_folder, results
 from fastpack.errors import FastpackError
 from fastpack.inspection.check_checksums import check_sums, files_with_sums
@@ -80,7 +81,7 @@ def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path
         check_sums([path], report, [None])
     else:
         checker = next(checker for checker in CHECKERS if checker.kind == kind)
-        look_at(Job(path, checker), report, Look(**settings["look"], threads=settings["threads"]))
+        look_at(Job(path, checker), report, VerifyOptions(**settings["look"], threads=settings["threads"]))
     return {
         "checked": report.checked,
         "findings": [asdict(finding) for finding in report.findings],

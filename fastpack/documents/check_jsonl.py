@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
+from fastpack.analysis.trailing_zeros import used_bytes
 from fastpack.documents.json_lines import Data, Rows, faulty_lines, scan_lines
-from fastpack.documents.lines_index_check import fault_of_lines
+from fastpack.documents.offset_index import (
+    check_jsonl_bounds,
+    jsonl_offsets_fault,
+    jsonl_offsets_path,
+    read_offset_index,
+)
 from fastpack.documents.raw_index_check import check_bounds, counts_characters, default_index_path
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, open_bytes
 from fastpack.io.pickled_index import decode_prefix
-from fastpack.tokens.flat.shards import used_bytes
-from fastpack.webdataset.shard_index import check_lines_bounds, lines_index_path, read_shard_index
 
 _JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
 _WRITE = "`fastpack index` writes it"
@@ -20,7 +25,7 @@ _AGAIN_OFFSETS = "`fastpack prepare` rebuilds it"
 _AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
 
 
-def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Fill the report; see `fastpack.inspection.verify.verify`."""
     data = open_bytes(path)
     report.count(bytes=len(data))
@@ -29,19 +34,19 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
         report.add("error", path, len(data) - n_nul, f"{n_nul} bytes 0 at the end", "lines of JSON")
     index = _read_index(path, data, report)
     _check_offsets(path, data, report)
-    _Lines(path, data, index, report, look).check()
+    _Lines(path, data, index, report, options).check()
 
 
-def check_index(path: AnyPath, report: VerifyReport, look: Look) -> None:
+def check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """An `.idx` file that is given by its own name: with the raw file beside it, where there is one."""
     is_offsets = path.name.endswith(".jsonl.idx")
     raw = path.with_suffix("") if is_offsets else path.with_suffix(".jsonl")
     if raw.is_file():
-        check(raw, report, look)
+        check(raw, report, options)
         return
     report.add("warning", path, None, f"no {raw.name} beside it", "the file that it is the index of")
     try:
-        entries = len(read_shard_index(path)) - 1 if is_offsets else len(_decode(path, report))
+        entries = len(read_offset_index(path)) - 1 if is_offsets else len(_decode(path, report))
         report.count(entries=entries)
     except FormatError as error:
         report.take(Finding.of(error))
@@ -51,7 +56,7 @@ def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
     """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
     index_path = default_index_path(path)
     if not index_path.is_file():
-        if not lines_index_path(path).is_file():
+        if not jsonl_offsets_path(path).is_file():
             report.add("warning", index_path, None, "no file", f"the index of {path.name}; {_WRITE}")
         return None
     try:
@@ -81,26 +86,28 @@ def _decode(path: AnyPath, report: VerifyReport) -> Rows:
 
 def _check_offsets(path: AnyPath, data: Data, report: VerifyReport) -> None:
     """Compare the offsets of a JSON lines dataset of Energon with the lines, if there are any."""
-    offsets_path = lines_index_path(path)
+    offsets_path = jsonl_offsets_path(path)
     if not offsets_path.is_file():
         return
     try:
-        offsets = read_shard_index(offsets_path)
+        offsets = read_offset_index(offsets_path)
         report.count(samples=len(offsets) - 1)
-        check_lines_bounds(offsets, len(data), path)
+        check_jsonl_bounds(offsets, len(data), path)
     except FormatError as error:
         report.take(Finding.of(error))
         return
-    if fault := fault_of_lines(data, offsets):
+    if fault := jsonl_offsets_fault(data, offsets):
         report.add("error", offsets_path, None, fault, f"a sample for each line of {path.name}: {_AGAIN_OFFSETS}")
 
 
 class _Lines:
     """The lines of a file beside what its indexes say."""
 
-    def __init__(self, path: AnyPath, data: Data, index: Rows | None, report: VerifyReport, look: Look) -> None:
+    def __init__(
+        self, path: AnyPath, data: Data, index: Rows | None, report: VerifyReport, options: VerifyOptions
+    ) -> None:
         self._path, self._data, self._index = path, data, index
-        self._report, self._look = report, look
+        self._report, self._options = report, options
         self._done = 0  # entries of the index that were compared
         self._judged = self._faulty = self._wrong = self._missing = 0
 
@@ -110,10 +117,10 @@ class _Lines:
             n_lines += len(rows)
             if self._index is not None:
                 self._compare(rows, self._index)
-            if self._look.deep:
+            if self._options.deep:
                 self._judge(rows)
-            if self._look.progress is not None:
-                self._look.progress(int(rows[-1].sum()), len(self._data))
+            if self._options.progress is not None:
+                self._options.progress(int(rows[-1].sum()), len(self._data))
         if self._index is not None and self._done < len(self._index):
             self._wrong_entry(self._done, self._index[self._done])  # a length of 0 at the end of the file
         self._report.count(lines=n_lines)

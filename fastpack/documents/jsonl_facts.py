@@ -9,36 +9,36 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.analysis.document_lengths import LengthCounter, LengthTable
-from fastpack.analysis.file_facts import File, Measured, length_facts
+from fastpack.analysis.file_facts import File, FileFacts, length_facts
+from fastpack.analysis.options import InspectOptions
 from fastpack.documents.json_lines import Rows, scan_lines
+from fastpack.documents.offset_index import jsonl_offsets_path, read_jsonl_offsets, read_offset_index
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import counts_characters, default_index_path, read_raw_index_of
 from fastpack.errors import StaleIndex
 from fastpack.io import AnyPath, Progress, drop_pages, map_bytes
-from fastpack.tokens.token_facts import Wanted
-from fastpack.webdataset.shard_index import lines_index_path, read_lines_index, read_shard_index
 
 _NEWLINE = 10
 _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
 
 
-def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
+def measure_lines(path: AnyPath, options: InspectOptions) -> FileFacts:
     """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
     data = map_bytes(path)
-    index_path, offsets_path = default_index_path(path), lines_index_path(path)
+    index_path, offsets_path = default_index_path(path), jsonl_offsets_path(path)
     warnings: list[str] = []
     index = _index_of(path, data, warnings) if index_path.exists() else None
     if index is not None:
-        table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, wanted.progress)
+        table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, options.progress)
         if len(index) != n_lines:
             warnings.append(f"the index has {len(index):,} entries, the file {n_lines:,} lines")
     else:
-        table = _scan(data, wanted.progress)
+        table = _scan(data, options.progress)
         n_lines = table.documents
     samples = None
     if offsets_path.exists():
         try:
-            samples = len(read_lines_index(path)) - 1
+            samples = len(read_jsonl_offsets(path)) - 1
         except StaleIndex as error:
             warnings.append(str(error))
     facts: dict[str, Any] = {
@@ -52,7 +52,7 @@ def measure_lines(path: AnyPath, wanted: Wanted) -> Measured:
         **length_facts("line_bytes", table),
         "warnings": warnings,
     }
-    return Measured(facts, "bytes", table, [File(path.name, len(data), None)])
+    return FileFacts(facts, "bytes", table, [File(path.name, len(data), None)])
 
 
 def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -> Rows | None:
@@ -67,12 +67,12 @@ def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -
     return index
 
 
-def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
+def measure_index(path: AnyPath, options: InspectOptions) -> FileFacts:
     """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
-    del wanted
+    del options
     warnings: list[str] = []
     if path.name.endswith((".jsonl.idx", ".tar.idx")):
-        lengths = np.diff(read_shard_index(path))
+        lengths = np.diff(read_offset_index(path))
     else:
         lengths = read_raw_index(path)[:, 1]
         if (raw := path.with_suffix(".jsonl")).is_file():
@@ -86,7 +86,7 @@ def measure_index(path: AnyPath, wanted: Wanted) -> Measured:
         **length_facts("line_bytes", table),
         "warnings": warnings,
     }
-    return Measured(facts, "bytes", table, [File(path.name, n_bytes, None)])
+    return FileFacts(facts, "bytes", table, [File(path.name, n_bytes, None)])
 
 
 def _count_lines(data: npt.NDArray[np.uint8], progress: Progress | None) -> int:

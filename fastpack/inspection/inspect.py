@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from fastpack.analysis.file_facts import Measured
+from fastpack.analysis.file_facts import FileFacts
+from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.token_facts import Wanted
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
 
@@ -60,10 +60,10 @@ def inspect(
     progress(bytes done, in all).
     Raises FileNotFoundError, FormatError for a damaged file, JobError for what fastpack cannot read.
     """
-    wanted = Wanted(
-        eos_token_id,
-        _checked(seq_lens),
-        quick,
+    wanted = InspectOptions(
+        eos_token_id=eos_token_id,
+        seq_lens=_checked(seq_lens),
+        quick=quick,
         progress=progress,
         dtype=dtype,
         split_config=split_config,
@@ -73,7 +73,7 @@ def inspect(
     return measure(path, wanted).facts
 
 
-def measure(path: PathLike, wanted: Wanted) -> Measured:
+def measure(path: PathLike, wanted: InspectOptions) -> FileFacts:
     """The facts, and the tables that they are made from; errors as of `inspect`."""
     where = as_path(path)
     if where.is_dir():
@@ -84,9 +84,9 @@ def measure(path: PathLike, wanted: Wanted) -> Measured:
     return _reader(_READERS[where.suffix])(where, wanted)
 
 
-def _reader(named: str) -> Callable[[AnyPath, Wanted], Measured]:
+def _reader(named: str) -> Callable[[AnyPath, InspectOptions], FileFacts]:
     module, name = named.split(":")
-    reader: Callable[[AnyPath, Wanted], Measured] = getattr(import_module(f"fastpack.{module}"), name)
+    reader: Callable[[AnyPath, InspectOptions], FileFacts] = getattr(import_module(f"fastpack.{module}"), name)
     return reader
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from fastpack.errors import JobError
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import AnyPath, PathLike, as_path
-from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, TatmDataMetadata, TokenizedInfo, find_metadata
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import open_shards
+from fastpack.tokens.token_segment import TokenSegment
 
 MAX_LOOKED_THROUGH = 1 << 20  # tokens, for the end of a document
 
@@ -27,7 +28,7 @@ class FoundShards:
     files: paths, or what a manifest says of each.
     """
 
-    files: Sequence[AnyPath | Shard]
+    files: Sequence[AnyPath | TokenSegment]
     dtype: np.dtype[Any] | None
     metadata: AnyPath | None = None
     info: TokenizedInfo | None = None
@@ -36,12 +37,14 @@ class FoundShards:
     def raw(self) -> bool:
         """Whether the files have no header, as far as their names tell."""
         first = self.files[0]
-        return self.dtype is not None or as_path(first.path if isinstance(first, Shard) else first).suffix == ".bin"
+        return (
+            self.dtype is not None or as_path(first.path if isinstance(first, TokenSegment) else first).suffix == ".bin"
+        )
 
-    def scan(self, number: int) -> Shard:
+    def scan(self, number: int) -> TokenSegment:
         """Length and dtype of one of them, as `scan_shards` finds them, or as the manifest says."""
         file = self.files[number]
-        if isinstance(file, Shard):
+        if isinstance(file, TokenSegment):
             return file
         (shard,) = scan_shards([file], self.dtype, self.raw)
         return shard
@@ -140,7 +143,7 @@ def preview_shards(shards: FoundShards, reader: Reader, start: int = 0) -> Itera
         raise ValueError(f"there is no token {start}: the shards hold {start - skipped:,}")
 
 
-def _documents(shard: Shard, reader: Reader, start: int) -> Iterator[dict[str, Any]]:
+def _documents(shard: TokenSegment, reader: Reader, start: int) -> Iterator[dict[str, Any]]:
     tokens = shard.open()
     number, first = 0, start
     while first < shard.length:

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastpack.analysis.document_lengths import LengthTable, shares
-from fastpack.analysis.file_facts import File, Measured
+from fastpack.analysis.file_facts import File, FileFacts
 from fastpack.analysis.findings import Finding
+from fastpack.analysis.options import InspectOptions
+from fastpack.analysis.token_ids import IdCounter
 from fastpack.errors import JobError
 from fastpack.inspection.inspect import measure
 from fastpack.inspection.verify import verify
 from fastpack.io import Progress
-from fastpack.tokens.token_facts import IdCounter, Wanted
 
 SEQ_LENS = tuple(1 << k for k in range(11, 18))  # 2k to 128k
 MAX_BARS = 64  # files, or groups of files, that are drawn
@@ -50,7 +51,10 @@ def gather(
     measured, warnings = [], []
     for number, source in enumerate(sources):
         part = None if progress is None else partial(_part, progress, number, len(sources))
-        one = measure(source.path, Wanted(eos_token_id, SEQ_LENS, count_ids=True, progress=part, dtype=dtype))
+        one = measure(
+            source.path,
+            InspectOptions(eos_token_id=eos_token_id, seq_lens=SEQ_LENS, count_ids=True, progress=part, dtype=dtype),
+        )
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
         is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` goes by metadata and sizes
@@ -74,7 +78,7 @@ def _part(progress: Progress, number: int, parts: int, done: int, total: int) ->
     progress(number * total + done, parts * total)
 
 
-def _checked(source: Source, one: Measured, vocab_size: int | None) -> list[dict[str, str]]:
+def _checked(source: Source, one: FileFacts, vocab_size: int | None) -> list[dict[str, str]]:
     """What `verify` finds, but for what was said already; findings that expect the same are one."""
     if one.facts["kind"] not in _CHECKED:
         return []
@@ -93,7 +97,7 @@ def _told(findings: Sequence[Finding]) -> str:
     return f"{os.path.basename(first.file)}{place}: found {first.found}, expected {first.expected}{more}"
 
 
-def _source(source: Source, one: Measured) -> dict[str, Any]:
+def _source(source: Source, one: FileFacts) -> dict[str, Any]:
     facts = one.facts
     return {
         "name": source.name,
@@ -109,7 +113,7 @@ def _source(source: Source, one: Measured) -> dict[str, Any]:
     }
 
 
-def _totals(measured: Sequence[Measured]) -> dict[str, Any]:
+def _totals(measured: Sequence[FileFacts]) -> dict[str, Any]:
     return {
         "bytes": sum(one.facts["bytes"] for one in measured),
         "tokens": _sum(one.facts.get("tokens") for one in measured),
@@ -127,7 +131,7 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _lengths(measured: Sequence[Measured]) -> dict[str, Any] | None:
+def _lengths(measured: Sequence[FileFacts]) -> dict[str, Any] | None:
     """Of all documents whose lengths are known: in tokens where there are such, else in bytes; None without any."""
     known = [one for one in measured if one.lengths is not None and one.lengths.documents]
     if not known:
@@ -145,7 +149,7 @@ def _lengths(measured: Sequence[Measured]) -> dict[str, Any] | None:
     }
 
 
-def _packing(measured: Sequence[Measured]) -> list[dict[str, Any]] | None:
+def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
     """A row a sequence length; None where there are no tokens."""
     packed = [one for one in measured if one.unit == "tokens"]
     file_tokens = [file.n_tokens or 0 for one in packed for file in one.files]
@@ -167,7 +171,7 @@ def _packing(measured: Sequence[Measured]) -> list[dict[str, Any]] | None:
     return rows
 
 
-def _ids(measured: Sequence[Measured], vocab_size: int | None) -> dict[str, Any] | None:
+def _ids(measured: Sequence[FileFacts], vocab_size: int | None) -> dict[str, Any] | None:
     """How often ids occur; None where no tokens were counted."""
     counter = IdCounter()
     for one in measured:
@@ -203,7 +207,7 @@ def _ids(measured: Sequence[Measured], vocab_size: int | None) -> dict[str, Any]
     }
 
 
-def _files(measured: Sequence[Measured], unit: str) -> dict[str, Any]:
+def _files(measured: Sequence[FileFacts], unit: str) -> dict[str, Any]:
     """The sizes of all files, at most `MAX_BARS` of them: beyond that the means of files that follow each other."""
     files = [(number, file) for number, one in enumerate(measured) for file in one.files]
     sizes = np.array([_size(file, unit) for _, file in files], np.int64)
@@ -221,7 +225,7 @@ def _size(file: File, unit: str) -> int:
     return file.n_bytes if unit == "bytes" or file.n_tokens is None else file.n_tokens
 
 
-def _mixture(sources: Sequence[Source], measured: Sequence[Measured], unit: str) -> dict[str, Any] | None:
+def _mixture(sources: Sequence[Source], measured: Sequence[FileFacts], unit: str) -> dict[str, Any] | None:
     """Each source's share of what there is and, where weights are given, of what training sees; None for one source."""
     if len(sources) < 2:
         return None

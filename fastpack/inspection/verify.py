@@ -10,14 +10,15 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
-from fastpack.analysis.findings import Look, VerifyReport
+from fastpack.analysis.findings import VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.flat.check_shards import SUFFIXES, has_shards
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.pbin.check_packed import is_unfinished
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 
 class Checker(NamedTuple):
@@ -80,7 +81,7 @@ def verify(
     threads: int = 2,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Look at all of a file or dataset; the report lists what is wrong and is never an exception.
+    """VerifyOptions at all of a file or dataset; the report lists what is wrong and is never an exception.
 
     A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
     JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
@@ -99,7 +100,7 @@ def verify(
     Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
     """
     where = found(path)
-    look = Look(
+    look = VerifyOptions(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
         deep=deep or decode or split_parts is not None,
@@ -145,7 +146,7 @@ def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
     return jobs[0].checker.kind if jobs[0].path == where else "folder"
 
 
-def look_at(job: Job, report: VerifyReport, look: Look) -> None:
+def look_at(job: Job, report: VerifyReport, look: VerifyOptions) -> None:
     """Fill the report with what is wrong with one file or dataset."""
     module, name = job.checker.function.split(":")
     getattr(importlib.import_module(module), name)(job.path, report, look)

@@ -9,8 +9,8 @@ import orjson
 from fastpack import io as files
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
-from fastpack.packing.config import PackSettings, Source
-from fastpack.packing.source_lines import read_pieces
+from fastpack.packing.modalities_config import PackSettings, Source
+from fastpack.packing.source_batches import read_pieces
 
 SAMPLE_BYTES = 4 << 20
 PLACES = 32  # of a sample, in all sources together

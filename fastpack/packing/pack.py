@@ -19,18 +19,18 @@ from fastpack.documents.json_fields import compile_pattern
 from fastpack.errors import DataWarning, spoken
 from fastpack.io import ExistencePolicy, PathLike, Progress
 from fastpack.packing.audit import check_share
-from fastpack.packing.config import PackConfig, check_indexes, load_pack_config
 from fastpack.packing.document_sample import sample_texts
-from fastpack.packing.encode import Counts, EncoderSpec
-from fastpack.packing.pack_run import Options, Output, Run, Skipped
+from fastpack.packing.encoder import Counts, EncoderSpec
+from fastpack.packing.modalities_config import PackConfig, check_indexes, load_pack_config
+from fastpack.packing.packing_pipeline import Options, Output, Run, Skipped
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.packing.targets import Target, one_target, target_each
 from fastpack.tokenizers.engines import ENGINES, choose_engine
 from fastpack.tokenizers.interface import Tokenizer, token_size
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN, is_npy
-from fastpack.tokens.pbin.journal import remove_finished_journal
-from fastpack.tokens.pbin.layout import inner_eos_text
+from fastpack.tokens.journal import remove_finished_journal
+from fastpack.tokens.token_facts import inner_eos_text
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnFaulty: TypeAlias = Literal["skip", "error"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastpack.documents.compressed import SUFFIXES
 from fastpack.io import absolute, real_path
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.config import PackConfig, PackSettings, Source
+from fastpack.packing.modalities_config import PackConfig, PackSettings, Source
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.tokens.flat.npy_writer import is_npy
 

@@ -1,4 +1,4 @@
-"""All tokens of a file looked at, a piece at a time: the range of the ids, the first that is none, how many end."""
+"""Reads all tokens of a file in blocks: range of the ids, first invalid id, number of EOS tokens."""
 
 from __future__ import annotations
 
@@ -10,27 +10,37 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import drop_pages, open_bytes
-from fastpack.tokens.flat.shards import Shard
+from fastpack.tokens.token_segment import TokenSegment
 
-SCANNED_BYTES = 8 << 20  # between two advices to the kernel to drop the pages behind
+SCANNED_BYTES = 8 << 20  # bytes read before their pages are dropped
 
 
 class TokenScan:
-    """What the tokens of some files have in common.
+    """Statistics of the tokens of several segments.
 
-    vocab_size: ids from there on are wrong; eos: the id that is counted, -1 for none. smallest, largest: of all ids and
-    0; n_eos, n_tokens: counted.
+    Attributes
+    ----------
+    vocab_size
+        Ids from here on are invalid; None to accept all.
+    eos
+        The id that is counted; -1 for none.
+    smallest, largest
+        Range of the ids read so far, 0 included.
+    n_eos, n_tokens
+        Number of EOS tokens and of all tokens read so far.
+    outside
+        Number and value of the first invalid token of the last segment; None if there is none.
     """
 
-    def __init__(self, vocab_size: int | None, eos: int) -> None:
-        self.vocab_size, self.eos = vocab_size, eos
+    def __init__(self, vocab_size: int | None, eos: int | None) -> None:
+        self.vocab_size, self.eos = vocab_size, -1 if eos is None else eos
         self.smallest = self.largest = self.n_eos = self.n_tokens = 0
-        self.outside: tuple[int, int] | None = None  # number and value of the last file's first token that is no id
+        self.outside: tuple[int, int] | None = None
 
-    def look(self, shard: Shard) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-        """Look at the tokens of a file, a piece at a time; yields the number of its first token, and the piece."""
+    def scan(self, segment: TokenSegment) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Read a segment in blocks; yield the number of the first token of each block, and the block."""
         self.outside = None
-        for start, tokens in token_pieces(shard):
+        for start, tokens in token_blocks(segment):
             smallest, largest, n_eos = kernels.scan_tokens(tokens, self.eos)
             self.smallest, self.largest = min(self.smallest, smallest), max(self.largest, largest)
             self.n_eos += n_eos
@@ -41,11 +51,16 @@ class TokenScan:
                 self.outside = start + first, int(tokens[first])
             yield start, tokens
 
+    def scan_all(self, segment: TokenSegment) -> None:
+        """Read a segment to its end."""
+        for _ in self.scan(segment):
+            pass
 
-class InnerEos:
-    """Counts the EOS tokens that are not the last token of a document, and the documents that have such.
 
-    first, last: int64[n], the number of each document's first and last token in the file.
+class InnerEosCounter:
+    """Counts EOS tokens before the end of their document, and the documents that contain them.
+
+    `first` and `last`, int64 [n], are the numbers of each document's first and last token in the file.
     """
 
     def __init__(self, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64], eos: int) -> None:
@@ -53,11 +68,11 @@ class InnerEos:
             last, order = np.unique(last, return_index=True)
             first = first[order]
         self._first, self._last, self._eos = first, last, eos
-        self._document = -1  # the last one that was counted
+        self._document = -1  # the last document counted
         self.n_tokens = self.n_documents = 0
 
     def add(self, start: int, tokens: npt.NDArray[Any], n_eos: int) -> None:
-        """Take a piece of the file that begins at token `start` and has `n_eos` EOS tokens."""
+        """Add the block of the file that begins at token `start` and contains `n_eos` EOS tokens."""
         first, end = np.searchsorted(self._last, [start, start + len(tokens)])
         n_ends = int(np.count_nonzero(tokens[self._last[first:end] - start] == self._eos))
         if n_eos == n_ends:
@@ -73,19 +88,19 @@ class InnerEos:
         self._document = int(documents[-1]) if len(documents) else self._document
 
 
-def token_pieces(shard: Shard) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """Pieces of a shard's tokens in a dtype that kernels take, with the number of the first token of each."""
-    if not shard.plain:
-        yield 0, np.asarray(shard.open()).astype(np.int64).reshape(-1)
+def token_blocks(segment: TokenSegment) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield (number of its first token, tokens) of each block, in a dtype that the kernels support."""
+    if not segment.plain:
+        yield 0, np.asarray(segment.open()).astype(np.int64).reshape(-1)
         return
-    if shard.length == 0:
+    if segment.length == 0:
         return
-    data = open_bytes(shard.path, shard.version)
-    step = SCANNED_BYTES // shard.dtype.itemsize
-    for start in range(0, shard.length, step):
-        first = shard.offset + start * shard.dtype.itemsize
-        end = shard.offset + min(shard.length, start + step) * shard.dtype.itemsize
-        tokens: npt.NDArray[Any] = data[first:end].view(shard.dtype)
-        easy = tokens.dtype.isnative and tokens.dtype.str[1:] in ("u1", "u2", "u4", "i1", "i2", "i4", "i8")
-        yield start, tokens if easy and tokens.flags.aligned else tokens.astype(np.int64)
+    data = open_bytes(segment.path, segment.version)
+    step = SCANNED_BYTES // segment.dtype.itemsize
+    for start in range(0, segment.length, step):
+        first = segment.offset + start * segment.dtype.itemsize
+        end = segment.offset + min(segment.length, start + step) * segment.dtype.itemsize
+        tokens: npt.NDArray[Any] = data[first:end].view(segment.dtype)
+        is_supported = tokens.dtype.isnative and tokens.dtype.str[1:] in ("u1", "u2", "u4", "i1", "i2", "i4", "i8")
+        yield start, tokens if is_supported and tokens.flags.aligned else tokens.astype(np.int64)
         drop_pages(data, first, end)

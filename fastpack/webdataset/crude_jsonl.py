@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.documents.offset_index import read_jsonl_offsets
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath
 from fastpack.webdataset.open_shards import Io, RawSample, Wanted, will_need
-from fastpack.webdataset.shard_index import read_lines_index
 from fastpack.webdataset.tar_range import MappedTar, ReadTar, Tar
 
 
@@ -76,7 +76,7 @@ class JsonLines:
         with self._lock:
             if self._open is None:
                 file = MappedTar(self._path) if self._io == "mmap" else ReadTar(self._path)
-                self._open = _Open(file, read_lines_index(self._path))
+                self._open = _Open(file, read_jsonl_offsets(self._path))
             return self._open
 
     def __getstate__(self) -> dict[str, object]:

@@ -14,9 +14,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FormatError, StaleIndex
 from fastpack.io import AnyPath, RemotePath
-from fastpack.webdataset.shard_index import RESERVED_PARTS, read_shard_index, reserved_part, shard_index_path
+from fastpack.webdataset.shard_index import RESERVED_PARTS, reserved_part, shard_index_path
 from fastpack.webdataset.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
 
 # Common limits are 256 to 1024 descriptors a process, and 65,530 mappings, of which a shard takes two.
@@ -201,7 +202,7 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 def _open_shard(path: AnyPath, count: int, io: Io) -> _OpenShard:
     index = shard_index_path(path)
-    offsets = read_shard_index(index)
+    offsets = read_offset_index(index)
     if len(offsets) != count + 1:
         found = f"{len(offsets) - 1} samples"
         raise FormatError(index, 8 * len(offsets), found, f"{count} of them, as .info.json says")

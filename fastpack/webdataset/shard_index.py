@@ -15,9 +15,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.documents.lines_index_check import check_lines_index
-from fastpack.errors import FastpackError, FormatError, StaleIndex
-from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, map_bytes, size_of
+from fastpack.errors import FastpackError, FormatError
+from fastpack.io import PathLike, as_path
 from fastpack.webdataset.tar_walk import TarWalk
 
 MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
@@ -25,8 +24,6 @@ MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some th
 # Every sample has fields of these names. A part of the same name would replace the sample's own key, shard or origin.
 RESERVED_PARTS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
 _RESERVED = frozenset(map(str.encode, RESERVED_PARTS))
-
-_INT64 = np.dtype(np.int64)
 
 
 @dataclass(eq=False, slots=True)
@@ -124,62 +121,6 @@ def scan_shards(
 def shard_index_path(shard_path: PathLike) -> str:
     """Where a shard's index is: beside it, `x.tar.idx` of `x.tar`, and of `x.tgz` as well."""
     return os.fspath(as_path(shard_path).with_suffix(".tar.idx"))
-
-
-def read_shard_index(path: PathLike) -> npt.NDArray[np.int64]:
-    """The offsets int64[n + 1] of a `.tar.idx` file; the last one is the end of the last sample.
-
-    Raises FileNotFoundError, and FormatError where offsets are missing, negative or not ascending.
-    """
-    data = map_bytes(path)
-    if len(data) < 8 or len(data) % 8:
-        raise FormatError(path, len(data), f"{len(data)} bytes", "one or more offsets of 8 bytes each")
-    offsets = data.view("<i8").astype(_INT64, copy=False)  # as mapped: processes share it
-    if offsets[0] < 0:
-        raise FormatError(path, 0, f"the offset {int(offsets[0]) + 2**64}", "one below 2**63")
-    wrong = np.flatnonzero(offsets[1:] <= offsets[:-1])
-    if len(wrong):
-        at = int(wrong[0]) + 1
-        raise FormatError(path, 8 * at, f"the offset {offsets[at]}", f"one beyond {offsets[at - 1]}")
-    return offsets
-
-
-def write_shard_index(path: PathLike, offsets: npt.NDArray[np.int64], *, mode: int | None = None) -> None:
-    """Write the offsets int64[n + 1] as a `.tar.idx` file, in place of `path`; `mode`: the permissions
-    of a new file."""
-    with AtomicFile(path, follow=False) as file:
-        if mode is not None:
-            file.set_mode(mode)
-        file.write(np.ascontiguousarray(offsets, "<i8"))
-
-
-def lines_index_path(lines_path: PathLike) -> AnyPath:
-    """Where the offsets of a JSON lines dataset are: beside it, `x.jsonl.idx` of `x.jsonl`."""
-    return as_path(lines_path).with_suffix(".jsonl.idx")
-
-
-def read_lines_index(lines_path: PathLike) -> npt.NDArray[np.int64]:
-    """The offsets int64[n + 1] of the samples of the JSON lines file `lines_path`; the last one is the file's size.
-
-    Raises FileNotFoundError, FormatError for what `read_shard_index` refuses, and StaleIndex, a FormatError, for an
-    index that does not belong to the file as it is now.
-    """
-    index_path = lines_index_path(lines_path)
-    if not index_path.is_file():
-        raise FileNotFoundError(f"{index_path} is not there: `fastpack prepare {os.fspath(lines_path)}` writes it")
-    offsets = read_shard_index(index_path)
-    check_lines_bounds(offsets, size_of(lines_path), lines_path)
-    check_lines_index(lines_path, index_path, offsets)
-    return offsets
-
-
-def check_lines_bounds(offsets: npt.NDArray[np.int64], n_bytes: int, lines_path: PathLike) -> None:
-    """StaleIndex where offsets, of the index of `lines_path`, do not go from 0 to its `n_bytes`."""
-    for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
-        if offsets[place] != expected:
-            found = f"its {'last' if place else 'first'} offset is {offsets[place]}, not {expected}"
-            remedy = f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it"
-            raise StaleIndex(lines_index_path(lines_path), lines_path, found, remedy)
 
 
 def _first_rows(numbers: npt.NDArray[np.int64], n_names: int) -> npt.NDArray[np.int64]:

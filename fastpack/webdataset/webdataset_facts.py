@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 
 from fastpack.analysis.document_lengths import LengthCounter, LengthTable
-from fastpack.analysis.file_facts import File, Measured, length_facts
+from fastpack.analysis.file_facts import File, FileFacts, length_facts
+from fastpack.analysis.options import InspectOptions
+from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, size_of
-from fastpack.tokens.token_facts import Wanted
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG, select_splits
-from fastpack.webdataset.shard_index import read_shard_index, shard_index_path
+from fastpack.webdataset.sample_index import SampleIndex
+from fastpack.webdataset.shard_index import shard_index_path
 
 MAX_PARTS = 100  # kinds of parts that are listed
 CRUDE = "CrudeWebdataset"
 
 
-def measure_webdataset(folder: AnyPath, wanted: Wanted) -> Measured:
+def measure_webdataset(folder: AnyPath, wanted: InspectOptions) -> FileFacts:
     """{"path", "kind": "webdataset", "bytes", "shards", "samples", "type", "fields", "energon_version", "parts", ...}.
 
     bytes: of all shards; sample_bytes: how long samples are in their shards, by the indexes beside them. type: the
@@ -44,7 +46,7 @@ def measure_webdataset(folder: AnyPath, wanted: Wanted) -> Measured:
     lengths = _sample_lengths(paths, warnings)
     facts = {**found, **length_facts("sample_bytes", lengths), "warnings": warnings}
     files = [File(shard, _size(path), None) for shard, path in zip(counts, paths, strict=True)]
-    return Measured(facts, "bytes", lengths, files)
+    return FileFacts(facts, "bytes", lengths, files)
 
 
 def _size(path: AnyPath) -> int:
@@ -56,7 +58,7 @@ def _sample_lengths(paths: Sequence[AnyPath], warnings: list[str]) -> LengthTabl
     counter = LengthCounter()
     for path in paths:
         try:
-            counter.add(np.diff(read_shard_index(shard_index_path(path))))
+            counter.add(np.diff(read_offset_index(shard_index_path(path))))
         except FileNotFoundError as error:
             warnings.append(f"{error.filename} is not there: the lengths of samples are not known")
             return None
@@ -78,7 +80,7 @@ def _sample_type(folder: AnyPath, name: str, warnings: list[str]) -> dict[str, A
 
 
 def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | None:
-    index = nvmeta.SampleIndex(nvmeta.index_path(folder))
+    index = SampleIndex(nvmeta.index_path(folder))
     try:
         totals = index.part_totals() if index.has_parts else None
     except FileNotFoundError:
@@ -93,7 +95,7 @@ def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | 
     return {name: {"count": count, "bytes": n_bytes} for name, count, n_bytes in totals[:MAX_PARTS]}
 
 
-def _split(folder: AnyPath, counts: dict[str, int], wanted: Wanted, warnings: list[str]) -> dict[str, Any]:
+def _split(folder: AnyPath, counts: dict[str, int], wanted: InspectOptions, warnings: list[str]) -> dict[str, Any]:
     path = nvmeta.meta_path(folder, wanted.split_config)
     try:
         split = nvmeta.read_split(folder, wanted.split_config)

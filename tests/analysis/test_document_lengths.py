@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.analysis import document_lengths as module
-from fastpack.analysis.document_lengths import LengthCounter, LengthTable
+from fastpack.analysis.document_lengths import DocumentStatistics, LengthCounter, LengthTable
+from fastpack.analysis.token_ids import IdCounter
 from fastpack.inspection.histogram import draw_histogram
-from fastpack.tokens.token_facts import DocumentFacts, IdCounter
 
 LENGTHS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 3000), st.integers(0, 1 << 40)), max_size=40)
 
@@ -67,7 +67,7 @@ def test_beyond_and_missing(lengths: list[int], length: int) -> None:
 
 @given(lengths=st.lists(st.integers(0, 60), max_size=30), seq_len=st.integers(1, 40))
 def test_documents_that_blocks_cut(lengths: list[int], seq_len: int) -> None:
-    documents = DocumentFacts([seq_len])
+    documents = DocumentStatistics([seq_len])
     ends = np.cumsum(np.array(lengths, np.int64))
     documents.add(ends - lengths, np.array(lengths, np.int64))
     cut = sum(
@@ -93,8 +93,8 @@ def test_ids_are_counted(dtype: str, values: list[int]) -> None:
 
 
 def test_many_ids_are_counted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastpack.tokens.token_facts._MAX_RECENT", 1000)  # 2^32 tokens take too long
-    monkeypatch.setattr("fastpack.tokens.token_facts._TOKENS_AT_ONCE", 300)
+    monkeypatch.setattr("fastpack.analysis.token_ids._MAX_RECENT", 1000)  # 2^32 tokens take too long
+    monkeypatch.setattr("fastpack.analysis.token_ids._BLOCK_TOKENS", 300)
     rng, counter = np.random.default_rng(0), IdCounter()
     small, large = rng.integers(0, 50, 2500, dtype=np.uint16), rng.integers(0, 100_000, 2500, dtype=np.uint32)
     for tokens in (small, large, small):

@@ -114,7 +114,7 @@ def test_what_cannot_be_shown_is_said_in_a_line(
     code: int,
     said: str,
 ) -> None:
-    from fastpack.tokens.pbin.packed_file import PackedWriter
+    from fastpack.tokens.pbin.packed_writer import PackedWriter
 
     monkeypatch.chdir(tmp_path)
     with PackedWriter("a.pbin", 2) as writer:

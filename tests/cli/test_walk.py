@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -69,20 +68,6 @@ def test_help_of_each_name(names: tuple[str, ...], capsys: pytest.CaptureFixture
         texts.add(capsys.readouterr().out.replace(names[-1], names[0]).partition("\n\n")[2])
     assert len(texts) == 1, "one help, however it is asked for"
     assert examples(PARSERS[names])[0] in texts.pop().replace(names[-1], names[0]) or names[-1] != names[0]
-
-
-def test_docs_commands_is_made_of_this_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = ROOT / "docs" / "make_commands.py"
-    if not script.is_file():
-        pytest.skip("the pages are not here: an installed package is tested")
-    made = runpy.run_path(str(script))["page"]()
-    page = (ROOT / "docs" / "commands.md").read_text()
-    assert page == made, "run `python docs/make_commands.py`"
-    for names, parser in PARSERS.items():
-        assert f"\n## {names[0]}\n" in page
-        options = [action.option_strings for action in parser._actions if action.help != argparse.SUPPRESS]
-        for name in [*names[1:], *(name for given in options for name in given)]:
-            assert name in page or "_" in name or name in ("-h", "--help"), name
 
 
 def test_the_man_page_has_every_command_and_option() -> None:

@@ -140,7 +140,7 @@ def test_a_file_that_changed_is_noticed(folder: Path) -> None:
         file.seek(12)
         file.write(b"\x09")
     for look in (dataset.check_unchanged, lambda: opened(folder).batch([7])):
-        with pytest.raises(FormatError, match="a file that was written to since"):
+        with pytest.raises(FormatError, match="a file that was modified since"):
             look()
     shutil.move(folder / "kept", path)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

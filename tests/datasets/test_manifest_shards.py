@@ -126,7 +126,7 @@ def test_an_epoch_begins_with_a_look_at_shards_that_were_used(folder: Path) -> N
     loader = fastpack.StatefulDataLoader(dataset, 5, range(5), prefetch=0)
     assert len(list(loader)) == 1
     os.utime(folder / "0.npy", ns=(1, 1))
-    with pytest.raises(FormatError, match=r"0\.npy.*written to since"):
+    with pytest.raises(FormatError, match=r"0\.npy.*modified since"):
         list(loader)
 
 
@@ -141,7 +141,7 @@ def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) 
     assert caught.value.path == str(folder / "1.npy")
     assert caught.value.offset == 228
     assert caught.value.found == "a file of 230 bytes"
-    assert str(caught.value.expected).startswith(f"228, as {folder / 'manifest.fpm'} says (bring the shard back")
+    assert str(caught.value.expected).startswith(f"228, as {folder / 'manifest.fpm'} says (restore the shard")
     with pytest.raises(FormatError):
         dataset.check_unchanged()
 
@@ -149,7 +149,7 @@ def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
 def test_a_shard_that_was_written_to_is_noticed_in_place(folder: Path, io: Any) -> None:
     os.utime(folder / "1.npy", ns=(1, 1))
-    with pytest.raises(FormatError, match="found a file that was written to since, expected the file as"):
+    with pytest.raises(FormatError, match="found a file that was modified since, expected the file as"):
         opened_ready(folder, io=io)[5]
 
 
@@ -163,7 +163,7 @@ def test_in_a_copy_times_do_not_count_unless_they_were_copied(folder: Path, tmp_
     os.utime(copied / "0.npy", ns=(1, 1))
     os.utime(with_times / "0.npy", ns=(1, 1))
     assert opened_ready(copied)[0]["labels"][0] == 1
-    with pytest.raises(FormatError, match="written to since"):
+    with pytest.raises(FormatError, match="modified since"):
         opened_ready(with_times)[0]
 
 
@@ -172,7 +172,7 @@ def test_a_copys_header_of_the_same_size_is_noticed(folder: Path, tmp_path_facto
     shutil.copytree(folder, copied, copy_function=shutil.copyfile)
     np.save(copied / "0.npy", np.arange(100, dtype=np.uint8))  # as many bytes
     assert (copied / "0.npy").stat().st_size == (folder / "0.npy").stat().st_size
-    with pytest.raises(FormatError, match=r"a header that tells of 100 rows of uint8 .* expected 50 of uint16"):
+    with pytest.raises(FormatError, match=r"a header that describes 100 rows of uint8 .* expected 50 of uint16"):
         opened_ready(copied)[0]
 
 
@@ -199,7 +199,7 @@ def test_mixtures_take_them(kind: Any, folder: Path) -> None:
     plain = [[MemoryMappedDataset(folder, 10, one) for one in ("*.npy", "[12].npy")]]
     expected, found = kind(*plain, *names), kind(*parts, *names)
     assert len(found) == 25
-    assert found._joined is not None
+    assert found._windows is not None
     order = np.random.default_rng(2).permutation(25)
     for name, values in expected.batch(order).items():
         np.testing.assert_array_equal(found.batch(order)[name], values)

@@ -15,7 +15,7 @@ from fastpack import kernels
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 # How many blocks of a page may say <!-- not run: ... -->
-NOT_RUN = {"benchmarks.md": 2, "coming-from-energon.md": 1, "kernels.md": 1, "performance.md": 1}
+NOT_RUN = {"benchmarks.md": 2, "from-energon.md": 1, "kernels.md": 1, "performance.md": 1}
 
 
 def parameters() -> list[object]:

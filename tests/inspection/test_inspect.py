@@ -14,9 +14,9 @@ import pytest
 
 import fastpack
 from fastpack.analysis.document_lengths import LengthTable
+from fastpack.analysis.options import InspectOptions
 from fastpack.cli import main
 from fastpack.inspection.inspect import measure
-from fastpack.tokens.token_facts import Wanted
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(fastpack.JobError, match=r"nor one of \.jsonl"):
         fastpack.inspect(tmp_path / "a.txt")
     np.save(tmp_path / "f.npy", np.ones(3))
-    with pytest.raises(fastpack.JobError, match="whole numbers are needed"):
+    with pytest.raises(fastpack.JobError, match="expected integers"):
         fastpack.inspect(tmp_path / "f.npy")
 
 
@@ -182,7 +182,10 @@ def test_memory_is_bounded_and_progress_told(tmp_path: Path, monkeypatch: pytest
     tokens = np.arange(1000, dtype=np.uint16) % 37
     np.save(tmp_path / "a.npy", tokens)
     calls: list[tuple[int, int]] = []
-    measured = measure(tmp_path / "a.npy", Wanted(36, [5], count_ids=True, progress=lambda *at: calls.append(at)))
+    measured = measure(
+        tmp_path / "a.npy",
+        InspectOptions(eos_token_id=36, seq_lens=[5], count_ids=True, progress=lambda *at: calls.append(at)),
+    )
     assert measured.lengths is not None
     assert measured.lengths.summary() == LengthTable.of(np.array([37] * 27 + [1])).summary()
     assert measured.ids is not None

@@ -31,7 +31,8 @@ from fastpack.io import pickled_index
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.decode import ReadBack
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 EOS = 256
 BYTES = Reader(ReadBack(BytesTokenizer()), EOS)

@@ -46,7 +46,7 @@ def test_every_shard_that_is_not_as_it_says_is_named(folder: Path) -> None:
     assert "No such file" in found["0.npy"].found
     assert "fastpack manifest" in found["1.npy"].expected
     assert "xxh3_128" in found["2.npy"].found
-    assert "written to since" in found["3.npy"].found
+    assert "modified since" in found["3.npy"].found
     assert found["manifest.fpm"].severity == "warning"
     assert found["manifest.fpm"].found == "1 files that it does not name, the first being 5.npy"
     assert report.n_errors == 4

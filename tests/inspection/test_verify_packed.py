@@ -18,7 +18,7 @@ import fastpack
 from fastpack.analysis.findings import VerifyReport
 from fastpack.cli import main
 from fastpack.inspection.verify import verify
-from fastpack.tokens.pbin.journal import CheckpointedWriter
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "modalities"
 
@@ -195,7 +195,7 @@ def test_header_of_an_unfinished_pack(tmp_path: Path) -> None:
 
 def test_work_left_behind(tmp_path: Path) -> None:
     path = tmp_path / "a.pbin"
-    writer = CheckpointedWriter(path, 2, "work")
+    writer = CheckpointedPackedWriter(path, 2, "work")
     writer.append([1, 2, EOS])
     writer.checkpoint({})
     writer.suspend()

@@ -51,7 +51,7 @@ def test_metadata_tell_the_dtype_and_the_vocabulary(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("tokenized_info: {dtype: nothing}", "dtype 'nothing' is unknown"),
-        ("tokenized_info: {dtype: float32}", "dtype 'float32' is not one of whole numbers"),
+        ("tokenized_info: {dtype: float32}", "dtype 'float32' is not an integer dtype"),
         ("a: &a [1]\nb: *a", "aliases are refused"),
         ("- list", "expected a mapping"),
     ],

@@ -24,7 +24,7 @@ import training_ranks as ranks_script  # noqa: E402
 from training_ranks import EOS, LARGE_WIDTH, SEED, SKIPPED, WIDTH  # noqa: E402
 
 from fastpack.datasets.permutations import FeistelOrder  # noqa: E402
-from fastpack.tokens.pbin.packed_file import PackedWriter  # noqa: E402
+from fastpack.tokens.pbin.packed_writer import PackedWriter  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastpack.packing import pack_run as run_module
+from fastpack.packing import packing_pipeline as run_module
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 

@@ -16,7 +16,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
-from fastpack.packing import pack_run as run_module
+from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.audit import TIME_SHARE, Audit
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.packing.config import Source, load_pack_config
+from fastpack.packing.modalities_config import Source, load_pack_config
 from fastpack.packing.yaml_config import load_yaml, resolve
 
 YAML = """\

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fastpack.packing.encode import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 SPEC = EncoderSpec(".text", TokenizerSpec("builtin_bytes"), 256, 2)

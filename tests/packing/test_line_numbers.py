@@ -18,10 +18,10 @@ from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing import pack_run as run_module
-from fastpack.packing.config import Source
+from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing.modalities_config import Source
 from fastpack.packing.pack import PackResult, pack_each, pack_encoded_data
-from fastpack.packing.source_lines import lines_before, read_part, read_pieces
+from fastpack.packing.source_batches import lines_before, read_part, read_pieces
 
 GOOD, EMPTY, BROKEN, BLANK = line("good"), line(""), b'{"text": "torn', b""
 LINES = [BROKEN, GOOD, BLANK, EMPTY, GOOD, BROKEN, BROKEN, line(3), GOOD, b"   "]

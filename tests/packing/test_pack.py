@@ -17,8 +17,8 @@ from packed_files import documents_of
 
 from fastpack.documents.raw_index import read_raw_index, repair_raw_index
 from fastpack.errors import FormatError
-from fastpack.packing import pack_run as run_module
-from fastpack.packing import source_lines as lines_module
+from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import source_batches as lines_module
 from fastpack.packing.pack import PackResult, pack_encoded_data
 
 CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")

@@ -18,8 +18,8 @@ import pytest
 from fastpack import PackedFile, create_raw_index, pack_each, pack_encoded_data, plan_packing
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import TargetExists
-from fastpack.packing import pack_run as run_module
-from fastpack.packing import source_lines as lines_module
+from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import source_batches as lines_module
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 
 if sys.version_info >= (3, 14):
@@ -280,8 +280,8 @@ def test_work_on_a_source_that_has_changed_starts_anew(
 
 SCRIPT = """
 import sys
-from fastpack.packing import source_lines as lines
-from fastpack.packing import pack_run as run
+from fastpack.packing import source_batches as lines
+from fastpack.packing import packing_pipeline as run
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 BytesTokenizer.worker_bytes = run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000

@@ -13,7 +13,7 @@ import fastpack
 from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 from fastpack.distributed.ranks import run_rank
-from fastpack.packing import pack_run as run_module
+from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.pack import pack_each, pack_encoded_data
 
 EOD = 256

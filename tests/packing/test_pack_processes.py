@@ -20,7 +20,7 @@ from fastpack.packing.pack import pack_encoded_data
 SCRIPT = """
 import sys
 from fastpack.packing import pack
-from fastpack.packing import pack_run as run
+from fastpack.packing import packing_pipeline as run
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 BytesTokenizer.worker_bytes = 20_000
 run.MIN_BATCH_BYTES = run.MAX_BATCH_BYTES = 20_000

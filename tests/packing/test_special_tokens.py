@@ -17,7 +17,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_parts, plan_parts
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning, JobError
-from fastpack.packing import pack_run as run_module
+from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.pack import PackResult, pack_encoded_data
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"

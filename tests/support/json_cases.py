@@ -13,7 +13,7 @@ import numpy as np
 
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.tokens.manifest.manifest_writer import write_manifest
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 from fastpack.webdataset.browsing.preview_samples import MAX_CHARACTERS
 
 

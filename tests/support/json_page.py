@@ -37,7 +37,7 @@ fastpack: error: absent.jsonl: No such file or directory
 - `null` says that something does not exist or is not known; a key is left out only where its line here says *optional*.
 - `written`, `kept_existing` and `dry_run` have the same meaning everywhere: see `merge`.
 - Other names may be added in a later version; what is there keeps its name and meaning. The schemas in
-  [`schemas/`](schemas) (JSON Schema, draft 2020-12) allow no other names, so that the tests see every change.
+  `docs/schemas/` (JSON Schema, draft 2020-12) allow no other names, so that the tests see every change.
 - What could move a terminal's cursor stands escaped in the JSON text (`\\u009b`); a parser gives back what it was.
 
 The sections below are made from the schemas.

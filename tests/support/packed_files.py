@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 EOS = 9
 DOCUMENTS = [[1, 2, EOS], [3, EOS], [4, 5, 6, EOS]]

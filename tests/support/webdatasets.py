@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fastpack.webdataset.shard_index import scan_shard, shard_index_path, write_shard_index
+from fastpack.documents.offset_index import write_offset_index
+from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 Members = Sequence[tuple[str, bytes] | tarfile.TarInfo]
 Maker = Callable[..., Path]
@@ -49,7 +50,7 @@ def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], ex
     counts = {}
     for number, name in enumerate(shards):
         scan = scan_shard(folder / name)
-        write_shard_index(shard_index_path(folder / name), scan.sample_offsets)
+        write_offset_index(shard_index_path(folder / name), scan.sample_offsets)
         counts[name] = scan.n_samples
         offsets = scan.sample_offsets.tolist()
         for i, key in enumerate(scan.sample_keys):

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
+from fastpack.documents.offset_index import write_offset_index
 from fastpack.webdataset.metadata import (
     index_path,
     meta_path,
     write_dataset_yaml,
     write_info,
-    write_sample_index,
     write_split,
 )
-from fastpack.webdataset.shard_index import scan_shard, shard_index_path, write_shard_index
+from fastpack.webdataset.sample_index import write_sample_index
+from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 Members = Sequence[tuple[str, bytes]]
 Prepare = Callable[..., Path]
@@ -48,7 +49,7 @@ def prepare(
             write_tar(folder / name, members)
     scans = [scan_shard(folder / name) for name in shards]
     for scan in scans:
-        write_shard_index(shard_index_path(scan.path), scan.sample_offsets)
+        write_offset_index(shard_index_path(scan.path), scan.sample_offsets)
     meta_path(folder).mkdir(parents=True, exist_ok=True)
     write_info(folder, {name: scan.n_samples for name, scan in zip(shards, scans, strict=True)})
     if split is not None:

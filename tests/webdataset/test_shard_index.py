@@ -19,18 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fastpack.documents.offset_index import (
+    jsonl_offsets_path,
+    read_jsonl_offsets,
+    read_offset_index,
+    write_offset_index,
+)
 from fastpack.errors import FormatError, JobError
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.shard_index import (
-    ShardScan,
-    lines_index_path,
-    read_lines_index,
-    read_shard_index,
-    scan_shard,
-    scan_shards,
-    shard_index_path,
-    write_shard_index,
-)
+from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
@@ -85,7 +82,7 @@ def test_rows_are_those_of_energon_for_a_dataset(golden: Path) -> None:
         wanted = sorted(row[1:] for row in expected["samples"] if row[0] == number)
         assert sorted(samples_of(scan)) == wanted
         assert sorted(rows_of(scan)) == sorted(row[1:] for row in expected["sample_parts"] if row[0] == number)
-        index = read_shard_index(shard_index_path(root / shard))
+        index = read_offset_index(shard_index_path(root / shard))
         assert index.tolist() == scan.sample_offsets.tolist() == expected["tar_idx"][f"{shard}.idx"]
 
 
@@ -233,10 +230,10 @@ def test_memory_grows_by_little_a_member(tmp_path: Path) -> None:
 def test_index_files(tmp_path: Path) -> None:
     path = tmp_path / "x.tar.idx"
     offsets = np.array([1024, 2048, 2**40])
-    write_shard_index(path, offsets, mode=0o640)
+    write_offset_index(path, offsets, mode=0o640)
     assert path.read_bytes() == struct.pack("<3Q", 1024, 2048, 2**40)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o640
-    read = read_shard_index(path)
+    read = read_offset_index(path)
     assert read.tolist() == offsets.tolist()
     assert read.dtype == np.int64
     assert os.listdir(tmp_path) == ["x.tar.idx"]
@@ -257,7 +254,7 @@ def test_index_files(tmp_path: Path) -> None:
 def test_damaged_index_files(tmp_path: Path, data: bytes, offset: int, found: str) -> None:
     path = write(tmp_path, data, "x.tar.idx")
     with pytest.raises(FormatError, match=found) as caught:
-        read_shard_index(path)
+        read_offset_index(path)
     assert caught.value.offset == offset
 
 
@@ -268,6 +265,6 @@ def test_damaged_index_files(tmp_path: Path, data: bytes, offset: int, found: st
 def test_the_index_of_json_lines_that_does_not_fit(tmp_path: Path, index: bytes) -> None:
     source = tmp_path / "x.jsonl"
     source.write_bytes(b"{}\n{}\n")
-    lines_index_path(source).write_bytes(index)
+    jsonl_offsets_path(source).write_bytes(index)
     with pytest.raises(FormatError):
-        read_lines_index(source)
+        read_jsonl_offsets(source)

@@ -19,9 +19,9 @@ from fastpack.io import POLICIES, AtomicFile, ExistencePolicy, PathLike, Progres
 from fastpack.packing.chat.chat_config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.packing.chat.conversations import chat_rows
 from fastpack.packing.chat.file_names import OutputNames, PartitionNames
-from fastpack.packing.config import load_pack_config
+from fastpack.packing.modalities_config import load_pack_config
 from fastpack.packing.pack import Engine, OnFaulty, pack_each
-from fastpack.packing.pack_run import Skipped
+from fastpack.packing.packing_pipeline import Skipped
 from fastpack.packing.yaml_config import load_yaml
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 

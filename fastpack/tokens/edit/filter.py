@@ -14,7 +14,8 @@ from fastpack import kernels
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.edit.document_spans import FAULT, Data, Integers, Spans, packed_spans, rows_in
 from fastpack.tokens.edit.edit_result import EditResult, is_kept, packed_size
-from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 Tokens: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]

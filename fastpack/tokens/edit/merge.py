@@ -35,8 +35,9 @@ from fastpack.tokens.edit.edit_result import (
     index_size,
     is_kept,
 )
-from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, INDEX_BASES, TOKEN_SIZES
+from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, INDEX_BASES
 from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.token_writer import TOKEN_SIZES
 
 _BLOCK = 8 << 20  # bytes copied at once
 

@@ -10,7 +10,7 @@ from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, Progress
 from fastpack.tokens.edit.document_spans import Collection, Data, Integers
 from fastpack.tokens.edit.edit_result import EditResult, packed_size
 from fastpack.tokens.edit.shuffle_orders import Order
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 
 class Edit(NamedTuple):

@@ -13,8 +13,9 @@ from fastpack import kernels
 from fastpack.errors import FormatError, JobError
 from fastpack.io import AnyPath, drop_pages, map_bytes
 from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
-from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, TOKEN_SIZES, Layout, check_range, find_layout
+from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, Layout, check_range, find_layout
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle, starts_in_order
+from fastpack.tokens.token_writer import TOKEN_SIZES
 
 _WINDOW = 64 << 20  # bytes searched at once
 _INDEX_START = re.compile(rb"\x80\x04\x95.{8}\x5d\x94\x28?\x4b\x00", re.DOTALL)  # protocol 4, a frame, [, (, 0

@@ -26,8 +26,9 @@ from fastpack.io import (
     real_path,
 )
 from fastpack.tokens.edit.recovery import Rescue, Rows, plan_rescue
-from fastpack.tokens.pbin.journal import CheckpointedWriter, journal_path, read_journal
+from fastpack.tokens.journal import journal_path, read_journal
 from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, Layout
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 _BLOCK_ROWS = 1 << 16
 
@@ -136,7 +137,7 @@ def _finish(source: AnyPath, target: AnyPath | None, policy: ExistencePolicy, dr
     where = source if target is None else target
     written = not dry_run and (target is None or may_write(target, policy))
     if written and target is None:
-        writer = CheckpointedWriter(source, size, first["identity"], resume=True)
+        writer = CheckpointedPackedWriter(source, size, first["identity"], resume=True)
         if writer.n_tokens != n_tokens:
             writer.suspend()
             raise JobError(f"{source}: its pack went on meanwhile")

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, as_path, size_of
-from fastpack.tokens.flat.shard_warnings import find_traps, token_dtype
-from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
+from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
 from fastpack.tokens.token_scan import TokenScan
+from fastpack.tokens.token_segment import TokenSegment
 
 SUFFIXES = (".bin", ".npy")
 _USUAL = ("uint16", "uint32")
@@ -25,7 +27,7 @@ def has_shards(folder: AnyPath) -> bool:
     return any(name.endswith(SUFFIXES) for name in os.listdir(folder))
 
 
-def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Fill the report, of a folder or of one file; see `fastpack.inspection.verify.verify`.
 
     Headerless tokens are of the metadata's dtype where it tells one, else as the datasets read them.
@@ -40,7 +42,7 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
             report.count(shards=len(paths))
             _check_together(shards, paths, report)
             _check_metadata(folder, info, suffix, paths, report)
-            _check_tokens(shards, info, report, look)
+            _check_tokens(shards, info, report, options)
 
 
 def _paths(path: AnyPath, suffix: str) -> list[AnyPath]:
@@ -75,7 +77,7 @@ def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> 
         return None
 
 
-def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[Shard]:
+def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[TokenSegment]:
     """Each shard that can be read; the sizes are checked."""
     for path in paths:
         try:
@@ -93,7 +95,7 @@ def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: Verif
             severity: Any = "error" if path.suffix == ".bin" else "warning"
             report.add(severity, path, end, f"{n_bytes - end} bytes behind the last token", expected)
         if shard.dtype.kind not in "ui":
-            report.add("error", path, None, f"the dtype {shard.dtype}", "whole numbers")
+            report.add("error", path, None, f"the dtype {shard.dtype}", "integers")
             continue
         if not shard.plain:
             report.add("warning", path, None, "an array that is not one-dimensional, or an odd header", "[n] tokens")
@@ -102,7 +104,7 @@ def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: Verif
         yield shard
 
 
-def _check_together(shards: list[Shard], paths: list[AnyPath], report: VerifyReport) -> None:
+def _check_together(shards: list[TokenSegment], paths: list[AnyPath], report: VerifyReport) -> None:
     """What the files of a folder have in common, and how a dataset would take them."""
     dtypes = sorted({str(shard.dtype) for shard in shards})
     where = paths[0].parent if len(paths) > 1 else paths[0]
@@ -113,7 +115,7 @@ def _check_together(shards: list[Shard], paths: list[AnyPath], report: VerifyRep
         report.add("warning", where, None, f"the dtype {odd[0]}", "uint16 or uint32, as KempnerForge wants it")
     readable = [as_path(shard.path) for shard in shards if shard.length]
     if readable:
-        for trap in find_traps(scan_shards(readable), tail_is_trimmed=True):
+        for trap in find_warnings(scan_shards(readable), tail_is_trimmed=True):
             report.add("warning", where, None, trap, "files that are what they seem")
 
 
@@ -130,31 +132,33 @@ def _check_metadata(
         report.add("warning", find_metadata(folder), None, found, f"files that begin with {os.path.basename(prefix)!r}")
 
 
-def _check_tokens(shards: list[Shard], info: dict[str, Any], report: VerifyReport, look: Look) -> None:
+def _check_tokens(
+    shards: list[TokenSegment], info: dict[str, Any], report: VerifyReport, options: VerifyOptions
+) -> None:
     given = info.get("vocab_size")
-    vocab_size = look.vocab_size or (given if isinstance(given, int) else None)
-    scan = TokenScan(vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
+    vocab_size = options.vocab_size or (given if isinstance(given, int) else None)
+    scan = TokenScan(vocab_size, options.eos_token_id)
     total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
     for shard in shards:
         trimmed = shard.trimmed()
         _check_tail(shard, trimmed, report)
-        for start, tokens in scan.look(trimmed):
-            if look.progress is not None:
-                look.progress(done + (start + len(tokens)) * shard.dtype.itemsize, total)
+        for start, tokens in scan.scan(trimmed):
+            if options.progress is not None:
+                options.progress(done + (start + len(tokens)) * shard.dtype.itemsize, total)
         if scan.outside is not None:
             number, token = scan.outside
             place = shard.offset + number * shard.dtype.itemsize
             report.add("error", shard.path, place, f"token {token}", f"ids below the vocabulary's {vocab_size}")
         done += shard.length * shard.dtype.itemsize
-    if look.progress is not None:
-        look.progress(total, total)
+    if options.progress is not None:
+        options.progress(total, total)
     report.count(tokens=sum(shard.length for shard in shards), bytes=total)
     if shards and scan.eos > 0 and scan.n_eos == 0:
         found = f"no token {scan.eos}, the end of a document"
         report.add("warning", as_path(shards[0].path).parent, None, found, "some: packed samples would be one document")
 
 
-def _check_tail(shard: Shard, trimmed: Shard, report: VerifyReport) -> None:
+def _check_tail(shard: TokenSegment, trimmed: TokenSegment, report: VerifyReport) -> None:
     n_zeros = shard.length - trimmed.length
     if n_zeros > max(1, shard.length // 1000):
         place = trimmed.offset + trimmed.length * shard.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Flat shards `.npy`, as KempnerForge reads them: the tokens of a packed file behind numpy's header, and no index."""
+"""Writing `.npy` files of tokens as KempnerForge reads them: NumPy's header and the tokens, without an index."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import os
 import numpy as np
 
 from fastpack.io import AtomicFile, PathLike
-from fastpack.tokens.pbin.journal import CheckpointedWriter
+from fastpack.tokens.journal import CheckpointedWriter
+from fastpack.tokens.token_writer import BufferedTokenWriter
 
-HEADER_BYTES = 128  # numpy leaves room in it for any number of tokens
-SMALLEST_TOKEN = 2  # KempnerForge takes uint16 and uint32
+HEADER_BYTES = 128  # NumPy pads the header, so that any number of tokens fits
+SMALLEST_TOKEN = 2  # bytes; KempnerForge reads uint16 and uint32
 
 
 def is_npy(path: PathLike) -> bool:
-    """Whether a file of this name is a flat shard, and no packed file."""
+    """Return whether a file of this name is a `.npy` file."""
     return os.fspath(path).endswith(".npy")
 
 
 def npy_header(n_tokens: int, token_size: int) -> bytes:
-    """What `np.save` writes before so many tokens of 2 or 4 bytes."""
+    """Return what `np.save` writes before `n_tokens` tokens of 2 or 4 bytes."""
     header = io.BytesIO()
     described = {"descr": f"<u{token_size}", "fortran_order": False, "shape": (n_tokens,)}
     np.lib.format.write_array_header_1_0(header, described)
@@ -28,10 +29,14 @@ def npy_header(n_tokens: int, token_size: int) -> bytes:
     return header.getvalue()
 
 
-class NpyWriter(CheckpointedWriter):
-    """As `CheckpointedWriter`, of a flat shard: what is appended is the same, documents are only told by their EOS."""
+class NpyWriter(BufferedTokenWriter):
+    """Writes a `.npy` file of tokens. Document lengths are not stored: EOS tokens end documents."""
 
     header_bytes = HEADER_BYTES
 
     def _finish(self, output: AtomicFile) -> None:
         output.patch(0, npy_header(self.n_tokens, self.token_size_in_bytes))
+
+
+class CheckpointedNpyWriter(CheckpointedWriter, NpyWriter):
+    """A NpyWriter with checkpoints."""

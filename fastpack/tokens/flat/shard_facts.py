@@ -8,45 +8,55 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastpack.analysis.document_lengths import LengthTable
-from fastpack.analysis.file_facts import File, Measured, count_samples, eos_facts, length_facts
+from fastpack.analysis.document_lengths import DocumentStatistics, LengthTable
+from fastpack.analysis.file_facts import File, FileFacts, length_facts
+from fastpack.analysis.options import InspectOptions
+from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, size_of
-from fastpack.tokens.flat.shard_warnings import MIN_ZERO_TAIL, find_traps, token_dtype
-from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
+from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
-from fastpack.tokens.pbin.packed_facts import token_warnings
-from fastpack.tokens.token_facts import DocumentFacts, Eos, Read, Wanted, guess_shards, read_tokens
+from fastpack.tokens.token_facts import (
+    Eos,
+    TokenSummary,
+    count_samples,
+    eos_facts,
+    guess_eos_of_files,
+    summarize_tokens,
+    token_warnings,
+)
+from fastpack.tokens.token_segment import TokenSegment
 
 _SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
 
 
-def measure_folder(path: AnyPath, wanted: Wanted) -> Measured:
+def measure_folder(path: AnyPath, options: InspectOptions) -> FileFacts:
     """The shards of a folder; any `.bin` hides all `.npy`, as for KempnerForge's validator."""
     for suffix in ("bin", "npy"):
         try:
-            return _measure(path, find_shards(path, f"*.{suffix}"), wanted)
+            return _measure(path, find_shards(path, f"*.{suffix}"), options)
         except FileNotFoundError:
             if not path.is_dir():
                 raise
     raise JobError(f"{path}: no .bin or .npy files in this folder")
 
 
-def measure_shard(path: AnyPath, wanted: Wanted) -> Measured:
+def measure_shard(path: AnyPath, options: InspectOptions) -> FileFacts:
     """One shard."""
-    return _measure(path, [path], wanted)
+    return _measure(path, [path], options)
 
 
-def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measured:
+def _measure(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> FileFacts:
     """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
     warnings: list[str] = []
     said = read_metadata(paths[0].parent, warnings)
     raw = paths[0].suffix == ".bin"
-    dtype = wanted.dtype or (said.get("dtype") if raw else None)
+    dtype = options.dtype or (said.get("dtype") if raw else None)
     shards = scan_shards(paths, None if dtype is None else token_dtype(dtype))
     warnings += _dtype_warnings(shards, raw and dtype is None)
-    warnings += find_traps(shards, dtype_is_given=True) if wanted.dtype else find_traps(scan_shards(paths))
-    found = look_through(shards, wanted)
+    warnings += find_warnings(shards, dtype_is_given=True) if options.dtype else find_warnings(scan_shards(paths))
+    found = look_through(shards, options)
     vocab_size = said.get("vocab_size")
     warnings += token_warnings(found.read, vocab_size)
     lengths = [shard.length for shard in shards]
@@ -65,11 +75,11 @@ def _measure(path: AnyPath, paths: Sequence[AnyPath], wanted: Wanted) -> Measure
         "documents": None if found.lengths is None else found.lengths.documents,
         **length_facts("document_tokens", found.lengths),
         **eos_facts(found.eos, found.read),
-        "samples_at": [count_samples(lengths, seq_len) for seq_len in wanted.seq_lens],
+        "samples_at": [count_samples(lengths, seq_len) for seq_len in options.seq_lens],
         "warnings": warnings,
     }
     files = [File(os.path.basename(shard.path), size_of(shard.path), shard.length) for shard in shards]
-    return Measured(facts, "tokens", found.lengths, files, found.cut, None if found.read is None else found.read.ids)
+    return FileFacts(facts, "tokens", found.lengths, files, found.cut, None if found.read is None else found.read.ids)
 
 
 class Looked(NamedTuple):
@@ -77,18 +87,18 @@ class Looked(NamedTuple):
 
     zero_tail: int
     eos: Eos
-    read: Read | None
+    read: TokenSummary | None
     lengths: LengthTable | None
     cut: Mapping[int, int]
 
 
-def look_through(shards: Sequence[Shard], wanted: Wanted) -> Looked:
-    """All tokens read, but for the zeros behind the last document; where `wanted.quick`, none."""
-    trimmed = [_without_tail(shard, wanted.eos_token_id) for shard in shards]
+def look_through(shards: Sequence[TokenSegment], options: InspectOptions) -> Looked:
+    """All tokens read, but for the zeros behind the last document; where `options.quick`, none."""
+    trimmed = [_without_tail(shard, options.eos_token_id) for shard in shards]
     n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
-    eos = guess_shards(trimmed) if wanted.eos_token_id is None else Eos(wanted.eos_token_id, "given")
-    documents = DocumentFacts(wanted.seq_lens)
-    read = None if wanted.quick else read_tokens(trimmed, eos.id, wanted, documents)
+    eos = guess_eos_of_files(trimmed) if options.eos_token_id is None else Eos(options.eos_token_id, "given")
+    documents = DocumentStatistics(options.seq_lens)
+    read = None if options.quick else summarize_tokens(trimmed, eos.id, options, documents)
     if read is None or eos.id is None:
         return Looked(n_zeros, eos, read, None, {})
     return Looked(n_zeros, eos, read, documents.lengths.table(), documents.cut)
@@ -114,7 +124,7 @@ def read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
     return said
 
 
-def _dtype_warnings(shards: Sequence[Shard], is_guessed: bool) -> list[str]:
+def _dtype_warnings(shards: Sequence[TokenSegment], is_guessed: bool) -> list[str]:
     warnings = []
     dtypes = sorted({str(shard.dtype) for shard in shards})
     if len(dtypes) > 1:
@@ -124,9 +134,9 @@ def _dtype_warnings(shards: Sequence[Shard], is_guessed: bool) -> list[str]:
     return warnings
 
 
-def _without_tail(shard: Shard, eos: int | None) -> Shard:
+def _without_tail(shard: TokenSegment, eos: int | None) -> TokenSegment:
     """The shard without zeros at its end, if they are so many that they are unused space."""
     if shard.dtype.kind not in "ui":
-        raise JobError(f"{shard.path}: tokens of dtype {shard.dtype}, whole numbers are needed")
+        raise JobError(f"{shard.path}: tokens of dtype {shard.dtype}, expected integers")
     trimmed = shard.trimmed(keep=int(eos == 0))
     return trimmed if shard.length - trimmed.length >= MIN_ZERO_TAIL else shard

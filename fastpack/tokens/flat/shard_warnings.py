@@ -8,20 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID
+from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL
 from fastpack.errors import FormatError
 from fastpack.io import as_path
-from fastpack.tokens.flat.shards import Shard
 from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.token_segment import TokenSegment
 
-# No vocabulary comes near: of two uint16 ids read as one uint32, the second alone brings it above this.
-LARGEST_PLAUSIBLE_ID = 1 << 20
 SAMPLE_BYTES = 4096
-MIN_ZERO_TAIL = 1024  # tokens
 MANY_SHARDS = 3  # the first, the middle and the last are looked into
 
 
-def find_traps(
-    shards: Sequence[Shard], *, dtype_is_given: bool = False, tail_is_trimmed: bool = False, raw: bool | None = None
+def find_warnings(
+    shards: Sequence[TokenSegment],
+    *,
+    dtype_is_given: bool = False,
+    tail_is_trimmed: bool = False,
+    raw: bool | None = None,
 ) -> list[str]:
     """One sentence a trap in these shards of one folder, read as they say: an empty list for sound ones.
 
@@ -61,11 +64,11 @@ def token_dtype(name: object) -> np.dtype[np.integer]:
     except TypeError as error:
         raise ValueError(f"dtype {name!r} is unknown: uint16 or uint32 are usual") from error
     if dtype.kind not in "ui":
-        raise ValueError(f"dtype {name!r} is not one of whole numbers: uint16 or uint32 are usual")
+        raise ValueError(f"dtype {name!r} is not an integer dtype: uint16 or uint32 are usual")
     return dtype
 
 
-def _mixed_suffixes(shards: Sequence[Shard]) -> str:
+def _mixed_suffixes(shards: Sequence[TokenSegment]) -> str:
     suffixes = {os.path.splitext(shard.path)[1] for shard in shards}
     if len(suffixes) < 2 or not suffixes & {".bin", ".npy"}:
         return ""
@@ -87,7 +90,7 @@ def named_dtype(name: str, folder: str | os.PathLike[str]) -> np.dtype[np.intege
     return dtype
 
 
-def stray_bytes(shards: Sequence[Shard]) -> str:
+def stray_bytes(shards: Sequence[TokenSegment]) -> str:
     """That files are no whole number of tokens long; empty where they are."""
     odd = [shard for shard in shards if shard.stamp and shard.stamp[0] % shard.dtype.itemsize]
     if not odd:
@@ -95,7 +98,7 @@ def stray_bytes(shards: Sequence[Shard]) -> str:
     return odd_lengths(odd[0], len(odd), len(shards))
 
 
-def ignored_bytes(shards: Sequence[Shard]) -> str:
+def ignored_bytes(shards: Sequence[TokenSegment]) -> str:
     """That `.npy` files hold more than the header's tokens; empty where they do not."""
     longer = [shard for shard in shards if shard.plain and shard.stamp and shard.stamp[0] > _end(shard)]
     if not longer:
@@ -108,11 +111,11 @@ def ignored_bytes(shards: Sequence[Shard]) -> str:
     )
 
 
-def _end(shard: Shard) -> int:
+def _end(shard: TokenSegment) -> int:
     return shard.offset + shard.length * shard.dtype.itemsize
 
 
-def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:
+def odd_lengths(first: TokenSegment, n_odd: int, n_shards: int) -> str:
     """The sentence of `stray_bytes`, the first such shard being given."""
     return (
         f"{n_odd} of {n_shards} files, the first being {first.path}, are no whole number of {first.dtype} "
@@ -120,7 +123,7 @@ def odd_lengths(first: Shard, n_odd: int, n_shards: int) -> str:
     )
 
 
-def mixed_guesses(first: Shard) -> str:
+def mixed_guesses(first: TokenSegment) -> str:
     """The sentence of `doubtful_dtype` for shards that do not all get one dtype by their sizes."""
     return (
         "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
@@ -128,7 +131,7 @@ def mixed_guesses(first: Shard) -> str:
     )
 
 
-def doubtful_dtype(shards: Sequence[Shard]) -> str:
+def doubtful_dtype(shards: Sequence[TokenSegment]) -> str:
     """That dtypes were guessed from sizes, where the guess is contradicted; empty where it is not."""
     guessed = {shard.dtype for shard in shards}
     first = shards[0]
@@ -160,7 +163,7 @@ def _looks_like_pairs(sample: npt.NDArray[np.uint8]) -> bool:
     return bool(2 * np.count_nonzero(ids > LARGEST_PLAUSIBLE_ID) > len(ids))
 
 
-def zero_tail(shards: Sequence[Shard]) -> str:
+def zero_tail(shards: Sequence[TokenSegment]) -> str:
     """That some of the shards end in zeros; empty where they do not."""
     for shard in _some(shards):
         n_bytes = MIN_ZERO_TAIL * shard.dtype.itemsize
@@ -172,11 +175,11 @@ def zero_tail(shards: Sequence[Shard]) -> str:
     return ""
 
 
-def _some(shards: Sequence[Shard]) -> list[Shard]:
+def _some(shards: Sequence[TokenSegment]) -> list[TokenSegment]:
     return [shards[k] for k in sorted({0, len(shards) // 2, len(shards) - 1})][:MANY_SHARDS]
 
 
-def _sample(shard: Shard, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
+def _sample(shard: TokenSegment, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
     """The first and the last `n_bytes` of a shard's tokens."""
     whole = shard.length * shard.dtype.itemsize
     n_bytes = min(n_bytes, whole // 8 * 4) if whole > n_bytes else whole

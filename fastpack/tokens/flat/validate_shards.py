@@ -10,11 +10,11 @@ import numpy as np
 
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress
-from fastpack.tokens.flat.shard_warnings import find_traps, token_dtype
-from fastpack.tokens.flat.shards import Shard, find_shards, scan_shards
+from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
+from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import load_yaml
-from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.token_scan import TokenScan
+from fastpack.tokens.token_segment import TokenSegment
 
 RULE = "=" * 60
 
@@ -53,7 +53,9 @@ def validate(path: PathLike) -> Validation:
     """
     where = Path(path)
     if not where.is_dir():
-        hint = f" (`fastpack verify {where}` looks at the shards that a manifest names)" if is_manifest(where) else ""
+        hint = (
+            f" (`fastpack verify {where}` looks at the shards that a manifest names)" if where.suffix == ".fpm" else ""
+        )
         return Validation("", f"Error: not a directory: {where}{hint}\n", 1)
     folder = _open(where)
     if folder is None:
@@ -141,7 +143,9 @@ def look_into(
     info = folder.info or {}
     is_raw = folder.suffix == "bin"
     said = token_dtype(info["dtype"]) if is_raw and info.get("dtype") else None
-    findings = [Finding(str(path), None, trap) for trap in find_traps(scan_shards(folder.shards), tail_is_trimmed=True)]
+    findings = [
+        Finding(str(path), None, trap) for trap in find_warnings(scan_shards(folder.shards), tail_is_trimmed=True)
+    ]
     scan = ShardsScan(vocab_size or info.get("vocab_size"), -1 if eos_token_id is None else eos_token_id, progress)
     shards = scan_shards(folder.shards, said)
     scan.run(shards)
@@ -175,12 +179,12 @@ class ShardsScan:
         self.used: list[int] = []  # tokens of each shard without the zeros at its end
         self.findings: list[Finding] = []
 
-    def run(self, shards: list[Shard]) -> None:
+    def run(self, shards: list[TokenSegment]) -> None:
         """Look at every token of every shard."""
         total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
         for shard in shards:
             if shard.dtype.kind not in "ui":
-                found = f"the dtype is {shard.dtype}: tokens have to be whole numbers"
+                found = f"the dtype is {shard.dtype}: tokens must be integers"
                 self.findings.append(Finding(shard.path, 0, found))
                 self.used.append(shard.length)
                 continue
@@ -192,15 +196,15 @@ class ShardsScan:
             if self._progress:
                 self._progress(done, total)
 
-    def _tail(self, shard: Shard, trimmed: Shard) -> None:
+    def _tail(self, shard: TokenSegment, trimmed: TokenSegment) -> None:
         n_zeros = shard.length - trimmed.length
         if n_zeros > max(1, shard.length // 1000):
             offset = trimmed.offset + trimmed.length * shard.dtype.itemsize
             text = f"{n_zeros:,} of {shard.length:,} tokens are zeros at the end (trim_zero_tail=True leaves them out)"
             self.findings.append(Finding(shard.path, offset, text))
 
-    def _tokens(self, shard: Shard) -> None:
-        for _ in self.tokens.look(shard):
+    def _tokens(self, shard: TokenSegment) -> None:
+        for _ in self.tokens.scan(shard):
             pass
         if self.tokens.outside is not None:
             number, token = self.tokens.outside

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.io import AnyPath, as_path, names_in
 from fastpack.io.checksums import file_hash, load_hash
-from fastpack.tokens.flat.shards import Shard
 from fastpack.tokens.manifest.manifest_file import Manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_scan import TokenScan
+from fastpack.tokens.token_segment import TokenSegment
 
 _AT_ONCE = 256  # shards between two reports of progress
 
 
-def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Fill the report; see `fastpack.inspection.verify.verify`.
 
     Tokens are only read for their checksums, where there are some, and where an EOS or a vocabulary is asked for.
@@ -29,17 +30,17 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
         return
     shards, total = ManifestShards(manifest, "**", None), manifest.n_shards
     hashed, n_ends = manifest.has_checksums and _can_hash(path, report), 0
-    with ThreadPoolExecutor(look.threads, "fastpack-verify") as pool:
+    with ThreadPoolExecutor(options.threads, "fastpack-verify") as pool:
         for first in range(0, total, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, total))
-            for found, n_eos in pool.map(lambda number: _check_shard(shards, number, hashed, look), numbers):
+            for found, n_eos in pool.map(lambda number: _check_shard(shards, number, hashed, options), numbers):
                 report.take(*found)
                 n_ends += n_eos
-            if look.progress is not None:
-                look.progress(numbers[-1] + 1, total)
+            if options.progress is not None:
+                options.progress(numbers[-1] + 1, total)
     report.count(shards=total, checksums=total * hashed)
-    if look.eos_token_id is not None and n_ends == 0:
-        found_none = f"no token {look.eos_token_id}, the end of a document"
+    if options.eos_token_id is not None and n_ends == 0:
+        found_none = f"no token {options.eos_token_id}, the end of a document"
         report.add("warning", path, None, found_none, "some: packed samples would be one document")
     _check_names(path, manifest, report)
 
@@ -53,7 +54,9 @@ def _can_hash(path: AnyPath, report: VerifyReport) -> bool:
     return True
 
 
-def _check_shard(shards: ManifestShards, number: int, hashed: bool, look: Look) -> tuple[list[Finding], int]:
+def _check_shard(
+    shards: ManifestShards, number: int, hashed: bool, options: VerifyOptions
+) -> tuple[list[Finding], int]:
     """What is wrong with a shard, and how many of its tokens are EOS, where that is asked for."""
     shard, manifest, found = shards[number], shards.manifest, list[Finding]()
     try:
@@ -63,8 +66,8 @@ def _check_shard(shards: ManifestShards, number: int, hashed: bool, look: Look) 
             if said != true:
                 expected = f"{said}, as {manifest.path} says"
                 found.append(Finding("error", shard.path, 0, f"a file with the xxh3_128 {true}", expected))
-        if look.vocab_size is not None or look.eos_token_id is not None:
-            return found, _check_tokens(shard, look, found)
+        if options.vocab_size is not None or options.eos_token_id is not None:
+            return found, _check_tokens(shard, options, found)
     except FormatError as error:
         found.append(Finding.of(error))
     except OSError as error:
@@ -72,14 +75,17 @@ def _check_shard(shards: ManifestShards, number: int, hashed: bool, look: Look) 
     return found, 0
 
 
-def _check_tokens(shard: Shard, look: Look, found: list[Finding]) -> int:
+def _check_tokens(shard: TokenSegment, options: VerifyOptions, found: list[Finding]) -> int:
     """Ids that are none of the vocabulary; returns how many tokens are EOS."""
-    scan = TokenScan(look.vocab_size, -1 if look.eos_token_id is None else look.eos_token_id)
-    for _ in scan.look(shard):
+    scan = TokenScan(options.vocab_size, options.eos_token_id)
+    for _ in scan.scan(shard):
         pass
     if scan.outside is not None:
         number, token = scan.outside
-        place, expected = shard.offset + number * shard.dtype.itemsize, f"ids below the vocabulary's {look.vocab_size}"
+        place, expected = (
+            shard.offset + number * shard.dtype.itemsize,
+            f"ids below the vocabulary's {options.vocab_size}",
+        )
         found.append(Finding("error", shard.path, place, f"token {token}", expected))
     return scan.n_eos
 

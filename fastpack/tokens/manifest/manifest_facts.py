@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastpack.analysis.document_lengths import LengthTable
-from fastpack.analysis.file_facts import File, Measured, count_samples, eos_facts
+from fastpack.analysis.file_facts import File, FileFacts
+from fastpack.analysis.options import InspectOptions
 from fastpack.io import AnyPath, as_path
 from fastpack.tokens.flat.shard_facts import look_through, read_metadata
 from fastpack.tokens.flat.shard_warnings import token_dtype
-from fastpack.tokens.flat.shards import Shard
 from fastpack.tokens.manifest.manifest_file import DTYPES, UNKNOWN, Manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
-from fastpack.tokens.pbin.packed_facts import token_warnings
-from fastpack.tokens.token_facts import Wanted
+from fastpack.tokens.token_facts import count_samples, eos_facts, token_warnings
+from fastpack.tokens.token_segment import TokenSegment
 
 
-def measure_manifest(path: AnyPath, wanted: Wanted) -> Measured:
-    """The numbers of the manifest, by `wanted.seq_lens` alone; FormatError for a damaged one.
+def measure_manifest(path: AnyPath, options: InspectOptions) -> FileFacts:
+    """The numbers of the manifest, by `options.seq_lens` alone; FormatError for a damaged one.
 
-    With `wanted.count_ids` the shards are read as well: FormatError, FileNotFoundError for one that is not what the
+    With `options.count_ids` the shards are read as well: FormatError, FileNotFoundError for one that is not what the
     manifest says.
     """
     said = Manifest(path)
@@ -43,25 +43,25 @@ def measure_manifest(path: AnyPath, wanted: Wanted) -> Measured:
         "checksums": said.has_checksums,
         "times_count": said.times_count,
         "file_tokens": LengthTable.of(said.tokens).summary(),
-        "samples_at": [count_samples(said.lengths.tolist(), seq_len) for seq_len in wanted.seq_lens],
+        "samples_at": [count_samples(said.lengths.tolist(), seq_len) for seq_len in options.seq_lens],
         "warnings": warnings,
     }
     columns = zip(said.names(), said.sizes.tolist(), said.tokens.tolist(), strict=True)
-    measured = Measured(facts, "tokens", None, [File(*row) for row in columns])
-    return _read(measured, ManifestShards(said, "**", None), wanted) if wanted.count_ids else measured
+    measured = FileFacts(facts, "tokens", None, [File(*row) for row in columns])
+    return _read(measured, ManifestShards(said, "**", None), options) if options.count_ids else measured
 
 
-def _read(measured: Measured, shards: Sequence[Shard], wanted: Wanted) -> Measured:
+def _read(measured: FileFacts, shards: Sequence[TokenSegment], options: InspectOptions) -> FileFacts:
     """The same, and what the tokens tell."""
     facts, files = measured.facts, measured.files
     assert isinstance(shards, ManifestShards)
     beside = read_metadata(as_path(shards.manifest.path).parent, facts["warnings"])
-    if wanted.dtype is not None:
-        shards = shards.read_as(token_dtype(wanted.dtype))
+    if options.dtype is not None:
+        shards = shards.read_as(token_dtype(options.dtype))
         files = [file._replace(n_tokens=shard.length) for file, shard in zip(files, shards, strict=True)]
         facts |= {"tokens": sum(shard.length for shard in shards), "dtypes": sorted({str(s.dtype) for s in shards})}
-    found = look_through(shards, wanted)
+    found = look_through(shards, options)
     facts["warnings"] += token_warnings(found.read, beside.get("vocab_size"))
     facts |= {"vocab_size": beside.get("vocab_size"), **eos_facts(found.eos, found.read)}
     ids = None if found.read is None else found.read.ids
-    return Measured(facts, "tokens", found.lengths, files, found.cut, ids)
+    return FileFacts(facts, "tokens", found.lengths, files, found.cut, ids)

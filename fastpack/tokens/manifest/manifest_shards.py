@@ -1,4 +1,4 @@
-"""The shards that a manifest names, each made into a `Shard` only when it is asked for."""
+"""The shards that a manifest names, each made into a `TokenSegment` only when it is asked for."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, as_path, is_remote, matches_parts, stat_of
 from fastpack.tokens.flat.shard_warnings import mixed_guesses, odd_lengths
-from fastpack.tokens.flat.shards import Shard, scan_shards
+from fastpack.tokens.flat.shards import scan_shards
 from fastpack.tokens.manifest.manifest_file import DTYPES, PLAIN, RAW, Manifest
+from fastpack.tokens.manifest.manifest_segment import ManifestSegment
+from fastpack.tokens.token_segment import TokenSegment
 
 
-class ManifestShards(Sequence[Shard]):
+class ManifestShards(Sequence[TokenSegment]):
     """Shards of a manifest, in its order: those whose numbers are `chosen` (int64 [n]), or all.
 
     lengths: rows of each, int64 [n]. Pickles as the manifest's path; FormatError where another one lies there then.
@@ -34,7 +36,7 @@ class ManifestShards(Sequence[Shard]):
         self.manifest, self.dtype = manifest, dtype
         self._file_pattern, self._chosen = file_pattern, chosen
         self._folder = as_path(manifest.path).parent
-        self._made: dict[int, Shard] = {}
+        self._made: dict[int, TokenSegment] = {}
         self.lengths = self.column("lengths") if dtype is None else self.column("sizes") // dtype.itemsize
 
     def column(self, name: str) -> npt.NDArray[Any]:
@@ -59,10 +61,10 @@ class ManifestShards(Sequence[Shard]):
             shard = self._made[number] = self._make(number)
         return shard
 
-    def _make(self, number: int) -> Shard:
+    def _make(self, number: int) -> TokenSegment:
         said, row = self.manifest, number if self._chosen is None else int(self._chosen[number])
         time_ns = int(said.mtimes_ns[row]) if said.times_count else None
-        return Shard(
+        return ManifestSegment(
             os.fspath(self._folder / said.name(row)),
             DTYPES[said.dtypes[row]] if self.dtype is None else self.dtype,
             int(self.lengths[number]),
@@ -86,7 +88,7 @@ class ManifestShards(Sequence[Shard]):
             if status.st_size != size or time_ns not in (None, status.st_mtime_ns):
                 shard.check_unchanged()
 
-    def read_as(self, dtype: np.dtype[Any] | None) -> Sequence[Shard]:
+    def read_as(self, dtype: np.dtype[Any] | None) -> Sequence[TokenSegment]:
         """These shards, headerless ones as of another dtype; errors as of `scan_shards`.
 
         Where headerless files and others are mixed, they are looked at one by one: the first decides what all are.
@@ -128,14 +130,14 @@ def _reopen(path: str, file_pattern: str, dtype: np.dtype[Any] | None, crc: int)
     return shards if dtype is None else ManifestShards(shards.manifest, file_pattern, shards._chosen, dtype)
 
 
-def lengths_of(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:
+def lengths_of(shards: Sequence[TokenSegment]) -> npt.NDArray[np.int64]:
     """The rows of each shard, [n]."""
     if isinstance(shards, ManifestShards):
         return shards.lengths
     return np.fromiter((shard.length for shard in shards), np.int64, len(shards))
 
 
-def first_odd(shards: Sequence[Shard]) -> Shard | None:
+def first_odd(shards: Sequence[TokenSegment]) -> TokenSegment | None:
     """The first shard that is not plain."""
     if isinstance(shards, ManifestShards):
         odd = (shards.column("kinds") & PLAIN) == 0
@@ -143,7 +145,7 @@ def first_odd(shards: Sequence[Shard]) -> Shard | None:
     return next((shard for shard in shards if not shard.plain), None)
 
 
-def known_traps(shards: Sequence[Shard], *, dtype_is_given: bool, tail_is_trimmed: bool) -> list[str]:
+def manifest_warnings(shards: Sequence[TokenSegment], *, dtype_is_given: bool, tail_is_trimmed: bool) -> list[str]:
     """As `find_traps`, by what the manifest says of them alone."""
     assert isinstance(shards, ManifestShards)
     manifest, traps = shards.manifest, list[str]()

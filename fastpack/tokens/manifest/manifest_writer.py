@@ -27,8 +27,10 @@ from fastpack.io import (
 )
 from fastpack.io.checksums import load_hash
 from fastpack.tokens.flat.shard_warnings import doubtful_dtype, named_dtype, stray_bytes, zero_tail
-from fastpack.tokens.flat.shards import Shard, find_shards, scan_packed, scan_shards
+from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.manifest import manifest_file as manifest
+from fastpack.tokens.pbin.packed_file import open_packed_segment
+from fastpack.tokens.token_segment import TokenSegment
 
 SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files where there are no flat ones
 THREADS, REMOTE_THREADS = 4, 16
@@ -133,7 +135,7 @@ def _base(output: AnyPath, folder: PathLike) -> str:
 
 def _look_at_all(
     paths: Sequence[AnyPath], wanted: _Wanted, threads: int, progress: Progress | None
-) -> tuple[list[manifest.Entry], list[Shard]]:
+) -> tuple[list[manifest.Entry], list[TokenSegment]]:
     """What is to be said of each file, and those that are headerless."""
     entries, raw = [], []
     with ThreadPoolExecutor(threads, "fastpack-manifest") as pool:
@@ -154,14 +156,14 @@ def _look_at_all(
     return entries, raw
 
 
-def _look_at_some(paths: Sequence[AnyPath], wanted: _Wanted) -> list[tuple[Shard, manifest.Entry]]:
+def _look_at_some(paths: Sequence[AnyPath], wanted: _Wanted) -> list[tuple[TokenSegment, manifest.Entry]]:
     return [_look_at(path, wanted) for path in paths]
 
 
-def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
+def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[TokenSegment, manifest.Entry]:
     raw, packed = path.suffix == ".bin", None
     if path.suffix == ".pbin":
-        shard, packed = scan_packed(path)
+        shard, packed = open_packed_segment(path)
         wanted = wanted._replace(eos=None)  # its index knows the documents
     else:
         (shard,) = scan_shards([path], wanted.dtype if raw else None, raw=raw)
@@ -189,7 +191,7 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[Shard, manifest.Entry]:
     return shard, entry
 
 
-def _read(shard: Shard, size: int, wanted: _Wanted) -> tuple[int, bytes]:
+def _read(shard: TokenSegment, size: int, wanted: _Wanted) -> tuple[int, bytes]:
     """Documents that end in a shard, and its checksum, as far as they are wanted: by one reading of the file."""
     digest = None if wanted.new_hash is None else wanted.new_hash()
     file, buffer, documents = shard.open_reader(), np.empty(_READ_BYTES, np.uint8), 0
@@ -224,7 +226,7 @@ def _n_ends(tokens: npt.NDArray[Any], eos: int | None) -> int:
     return int(np.count_nonzero(tokens == eos))
 
 
-def _doubts(raw: Sequence[Shard], dtype_is_given: bool) -> tuple[list[str], set[str]]:
+def _doubts(raw: Sequence[TokenSegment], dtype_is_given: bool) -> tuple[list[str], set[str]]:
     """Sentences about headerless shards, and what the manifest remembers of them."""
     if not raw:
         return [], set()

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.analysis.findings import Finding, Look, Severity, VerifyReport
+from fastpack.analysis.findings import Finding, Severity, VerifyReport
+from fastpack.analysis.options import VerifyOptions
+from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID
+from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL, used_bytes
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, open_bytes, partial_path
-from fastpack.tokens.flat.shard_warnings import LARGEST_PLAUSIBLE_ID, MIN_ZERO_TAIL
-from fastpack.tokens.flat.shards import Shard, used_bytes
-from fastpack.tokens.pbin.journal import journal_path, read_journal
-from fastpack.tokens.pbin.layout import Layout, check_range, inner_eos_text
+from fastpack.tokens.journal import journal_path, read_journal
+from fastpack.tokens.pbin.layout import Layout, check_range
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.token_scan import InnerEos, TokenScan
+from fastpack.tokens.token_facts import inner_eos_text
+from fastpack.tokens.token_scan import InnerEosCounter, TokenScan
+from fastpack.tokens.token_segment import TokenSegment
 
 _LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
 _USUAL = 0.9  # of the documents end in the same token: then the others should
@@ -25,7 +28,7 @@ _FEWEST_ALIKE = 2  # documents that end in the same token, before it is taken fo
 _REPAIR = "`fastpack repair` writes"
 
 
-def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
+def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Fill the report; see `fastpack.inspection.verify.verify`."""
     _check_leftovers(path, report)
     if not path.is_file():
@@ -36,7 +39,7 @@ def check(path: AnyPath, report: VerifyReport, look: Look) -> None:
             _check_generation(path, layout, report)
             whole = _check_index(path, rows, layout, report)
             report.count(documents=len(rows), tokens=file.n_tokens, bytes=len(file.content))
-            _check_tokens(file, rows if whole else rows[:0], report, look)
+            _check_tokens(file, rows if whole else rows[:0], report, options)
     except FormatError as error:
         report.take(Finding.of(error))
 
@@ -124,28 +127,28 @@ def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, rep
         report.add("warning", path, layout.data_offset, found, "documents that hold all tokens")
 
 
-def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyReport, look: Look) -> None:
+def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyReport, options: VerifyOptions) -> None:
     size = file.token_size_in_bytes
-    shard = file.shard
+    shard = file.segment
     rows = rows[rows[:, 1] > 0] // size
     rows = rows[np.argsort(rows.sum(axis=1), kind="stable")]
     ends = rows.sum(axis=1) - 1  # the number of each document's last token
-    eos = _guess_eos(file, ends) if look.eos_token_id is None else look.eos_token_id
-    scan, inner = TokenScan(look.vocab_size, eos), InnerEos(rows[:, 0], ends, eos)
+    eos = _guess_eos(file, ends) if options.eos_token_id is None else options.eos_token_id
+    scan, inner = TokenScan(options.vocab_size, eos), InnerEosCounter(rows[:, 0], ends, eos)
     last = np.empty(len(ends), np.int64)
     done = n_eos = 0
-    for start, tokens in scan.look(shard):
+    for start, tokens in scan.scan(shard):
         inner.add(start, tokens, scan.n_eos - n_eos)
         n_eos = scan.n_eos
         first, done = done, int(np.searchsorted(ends, start + len(tokens)))
         last[first:done] = tokens[ends[first:done] - start]
-        if look.progress is not None:
-            look.progress((start + len(tokens)) * size, file.data_length)
+        if options.progress is not None:
+            options.progress((start + len(tokens)) * size, file.data_length)
     if scan.outside is not None:
         number, token = scan.outside
-        expected = f"ids below the vocabulary's {look.vocab_size}; the largest id is {scan.largest}"
+        expected = f"ids below the vocabulary's {options.vocab_size}; the largest id is {scan.largest}"
         report.add("error", file.path, file.data_offset + number * size, f"token {token}", expected)
-    if _check_ends(file, ends, last, look.eos_token_id, report) and inner.n_tokens:
+    if _check_ends(file, ends, last, options.eos_token_id, report) and inner.n_tokens:
         found = inner_eos_text(inner.n_tokens, inner.n_documents)
         expected = f"the end-of-document token {eos} only at the end of each document"
         report.add("warning", file.path, file.data_offset, found, expected)
@@ -185,7 +188,7 @@ def _commonest(tokens: npt.NDArray[np.int64]) -> int:
     return int(values[counts.argmax()])
 
 
-def _check_plausible(shard: Shard, report: VerifyReport) -> None:
+def _check_plausible(shard: TokenSegment, report: VerifyReport) -> None:
     """A long tail of zeros, as a copy or a crash leaves them, and ids as no vocabulary has."""
     size = shard.dtype.itemsize
     data = open_bytes(shard.path, shard.version)

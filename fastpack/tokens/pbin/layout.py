@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError, counted
+from fastpack.errors import FormatError
 from fastpack.io import ByteArray, PathLike, pickled_index
+from fastpack.tokens.token_writer import TOKEN_SIZES
 
 HEADER_BYTES = 12
-TOKEN_SIZES = (1, 2, 4)
 HEADER = {0: struct.Struct(""), 1: struct.Struct(">I"), 2: struct.Struct(">Q"), 3: struct.Struct(">QI")}
 HEADER |= dict.fromkeys((4, 5), struct.Struct("<QI"))
 INDEX_BASES = {1: (4, 1), 2: (8,), 3: (12,), 4: (12,), 5: (0,)}  # the first entry of an index that counts from there
@@ -131,9 +131,3 @@ def check_range(rows: npt.NDArray[np.int64], layout: Layout, path: PathLike) -> 
                 f"offset and length in multiples of {layout.token_size} within the {layout.data_length} bytes of data"
             )
             raise pickled_index.entry_error(path, layout.index_offset, first + entry, row, expected)
-
-
-def inner_eos_text(n_tokens: int, n_documents: int) -> str:
-    """What EOS tokens inside documents lead to: readers that find documents by their EOS find more."""
-    documents = counted(n_documents, "document")
-    return f"{counted(n_tokens, 'EOS token')} inside documents: {documents} would be read as more"

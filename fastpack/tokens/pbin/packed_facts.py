@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.analysis.file_facts import File, Measured, count_samples, eos_facts, length_facts
+from fastpack.analysis.document_lengths import DocumentStatistics, Lengths
+from fastpack.analysis.file_facts import File, FileFacts, length_facts
+from fastpack.analysis.options import InspectOptions
 from fastpack.io import AnyPath
-from fastpack.tokens.flat.shard_warnings import LARGEST_PLAUSIBLE_ID
-from fastpack.tokens.flat.shards import Shard
-from fastpack.tokens.pbin.layout import inner_eos_text
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.token_facts import DocumentFacts, Eos, Read, Wanted, guess_packed, packed_documents, read_tokens
+from fastpack.tokens.pbin.packed_index import BLOCK_ROWS as _BLOCK_ROWS
+from fastpack.tokens.token_facts import (
+    SAMPLED_ENDS,
+    Eos,
+    count_samples,
+    eos_facts,
+    guess_eos,
+    summarize_tokens,
+    token_warnings,
+)
 
 
-def measure_packed(path: AnyPath, wanted: Wanted) -> Measured:
+def measure_packed(path: AnyPath, options: InspectOptions) -> FileFacts:
     """Documents by the index; tokens are read for the share of EOS tokens and the largest id. FormatError."""
     with PackedFile(path) as file:
-        documents = DocumentFacts(wanted.seq_lens)
-        for starts, lengths in packed_documents(file):
+        documents = DocumentStatistics(options.seq_lens)
+        for starts, lengths in _documents(file):
             documents.add(starts, lengths)
         table = documents.lengths.table()
-        given = wanted.eos_token_id
-        eos = guess_packed(file) if given is None else Eos(given, "given")
-        shard = Shard(file.path, file.data.dtype, len(file.data), file.data_offset)
-        read = None if wanted.quick else read_tokens([shard], eos.id, wanted, None, _borders(file))
+        given = options.eos_token_id
+        eos = _guess_eos(file) if given is None else Eos(given, "given")
+        read = None if options.quick else summarize_tokens([file.segment], eos.id, options, None, _borders(file))
         n_bytes, n_tokens = len(file.file), len(file.data)
         facts: dict[str, Any] = {
             "path": str(path),
@@ -39,13 +47,13 @@ def measure_packed(path: AnyPath, wanted: Wanted) -> Measured:
             "tokens": n_tokens,
             **length_facts("document_tokens", table),
             **eos_facts(eos, read),
-            "eos_inside": None if read is None or read.inner is None else read.inner[0],
-            "documents_with_eos_inside": None if read is None or read.inner is None else read.inner[1],
-            "samples_at": [_samples(file, seq_len) for seq_len in wanted.seq_lens],
+            "eos_inside": None if read is None or read.inner_eos is None else read.inner_eos.n_tokens,
+            "documents_with_eos_inside": None if read is None or read.inner_eos is None else read.inner_eos.n_documents,
+            "samples_at": [_samples(file, seq_len) for seq_len in options.seq_lens],
             "warnings": [*_index_warnings(file, table.total), *token_warnings(read, None)],
         }
     ids = None if read is None else read.ids
-    return Measured(facts, "tokens", table, [File(path.name, n_bytes, n_tokens)], documents.cut, ids)
+    return FileFacts(facts, "tokens", table, [File(path.name, n_bytes, n_tokens)], documents.cut, ids)
 
 
 def _borders(file: PackedFile) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -76,17 +84,16 @@ def _index_warnings(file: PackedFile, n_indexed: int) -> list[str]:
     return warnings
 
 
-def token_warnings(read: Read | None, vocab_size: int | None) -> list[str]:
-    """What is odd about the ids of tokens that were read."""
-    if read is None:
-        return []
-    warnings = []
-    if read.inner is not None and read.inner[0]:
-        warnings.append(inner_eos_text(*read.inner))
-    if read.has_negative:
-        warnings.append("some token ids are negative")
-    if vocab_size is not None and read.largest >= vocab_size:
-        warnings.append(f"the largest id is {read.largest:,}, the vocabulary ends before {vocab_size:,}")
-    elif read.largest > LARGEST_PLAUSIBLE_ID:
-        warnings.append(f"the largest id is {read.largest:,}, beyond any vocabulary: is the token size right?")
-    return warnings
+def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
+    """Starts and lengths of the documents, in tokens, int64 [k] each."""
+    size = file.token_size_in_bytes
+    for first in range(0, len(file), _BLOCK_ROWS):
+        rows = file.index[first : first + _BLOCK_ROWS]
+        yield rows[:, 0] // size, rows[:, 1] // size
+
+
+def _guess_eos(file: PackedFile) -> Eos:
+    """The token in which nearly all of a sample of documents end."""
+    rows = file.index[:: max(1, len(file) // SAMPLED_ENDS)]
+    rows = rows[rows[:, 1] > 0]
+    return guess_eos(file.data[rows.sum(axis=1) // file.token_size_in_bytes - 1], "documents")

@@ -9,7 +9,8 @@ from dataclasses import fields, is_dataclass
 from itertools import chain
 from typing import Any
 
-from fastpack.analysis.findings import Finding, Look, VerifyReport
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError, MediaError, MissingExtra, UntrustedCode
 from fastpack.io import AnyPath, size_of
 from fastpack.webdataset import metadata as nvmeta
@@ -19,7 +20,7 @@ from fastpack.webdataset.dataset import WebDataset
 _AT_ONCE = 32  # samples that a thread decodes at a time
 
 
-def decode_all(folder: AnyPath, report: VerifyReport, look: Look) -> None:
+def decode_all(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
     """Add what cannot be decoded to the report, in order, and how many samples could be.
 
     Kinds of parts that run code, or need what is not installed, are warnings, once for each kind of message. Of
@@ -51,7 +52,7 @@ def decode_all(folder: AnyPath, report: VerifyReport, look: Look) -> None:
         dataset.close()
 
 
-def _datasets(folder: AnyPath, look: Look) -> list[WebDataset]:
+def _datasets(folder: AnyPath, look: VerifyOptions) -> list[WebDataset]:
     splits: list[str | None] = [None]
     if look.split_parts is not None:
         split = nvmeta.read_split(folder, look.split_config)

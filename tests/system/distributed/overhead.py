@@ -26,7 +26,7 @@ from preparing import write_tar
 from ranks import COMMAND
 from ray_nodes import namespaces, run_on_two_nodes
 
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 TOKENIZER = Path(__file__).parents[2] / "golden" / "modalities" / "tokenizers" / "tok_bpe2000"
 EOD = "<|endoftext|>"

@@ -21,9 +21,9 @@ from fastpack.distributed.ranks import run_rank
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing.config import Source
+from fastpack.packing.modalities_config import Source
 from fastpack.packing.pack import pack_each, pack_encoded_data
-from fastpack.packing.source_lines import lines_before, read_part, read_pieces
+from fastpack.packing.source_batches import lines_before, read_part, read_pieces
 
 
 def write_lines(path: Path, n_lines: int, seed: int) -> None:

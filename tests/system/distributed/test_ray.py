@@ -18,7 +18,7 @@ from fastpack.distributed import ray_executor
 from fastpack.distributed.plan import Plan, Task
 from fastpack.distributed.ray_executor import do_task, run_on_ray
 from fastpack.errors import MissingExtra
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 BY_CHANCE = {"index.uuid", ".fastpack.json"}
 

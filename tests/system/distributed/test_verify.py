@@ -15,7 +15,7 @@ from fastpack.distributed.verify_tasks import collect_verify, plan_verify
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.inspection.verify import verify
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 
 @pytest.fixture

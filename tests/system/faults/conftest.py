@@ -25,10 +25,10 @@ import pytest
 
 from fastpack.cli import main
 from fastpack.io import atomic, reading
-from fastpack.packing import pack_run
+from fastpack.packing import packing_pipeline
+from fastpack.tokens import token_writer
 from fastpack.tokens.edit import merge
-from fastpack.tokens.pbin import packed_file as pbin
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 COUNTED = ("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "replace", "copy_file_range")
 Files = dict[str, Any]  # path below the folder -> what the file holds, in a form that can be compared
@@ -244,11 +244,11 @@ def content(path: Path) -> Any:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several writes, and a checkpoint a batch, for small files."""
-    monkeypatch.setattr(pbin, "_BUFFER_BYTES", 128)
+    monkeypatch.setattr(token_writer, "BUFFER_BYTES", 128)
     monkeypatch.setattr(merge, "_BLOCK", 128)
-    monkeypatch.setattr(pack_run, "MIN_BATCH_BYTES", 256)
-    monkeypatch.setattr(pack_run, "MAX_BATCH_BYTES", 256)
-    monkeypatch.setattr(pack_run, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 256)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 256)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
 
 
 SLOW = ("prepare shards",)  # some hundred calls

@@ -26,7 +26,8 @@ import pytest
 from fastpack import MemoryMappedDataset
 from fastpack.cli import main
 from fastpack.errors import FastpackError
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 COMMAND = [sys.executable, "-m", "fastpack"]
 PACK = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftext|>", "--num-cpus", "1"]

@@ -16,12 +16,13 @@ import yaml
 from fuzz_harness import GOLDEN, Target, refused, written
 
 from fastpack import WebDataset, load_config
+from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FormatError
 from fastpack.loading import config
 from fastpack.packing import yaml_config
+from fastpack.tokens import token_segment
 from fastpack.tokens.flat import shards
 from fastpack.tokens.flat import tatm_metadata as tatm
-from fastpack.webdataset.shard_index import read_shard_index
 
 RAW_LINES = b'{"a": 1}\n{"a": 22}\n{"a": "three"}\n'
 
@@ -75,7 +76,7 @@ def check_offsets(data: bytes, folder: Path) -> bool:
     """As `.tar.idx`, and as `.jsonl.idx` of a file whose lines are then read."""
     path, theirs = written(folder / "x.jsonl.idx", data), _offsets(data)
     try:
-        offsets = read_shard_index(path)
+        offsets = read_offset_index(path)
     except FormatError as error:
         assert theirs is None
         return refused(error, path, len(data))
@@ -247,9 +248,16 @@ TOML_TOKENS += (b"\n", b'"""', b"\xc3\xa9", b"\xff", b"[" * 300, b"9" * 5000)
 RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "_value"))
 NPY = ((shards, "_scan_npy"), (shards, "_unusual"), (shards, "_load_npy"))
 
+BIN = ((shards, "_scan_bin"), (token_segment, "_start_of_final_hole"))
 TARGETS = (
     Target("npy", npy_seeds, check_npy, trace=NPY, max_bytes=1024),
-    Target("bin", bin_seeds, check_bin, trace=((shards, "_scan_bin"), (shards, "_last_data")), max_bytes=256),
+    Target(
+        "bin",
+        bin_seeds,
+        check_bin,
+        trace=((shards, "_scan_bin"), (token_segment, "_start_of_final_hole")),
+        max_bytes=256,
+    ),
     Target("offsets", offset_seeds, check_offsets, max_bytes=256),
     Target("metadata", metadata_seeds, check_metadata, (*YAML_TOKENS, b"null", b"-1"), max_bytes=2048),
     Target("toml", lambda: [TOML], check_toml, TOML_TOKENS, trace=((config, "_build"), (config, "_convert"))),

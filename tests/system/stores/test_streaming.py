@@ -20,7 +20,8 @@ from fastpack.cli import main
 from fastpack.documents.raw_index import read_raw_index, write_raw_index
 from fastpack.errors import FormatError, JobError
 from fastpack.io import open_reader
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 BLOCK = 1 << 16
 N_DOCUMENTS = 400

@@ -22,7 +22,7 @@ from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
 from fastpack.tokens.edit import recovery as module
-from fastpack.tokens.pbin.journal import CheckpointedWriter
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 
@@ -139,7 +139,7 @@ def test_the_header_of_an_unfinished_pack(tmp_path: Path) -> None:
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_pack_that_was_killed(tmp_path: Path, in_place: bool) -> None:
     path = tmp_path / "a.pbin"
-    writer = CheckpointedWriter(path, 2, "work")
+    writer = CheckpointedPackedWriter(path, 2, "work")
     writer.append(DOCUMENTS[0])
     writer.checkpoint({})
     writer.append_many([3, EOS, 4, 5, 6, EOS], [2, 4])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import pickled_index
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40))), st.integers(0, 30), st.integers(0, 5))

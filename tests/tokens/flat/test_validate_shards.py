@@ -177,17 +177,17 @@ def test_arrays_of_no_tokens_are_one_line_in_every_reader(
     (finding,) = look_into(tmp_path)["findings"]
     assert (finding.file, finding.what) == (
         str(tmp_path / "a.npy"),
-        f"the dtype is {dtype}: tokens have to be whole numbers",
+        f"the dtype is {dtype}: tokens must be integers",
     )
     page = str(tmp_path / "report.html")
     for words in (["validate", "--deep"], ["verify"], ["info"], ["preview"], ["report", "--output", page]):
         path = tmp_path / "a.npy" if words[0] == "preview" else tmp_path
         assert main([*words, str(path)]) != 0
         out, err = capsys.readouterr()
-        lines = [line for line in (out + err).splitlines() if "whole numbers" in line or "integers" in line]
+        lines = [line for line in (out + err).splitlines() if "integers" in line]
         assert [dtype in line for line in lines] == [True]
         assert "internal error" not in err
-    with pytest.raises(fastpack.FormatError, match=r"a\.npy: at byte 0: found the dtype .*, expected whole numbers"):
+    with pytest.raises(fastpack.FormatError, match=r"a\.npy: at byte 0: found the dtype .*, expected integers"):
         fastpack.MemoryMappedDataset(tmp_path, 10)
 
 
@@ -195,6 +195,6 @@ def test_arrays_of_no_tokens_are_one_line_in_every_reader(
 def test_floats_and_bools_are_found_and_still_read_as_kempnerforge_reads_them(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(100, dtype))
     assert [finding.what for finding in look_into(tmp_path)["findings"]] == [
-        f"the dtype is {dtype}: tokens have to be whole numbers"
+        f"the dtype is {dtype}: tokens must be integers"
     ]
     assert fastpack.MemoryMappedDataset(tmp_path, 10)[0]["input_ids"].tolist() == [1] * 9

@@ -14,7 +14,9 @@ from packed_files import packed_bytes
 
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile, TargetExists
-from fastpack.tokens.pbin.packed_file import PackedFile, PackedWriter, TokenRangeError
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_writer import PackedWriter
+from fastpack.tokens.token_writer import TokenRangeError
 
 
 @pytest.mark.parametrize("name", ["docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000"])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.documents import json_lines
+from fastpack.documents.offset_index import read_jsonl_offsets
 from fastpack.errors import FormatError
 from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
-from fastpack.webdataset.shard_index import read_lines_index
 
 GOLDEN = Path(__file__).parents[2] / "golden/energon/jsonl"
 CASES = json.loads((GOLDEN / "expected.json").read_text())
@@ -32,7 +32,7 @@ def test_golden(name: str, backend: str, tmp_path: Path) -> None:
     result = index_webdataset_jsonl(source)
     assert index.read_bytes() == (GOLDEN / f"{name}.jsonl.idx").read_bytes()
     assert (result.path, result.samples, result.bytes) == (index, len(CASES[name]["idx"]) - 1, CASES[name]["size"])
-    assert read_lines_index(source).tolist() == CASES[name]["idx"]
+    assert read_jsonl_offsets(source).tolist() == CASES[name]["idx"]
 
 
 def naive(data: bytes) -> list[int] | None:
@@ -86,6 +86,6 @@ def test_a_large_file_gives_its_pages_back(tmp_path: Path) -> None:
     source.write_bytes(line * 3000)
     with mock.patch.object(json_lines, "_DROP", 100_000), mock.patch.object(json_lines, "_WINDOW", 50_000):
         index_webdataset_jsonl(source, progress=lambda done, total: reports.append((done, total)))
-    assert read_lines_index(source).tolist() == list(range(0, 3_000_001, 1000))
+    assert read_jsonl_offsets(source).tolist() == list(range(0, 3_000_001, 1000))
     assert reports[-1] == (3_000_000, 3_000_000)
     assert reports == sorted(reports)

@@ -1,9 +1,9 @@
-"""A packed file's writer that a kill costs only what came after its last checkpoint.
+"""Checkpoints of token writers: after a kill, work resumes from the last checkpoint.
 
-Beside the partial file lies `.<name>.journal`: frames of u32 length, u32 CRC-32 (little-endian) and that many bytes.
-The first is a JSON line that says whose work this is, each later one a JSON line (how far the writer and its user had
-come) and the lengths of the documents since the frame before, int64. A frame is written after the tokens it speaks of
-have reached the disk, so whatever the last whole frame says is there.
+The journal `.<name>.journal` is stored next to the partial file. It is a sequence of frames: u32 length, u32 CRC-32
+(little-endian), and that many bytes. The first frame is a JSON line that identifies the work. Each later frame is a
+JSON line (the progress of the writer and of its user) and the lengths of the documents since the previous frame, int64.
+A frame is written after its tokens have reached the disk, so everything up to the last complete frame is there.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from typing import Any
 
 from fastpack.errors import INTERRUPTS
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, exists, map_bytes, partial_path, remove, write_durably
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.token_writer import BufferedTokenWriter
 
 VERSION = 1
 _FRAME = struct.Struct("<II")
 
 
-class CheckpointedWriter(PackedWriter):
-    """A PackedWriter with `checkpoint(note)`; `suspend()` stops so that another one can go on from there.
+class CheckpointedWriter(BufferedTokenWriter):
+    """Mixin for token writers: `checkpoint(note)` saves the progress; `suspend()` stops so that work can be resumed.
 
-    identity: what the file is made from and how, as one string; work left behind under another one is not taken up.
-    resume: go on behind the last checkpoint, if there is one. notes: what was noted at the checkpoints that it goes on
-    from, in order (empty: it starts anew). stale: there was a journal, but of other work.
+    Attributes
+    ----------
+    identity
+        What the file is made from and how. Work saved under another identity is not resumed.
+    notes
+        The notes of the checkpoints that this writer resumes from, in order; empty if it starts from the beginning.
+    stale
+        Whether a journal of other work was found.
     """
 
     def __init__(
@@ -47,13 +52,13 @@ class CheckpointedWriter(PackedWriter):
         self._resume = resume
         self._journal_path = journal_path(path)
         self._noted = 0  # documents whose lengths are in the journal
-        self._journal_bytes = 0  # whole frames of this work; what a kill tore lies behind them
+        self._journal_bytes = 0  # complete frames of this work; a torn frame may follow them
         super().__init__(path, token_size_in_bytes, file_existence_policy=file_existence_policy)
 
     def _open(self, path: PathLike) -> AtomicFile:
         output = AtomicFile(path, keep=True, policy=self._policy)
         try:
-            if not (self._resume and self._take_up(output)):
+            if not (self._resume and self._restore(output)):
                 remove(self._journal_path)
                 output.truncate(0)
                 output.write(bytes(self.header_bytes))
@@ -65,8 +70,8 @@ class CheckpointedWriter(PackedWriter):
             raise
         return output
 
-    def _take_up(self, output: AtomicFile) -> bool:
-        """Set this writer to where the last checkpoint was; False where there is none of this work."""
+    def _restore(self, output: AtomicFile) -> bool:
+        """Restore the state of the last checkpoint; return False if there is none of this work."""
         frames = _read_frames(self._journal_path)
         first = next(frames, None)
         if first is None:
@@ -93,7 +98,7 @@ class CheckpointedWriter(PackedWriter):
         return {"journal": VERSION, "identity": self.identity, "token_size": self.token_size_in_bytes}
 
     def checkpoint(self, note: Mapping[str, Any]) -> None:
-        """Have all that was appended reach the disk, and note it: a later writer starts here, and is told `note`."""
+        """Flush all tokens to the disk and save the progress; a writer that resumes from here finds `note`."""
         assert self._output is not None
         self._flush()
         self._output.sync()
@@ -105,7 +110,7 @@ class CheckpointedWriter(PackedWriter):
         self._noted, self._journal_bytes = len(self._lengths), self._journal_bytes + len(frames)
 
     def keep(self, note: Mapping[str, Any]) -> bool:
-        """Stop after an interrupt, with a last checkpoint if the file is whole; return whether anything is kept."""
+        """Stop after an interrupt, with a last checkpoint if the file is complete; return whether any work is kept."""
         if self._output is not None:
             self._flush()
             n_bytes = self.header_bytes + self.n_tokens * self.token_size_in_bytes
@@ -122,11 +127,11 @@ class CheckpointedWriter(PackedWriter):
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a checkpoint to continue from."""
+        """Whether there is a checkpoint to resume from."""
         return bool(self._journal_bytes)
 
     def suspend(self) -> None:
-        """Stop; the work up to the last checkpoint stays for `resume`, or nothing where there was none."""
+        """Stop and keep the work up to the last checkpoint for `resume`; remove it if there is no checkpoint."""
         if not self._journal_bytes:
             self.abort()
         elif self._output is not None:
@@ -141,28 +146,28 @@ class CheckpointedWriter(PackedWriter):
 
     def abort(self) -> None:
         if self._output is not None:
-            remove(self._journal_path)  # first: it speaks of the partial file
+            remove(self._journal_path)  # before the partial file that it describes
             super().abort()
 
 
 def journal_path(path: PathLike) -> str:
-    """Where the journal of the packed file `path` lies while that is being written."""
+    """Return the path of the journal of a token file that is being written."""
     return f"{partial_path(path).removesuffix('.partial')}.journal"
 
 
 def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """(JSON fields, bytes behind them) of each frame up to the first that is torn; nothing where there is no file."""
+    """Yield (JSON fields, following bytes) of each frame before the first torn one; nothing if there is no file."""
     return ((fields, rest) for fields, rest, _ in _read_frames(path))
 
 
 def remove_finished_journal(path: PathLike) -> None:
-    """Remove the journal that a kill left beside a packed file that was complete by then."""
+    """Remove the journal that a kill left next to a complete token file."""
     if exists(path) and not os.path.lexists(partial_path(path)):
         remove(journal_path(path))
 
 
 def _read_frames(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes, int]]:
-    """As `read_journal`, each with where it ends, in bytes."""
+    """As `read_journal`, with the end of each frame in bytes."""
     if not os.path.isfile(path):
         return
     data = map_bytes(path)

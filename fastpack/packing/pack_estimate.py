@@ -12,10 +12,10 @@ from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.io import ExistencePolicy, size_of
-from fastpack.packing.config import PackConfig, Source, check_indexes, load_pack_config
 from fastpack.packing.document_sample import sample_lines
+from fastpack.packing.modalities_config import PackConfig, Source, check_indexes, load_pack_config
 from fastpack.packing.pack import Config, Engine, is_to_write, prepare
-from fastpack.packing.source_lines import read_index
+from fastpack.packing.source_batches import read_index
 from fastpack.packing.targets import Target, one_target, target_each
 from fastpack.tokenizers.interface import Tokenizer
 

@@ -19,11 +19,11 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from fastpack.errors import JobError
-from fastpack.packing.encode import Batch, Encoded, Encoder, EncoderSpec
+from fastpack.packing.encoder import Batch, Encoded, Encoder, EncoderSpec
 
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from fastpack.packing.workers import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "from fastpack.packing.worker_pool import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
 # One thread a worker: the library's own pool would run cpus x workers threads, and numpy's BLAS threads cost memory.
 _ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -13,20 +13,15 @@ import pytest
 from hypothesis import given
 
 from fastpack.errors import JobError
-from fastpack.tokens.pbin.journal import (
-    CheckpointedWriter,
-    journal_path,
-    read_journal,
-    remove_finished_journal,
-)
-from fastpack.tokens.pbin.packed_file import PackedWriter
+from fastpack.tokens.journal import journal_path, read_journal, remove_finished_journal
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter, PackedWriter
 
 
-def writer_at(path: Path, identity: str = "a", **options: Any) -> CheckpointedWriter:
-    return CheckpointedWriter(path, 2, identity, **options)
+def writer_at(path: Path, identity: str = "a", **options: Any) -> CheckpointedPackedWriter:
+    return CheckpointedPackedWriter(path, 2, identity, **options)
 
 
-def leave(writer: CheckpointedWriter) -> None:
+def leave(writer: CheckpointedPackedWriter) -> None:
     """End as a kill does: nothing is flushed, nothing removed."""
     assert writer._output is not None
     writer._output.suspend()

@@ -13,14 +13,15 @@ from typing import NotRequired, TypedDict
 from fastpack.documents.compressed import is_compressed
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, ExistencePolicy, Progress, size_of
-from fastpack.packing.config import PackConfig
-from fastpack.packing.encode import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
-from fastpack.packing.source_lines import Piece, read_pieces
+from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
+from fastpack.packing.modalities_config import PackConfig
+from fastpack.packing.source_batches import Piece, read_pieces
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
-from fastpack.tokens.flat.npy_writer import NpyWriter, is_npy
-from fastpack.tokens.pbin.journal import CheckpointedWriter
+from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter, is_npy
+from fastpack.tokens.journal import CheckpointedWriter
+from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: hand-over costs below 1 %
 MIN_BATCH_BYTES = 256 << 10  # stays in the processor's cache: built-in bytes run 1.2 times as fast as with 2 MiB
@@ -151,7 +152,7 @@ class Run:
 
     def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:
         if n_workers > 1:
-            from fastpack.packing.workers import WorkerPool
+            from fastpack.packing.worker_pool import WorkerPool
 
             return stack.enter_context(WorkerPool(self._spec, n_workers)).encode(work)
         stack.enter_context(_single_threaded())
@@ -174,7 +175,7 @@ class Run:
             self._finish_if_done(output)
 
     def _start(self, target: Target) -> Output:
-        kind = NpyWriter if is_npy(target.dst_path) else CheckpointedWriter
+        kind = CheckpointedNpyWriter if is_npy(target.dst_path) else CheckpointedPackedWriter
         writer = kind(
             target.dst_path,
             self._spec.token_size,

@@ -16,9 +16,9 @@ from fastpack.documents.compressed import is_compressed, read_lines
 from fastpack.documents.json_lines import line_start_from
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_bounds, counts_characters
-from fastpack.packing.config import Source
-from fastpack.packing.encode import Batch
+from fastpack.packing.encoder import Batch
 from fastpack.packing.line_numbers import Numbered, is_sorted, number_index, number_rows
+from fastpack.packing.modalities_config import Source
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 

@@ -1,0 +1,38 @@
+"""The generated pages of the documentation site: commands and the API reference."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastpack
+from fastpack.cli.parser import build_parser
+
+pytest.importorskip("sphinx", reason="sphinx is not installed; `pip install -e '.[docs]'`")
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_extensions"))
+
+import api_pages
+import command_reference
+
+
+def test_the_command_reference_has_every_command_alias_and_option() -> None:
+    page = command_reference.reference()
+    (commands,) = (a.choices for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for name, parser in commands.items():
+        assert f"## {name}\n" in page or f"`{name}`" in page
+        shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+        options = {option for action in shown for option in action.option_strings} - {"-h", "--help"}
+        assert not {option for option in options if "_" not in option and option not in page}
+
+
+def test_the_api_reference_has_a_page_for_every_public_name() -> None:
+    names = api_pages.public_names("fastpack")
+    assert {*names, "kernels"} == set(fastpack.__all__)
+    page = api_pages.namespace_page("fastpack", names)
+    assert all(f"\n{name} <fastpack.{name}>\n" in page for name in names)
+    assert ".. autoclass:: fastpack.PackedFile" in api_pages.object_page("fastpack", "PackedFile")
+    assert ".. autoexception:: fastpack.FormatError" in api_pages.object_page("fastpack", "FormatError")
+    assert ".. autofunction:: fastpack.pack" in api_pages.object_page("fastpack", "pack")
