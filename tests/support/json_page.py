@@ -1,4 +1,4 @@
-"""docs/json.md, made of docs/schemas: `python tests/support/json_page.py` writes it anew, a test compares it."""
+"""Generate docs/json.md from docs/schemas: `python tests/support/json_page.py`. A test compares the result."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ DOCS = Path(__file__).parents[2] / "docs"
 SCHEMAS = DOCS / "schemas"
 PAGE = DOCS / "json.md"
 
-HEAD = """# Results as JSON
+HEAD = """# JSON output
 
-Every command takes `--json` and then prints its result as one JSON object on one line of stdout. Messages and progress
-stay on stderr. So a script asks the exit code first, and then reads one line:
+With `--json`, every command prints its result as one JSON object on one line of stdout. Messages and progress go to
+stderr. A script checks the exit code and then reads one line:
 
 ```console
 $ printf '{"text": "Hello"}\\n{"text": "world"}\\n' > corpus.jsonl
@@ -28,30 +28,30 @@ $ cat errors.txt
 fastpack: error: absent.jsonl: No such file or directory
 ```
 
-- A command that fails (exit code 1) or is called wrongly (2) prints nothing on stdout; the reason is on stderr. Two
-  tell of damage and print their object: `verify` (exit code 3, or 1 where one of several paths could not be looked at)
-  and `validate --deep` (exit code 1).
-- Sizes are in bytes and say so in their names (`bytes`, `source_bytes`); `tokens`, `documents`, `samples`, `lines` are
-  counts; `seconds` are seconds; shares are parts of 1. Numbers of documents, lines and samples count from 0, and
-  offsets are in bytes from the start of a file. Paths are as they were given, or relative to them.
-- `null` says that something does not exist or is not known; a key is left out only where its line here says *optional*.
+- A command that fails (exit code 1) or is used incorrectly (2) prints nothing on stdout; the reason is on stderr. Two
+  commands report damage and print their object: `verify` (exit code 3, or 1 if one of several paths could not be
+  checked) and `validate --deep` (exit code 1).
+- Sizes are in bytes, as their names say (`bytes`, `source_bytes`); `tokens`, `documents`, `samples` and `lines` are
+  counts; `seconds` are seconds; shares are fractions of 1. Numbers of documents, lines and samples count from 0, and
+  offsets are in bytes from the start of a file. Paths are as given, or relative to the given ones.
+- `null` means that a value does not exist or is unknown. Only keys marked *optional* can be absent.
 - `written`, `kept_existing` and `dry_run` have the same meaning everywhere: see `merge`.
-- Other names may be added in a later version; what is there keeps its name and meaning. The schemas in
-  `docs/schemas/` (JSON Schema, draft 2020-12) allow no other names, so that the tests see every change.
-- What could move a terminal's cursor stands escaped in the JSON text (`\\u009b`); a parser gives back what it was.
+- Later versions can add names; existing names keep their meaning. The schemas in `docs/schemas/` (JSON Schema, draft
+  2020-12) allow no other names, so the tests notice every change.
+- Control characters are escaped in the JSON text (`\\u009b`); a parser restores them.
 
-The sections below are made from the schemas.
+The sections below are generated from the schemas.
 """
 
 
 def page() -> str:
-    """The text of docs/json.md."""
+    """Return the text of docs/json.md."""
     sections = ["\n".join(section(path.stem, json.loads(path.read_text()))) for path in sorted(SCHEMAS.glob("*.json"))]
     return "\n".join([HEAD, *sections])
 
 
 def section(name: str, schema: dict[str, Any]) -> Iterator[str]:
-    """The lines about one command."""
+    """Yield the lines of the section of one command."""
     yield f"## {name}\n"
     yield f"[`schemas/{name}.json`](schemas/{name}.json)\n"
     for shape in schema.get("oneOf", [schema]):
@@ -64,13 +64,13 @@ def section(name: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def rows(shape: dict[str, Any], schema: dict[str, Any], before: str) -> Iterator[str]:
-    """A row a name, those inside behind it."""
+    """Yield a row for each name, followed by the rows of its nested names."""
     for name, value in shape["properties"].items():
-        told = value.get("description", "")
+        description = value.get("description", "")
         inner = resolved(value, schema)
-        told = told or inner.get("description", "")
+        description = description or inner.get("description", "")
         optional = "" if name in shape["required"] else "*optional*: "
-        yield f"| `{before}{name}` | {kind_of(inner, schema)} | {optional}{told} |".replace("|  |", "| |")
+        yield f"| `{before}{name}` | {kind_of(inner, schema)} | {optional}{description} |".replace("|  |", "| |")
         path = f"{before}{name}."
         for part in [inner, *(resolved(one, schema) for one in inner.get("oneOf", []))]:
             if "properties" in part:
