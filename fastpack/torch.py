@@ -4,6 +4,9 @@ Works under torch's own DataLoader and torchdata's StatefulDataLoader too: datas
 make a whole batch at once there (`__getitems__`).
 """
 
+# mypy: disable-error-code="misc, override"
+# pyright: reportIncompatibleMethodOverride=false
+# Both: the classes below narrow the arrays of their parents' batches to tensors.
 from __future__ import annotations
 
 import importlib

@@ -58,7 +58,7 @@ def tars(folder: Path) -> Path:
             info = tarfile.TarInfo(f"{number}.txt")
             info.size = 1
             tar.addfile(info, io.BytesIO(b"x"))
-    fastpack.prepare_webdataset(folder, split_ratio=[1, 0, 0])
+    fastpack.prepare(folder, split_ratio=[1, 0, 0])
     return folder
 
 

@@ -39,7 +39,7 @@ def test_command_line_modules_import_only_the_standard_library_when_loaded(path:
     if path.parent.name != "cli" and path.name != "__init__.py":
         return
     loaded = {name.split(".")[0] for name, column in imports(path) if column == 0}
-    assert loaded <= set(sys.stdlib_module_names) | {"fastpack", "__future__"}
+    assert loaded <= set(sys.stdlib_module_names) | {"fastpack", "__future__", "lazy_loader"}
 
 
 def test_no_module_name_occurs_more_than_twice() -> None:
@@ -89,8 +89,16 @@ def test_index_and_info_stay_on_cython(tmp_path: Path) -> None:
 def test_every_public_name_is_there_and_documented() -> None:
     for name in fastpack.__all__:
         assert getattr(fastpack, name).__doc__, f"fastpack.{name} has no docstring"
-    for name in fastpack._HOME:
-        assert getattr(fastpack, name) is not None
     assert set(fastpack.__all__) <= set(dir(fastpack))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = fastpack.nothing
+    assert fastpack.inspect is not None
+    assert "inspect" not in fastpack.__all__  # it would hide Python's module after `from fastpack import *`
+    for namespace in (fastpack.energon, fastpack.modalities, fastpack.tatm, fastpack.webdataset):
+        for name in namespace.__all__:
+            assert getattr(namespace, name).__doc__
+            assert getattr(fastpack, name) is getattr(namespace, name)
+
+
+def test_an_unknown_name_is_an_error_that_suggests() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'MixtreDataset'; did you mean 'MixtureDataset'"):
+        _ = fastpack.MixtreDataset  # type: ignore[attr-defined]
+    assert not hasattr(fastpack, "__wrapped__")

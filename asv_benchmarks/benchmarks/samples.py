@@ -14,7 +14,8 @@ import numpy as np
 import fastpack
 from fastpack import kernels
 from fastpack.documents.offset_index import write_offset_index
-from fastpack.webdataset.metadata import index_path, meta_path, write_info, write_sample_index
+from fastpack.webdataset.metadata import index_path, meta_path, write_info
+from fastpack.webdataset.sample_index import write_sample_index
 from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 from .common import CORPUS_SEED, ratio, row

@@ -103,7 +103,8 @@ class Fastpack:
         import fastpack
 
         # What a command imports anyway; the peer's import is not part of its times either.
-        self.fastpack = {name: getattr(fastpack, name) for name in fastpack.__all__}
+        public = [*fastpack.__all__, *fastpack.modalities.__all__]
+        self.fastpack = {name: getattr(fastpack, name) for name in public}
         self.note: str | None = None
 
     def index(self, request: Request) -> Operation:

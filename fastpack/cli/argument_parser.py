@@ -79,9 +79,23 @@ class Parser(argparse.ArgumentParser):
             super()._print_message(message, file)
 
 
-def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """The parser of each command, by its name and aliases."""
+def add_underscore_spellings(parser: argparse.ArgumentParser) -> None:
+    """Let every option `--a-b` also be spelled `--a_b`, as in Modalities."""
+    for action in parser._actions:
+        spellings = [(name, f"--{name[2:].replace('-', '_')}" if name[2:] else name) for name in action.option_strings]
+        action.option_strings = list(dict.fromkeys(name for both in spellings for name in both))
+        parser._option_string_actions |= dict.fromkeys(action.option_strings, action)
+
+
+def command_action(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """Return the action that parses the command."""
     (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return action
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+    """Return the parser of each command, by its name and aliases."""
+    action = command_action(parser)
     names: dict[int, list[str]] = {}
     for name, command in action.choices.items():
         names.setdefault(id(command), []).append(name)

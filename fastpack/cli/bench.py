@@ -33,15 +33,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
     )
-    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
-    parser.add_argument(
-        "--eos-token-id", "--eos_token_id", type=int, help="find documents by this token: doc_ids and masked labels too"
-    )
+    parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
     parser.add_argument(
         "--file-pattern",
-        "--file_pattern",
         help="which files of the folder (default: *.npy, or *.bin if there are none)",
     )
     return [parser]

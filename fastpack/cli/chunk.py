@@ -43,7 +43,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "-o",
         "--output",
         "--output-chunk-file-path",
-        "--output_chunk_file_path",
         dest="output",
         metavar="DST",
         required=True,
@@ -53,7 +52,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     option(parser, "num-chunks", type=int, metavar="N", required=True, help="of how many")
     parser.add_argument(
         "--global-seed",
-        "--global_seed",
         "--seed",
         dest="global_seed",
         type=int,

@@ -1,22 +1,18 @@
 """`fastpack completion bash|zsh|fish`: what a shell completes after `fastpack`.
 
-The scripts are made of `build_parser()` when they are asked for, and are complete in themselves: no key press starts
-Python. Of the libraries, shtab writes no fish, and argcomplete asks the program at every press; neither knows the names
-behind `data`.
+shtab writes the scripts from the parser. They are complete in themselves: no key press starts Python.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from fastpack.cli.argument_parser import parsers_of
+from fastpack.cli.argument_parser import command_action, parsers_of
 from fastpack.cli.options import Commands, new_command
 from fastpack.cli.output import emit
-from fastpack.cli.shells import WRITERS, Command, Option, Value
 
 SHELLS = ("bash", "zsh", "fish")
-# What a value is, by the name that help gives it; a value with another name is completed by nothing.
+# Values by their name in help; a value with another name is not completed.
 FILES = frozenset(
     {"PATH", "SRC", "DST", "TARGET", "T", "LIST", "CONFIG.yaml", "CONFIG.yaml|SRC", "REPORT.html", "FILE", "OTHER"}
 )
@@ -24,7 +20,7 @@ FOLDERS = frozenset({"DIR", "NEWDIR", "ROOT"})
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `completion`."""
+    """Add the command `completion`."""
     parser = new_command(
         commands,
         "completion",
@@ -39,40 +35,27 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_completion(args: argparse.Namespace) -> int:
     """Print the script."""
-    script = WRITERS[args.shell](commands_of(args.build_parser()))
+    script = completion_script(args.build_parser(), args.shell)
     emit(args, {"shell": args.shell, "script": script}, script.removesuffix("\n"))
     return 0
 
 
-def commands_of(parser: argparse.ArgumentParser) -> list[Command]:
-    """The commands of a parser."""
-    return [_command(names, command) for names, command in parsers_of(parser).items()]
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """Return the script for a shell; the parser is changed."""
+    import shtab
 
-
-def _command(names: tuple[str, ...], parser: argparse.ArgumentParser) -> Command:
-    options, places = [], []
-    for action in parser._actions:
-        value = _value(action)
-        if not action.option_strings:
-            places.append(value or Value("word"))
-        elif action.help != argparse.SUPPRESS:
-            given = tuple(action.option_strings)
-            old = tuple(name for name in given if "_" in name)
-            plain = tuple(name for name in given if name not in old)
-            options.append(Option(plain, old, _one_line(action.help), value))
-    return Command(names, _one_line(parser.description), tuple(options), tuple(places))
-
-
-def _value(action: argparse.Action) -> Value | None:
-    if action.nargs == 0:
-        return None
-    choices: tuple[Any, ...] = tuple(action.choices or ())
-    many = action.nargs in ("*", "+")
-    if choices:
-        return Value("choice", tuple(map(str, choices)), many)
-    kind = "file" if action.metavar in FILES else "folder" if action.metavar in FOLDERS else "word"
-    return Value(kind, (), many)
-
-
-def _one_line(text: str | None) -> str:
-    return " ".join((text or "").replace("%%", "%").split())
+    commands = command_action(parser)
+    for command in parsers_of(parser).values():
+        for action in command._actions:
+            action.option_strings = [name for name in action.option_strings if "_" not in name]  # no name twice
+            complete = shtab.FILE if action.metavar in FILES else shtab.DIRECTORY if action.metavar in FOLDERS else None
+            if complete is not None and not action.choices:
+                action.complete = complete  # type: ignore[attr-defined]
+    names = list(commands.choices)
+    choices_actions = list(commands._choices_actions)
+    data = commands.add_parser("data", help="the word before a command in Modalities", add_help=False)
+    nested = data.add_subparsers()
+    nested.choices.update((name, commands.choices[name]) for name in names)
+    nested._choices_actions.extend(choices_actions)
+    commands.add_parser("help", help="explain a command", add_help=False).add_argument("name", choices=names)
+    return f"{shtab.complete(parser, shell).rstrip()}\n"

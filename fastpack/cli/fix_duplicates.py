@@ -35,7 +35,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
     )
     output_group(parser).add_argument(
-        "--force-overwrite", "--force_overwrite", action="store_true", help="replace copies that are there already"
+        "--force-overwrite", action="store_true", help="replace copies that are there already"
     )
     add_dry_run_option(parser)
     add_checksum_option(parser)

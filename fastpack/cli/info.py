@@ -29,7 +29,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy, .bin or .fpm file, or a folder")
     parser.add_argument(
         "--seq-len",
-        "--seq_len",
         type=int,
         nargs="+",
         metavar="N",

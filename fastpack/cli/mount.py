@@ -10,7 +10,7 @@ from fastpack.cli.output import emit, say
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `mount`."""
+    """Add the command `mount`."""
     parser = new_command(
         commands,
         "mount",
@@ -20,23 +20,20 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
     parser.add_argument("target", metavar="DIR", help="an empty folder")
-    parser.add_argument("-d", "--detach", action="store_true", help="go on in the background")
-    parser.add_argument(
-        "-s", "--sample-folders", "--sample_folders", action="store_true", help="a folder a sample, a file a part"
-    )
+    parser.add_argument("-d", "--detach", action="store_true", help="run in the background")
+    parser.add_argument("-s", "--sample-folders", action="store_true", help="one folder per sample, a file per field")
     parser.add_argument(
         "-w",
         "--allow-slow",
-        "--allow_slow",
         action="store_true",
-        help="with -s: also a dataset whose index, written by Energon 6, lacks the places of parts; headers of each "
-        "sample are read for them",
+        help="with -s: also mount a dataset whose index, written by Energon 6, does not locate fields; the headers of "
+        "each sample are read instead",
     )
     return [parser]
 
 
 def run_mount(args: argparse.Namespace) -> int:
-    """Mount, and wait until it is unmounted."""
+    """Mount the dataset, and wait until it is unmounted."""
     from fastpack.webdataset.browsing.mount import mount
 
     announced: list[bool] = []
@@ -48,7 +45,7 @@ def run_mount(args: argparse.Namespace) -> int:
             sys.stdout.flush()
         say(args, f"{args.path} is at {args.target} until it is unmounted")
 
-    if args.detach:  # the process in the background can say nothing: libfuse closes its streams
+    if args.detach:  # the background process cannot print: libfuse closes its streams
         say(args, f"mounting {args.path} at {args.target} in the background, until it is unmounted")
         if args.json:
             emit(args, {"path": args.path, "target": args.target, "detached": True}, [])
@@ -61,6 +58,6 @@ def run_mount(args: argparse.Namespace) -> int:
         mounted=announce if not args.detach else None,
         complain=lambda text: say(args, f"fastpack: {text}"),
     )
-    if not args.detach and not announced:  # libfuse mounted and unmounted without telling
+    if not args.detach and not announced:  # libfuse mounted and unmounted without calling `init`
         announce()
     return 0

@@ -37,7 +37,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     group.add_argument("--json", action="store_true", help="print the result as one JSON object")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages")
-    group.add_argument("--no-progress", "--no_progress", action="store_true", help="no progress bar")
+    group.add_argument("--no-progress", action="store_true", help="no progress bar")
     group.add_argument("--kernels", choices=("numba", "cython", "numpy"), help="backend of the kernels")
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
@@ -54,7 +54,6 @@ def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -
     """`--file-existence-policy`, in both spellings, and `--force`."""
     output_group(parser).add_argument(
         "--file-existence-policy",
-        "--file_existence_policy",
         choices=("skip", "error", "override"),
         default=default,
         help=f"what to do when the output exists (default: {default})",
@@ -66,16 +65,13 @@ def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
     """`--dry-run`: say what would be written, and write nothing."""
-    output_group(parser).add_argument(
-        "--dry-run", "--dry_run", action="store_true", help="say what would be written, write nothing"
-    )
+    output_group(parser).add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
 
 
 def add_eos_option(parser: argparse.ArgumentParser) -> None:
     """`--eos-token-id`, where it is found out unless given."""
     parser.add_argument(
         "--eos-token-id",
-        "--eos_token_id",
         type=int,
         metavar="ID",
         help="the token that ends every document (default: what documents or files end in)",
@@ -87,24 +83,14 @@ def add_webdataset_options(group: argparse._ActionsContainer, splits: str, *alia
 
     splits: the help of the first one; aliases: further names of it.
     """
-    group.add_argument(
-        *_both("--split-parts", *aliases), dest="split_parts", type=_names, metavar="NAME,...", help=splits
-    )
-    group.add_argument(
-        "--split-config", "--split_config", default="split.yaml", metavar="NAME", help="another split file of .nv-meta"
-    )
+    group.add_argument("--split-parts", *aliases, dest="split_parts", type=_names, metavar="NAME,...", help=splits)
+    group.add_argument("--split-config", default="split.yaml", metavar="NAME", help="another split file of .nv-meta")
     group.add_argument(
         "--dataset-config",
-        "--dataset_config",
         default="dataset.yaml",
         metavar="NAME",
         help="another definition of samples in .nv-meta (default: dataset.yaml)",
     )
-
-
-def _both(*options: str) -> list[str]:
-    """Each option in both spellings."""
-    return [name for option in options for name in (option, f"--{option[2:].replace('-', '_')}")]
 
 
 def _names(text: str) -> list[str]:
@@ -125,7 +111,6 @@ def add_checksum_option(parser: argparse.ArgumentParser) -> None:
     """`--write-checksums`: see `write_checksums`."""
     output_group(parser).add_argument(
         "--write-checksums",
-        "--write_checksums",
         action="store_true",
         help="write checksums beside what is written (FILE.fpsum), which `fastpack verify` compares; extra checksum",
     )

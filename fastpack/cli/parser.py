@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from fastpack.cli.argument_parser import Parser, nearest, parsers_of
+from fastpack.cli.argument_parser import Parser, add_underscore_spellings, nearest, parsers_of
 from fastpack.cli.options import Commands, add_common_options
 from fastpack.cli.version import VersionAction
 
@@ -118,6 +118,7 @@ def build_parser(word: str = "") -> argparse.ArgumentParser:
     for module in modules:
         for command in _load(module)(commands):
             add_common_options(command)
+            add_underscore_spellings(command)
     return parser
 
 

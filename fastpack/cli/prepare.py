@@ -1,12 +1,12 @@
-"""`fastpack prepare`: folders of tar shards and JSON lines files become datasets for Megatron-Energon and fastpack."""
+"""`fastpack prepare` and `fastpack prepare-media`: index WebDatasets, JSONL datasets and metadatasets."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import clear, is_spread, misuse, run_spread
 from fastpack.cli.options import (
     Commands,
     add_checksum_option,
@@ -16,22 +16,30 @@ from fastpack.cli.options import (
     write_checksums,
 )
 from fastpack.cli.output import emit, say
+from fastpack.cli.prepare_options import (
+    UsageError,
+    add_definition_options,
+    add_execution_options,
+    add_media_options,
+    add_option,
+    add_split_options,
+    media_filter_of,
+    wants_media,
+)
 from fastpack.cli.prepare_report import report
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
+    from fastpack.cli.prepare_assistant import Assistant
     from fastpack.distributed.plan import Plan
+    from fastpack.webdataset.prepare.settings import PrepareSettings, SplitSpec
 
 _FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
 
 
-class UsageError(ValueError):
-    """Options that do not go together, or an answer that cannot be: exit code 2."""
-
-
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `prepare`."""
+    """Add the commands `prepare` and `prepare-media`."""
     parser = new_command(
         commands,
         "prepare",
@@ -40,10 +48,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack prepare DIR --non-interactive --split-ratio 8,1,1        (or: fastpack prepare x.jsonl)",
     )
     parser.add_argument("path", metavar="PATH", help="a folder with .tar shards, a .jsonl file or a metadataset .yaml")
-    _add_split_options(parser)
-    _add_definition_options(parser)
-    _add_media_options(parser)
-    _add_run_options(parser)
+    add_split_options(parser)
+    add_definition_options(parser)
+    add_media_options(parser)
+    add_execution_options(parser)
     media = new_command(
         commands,
         "prepare-media",
@@ -53,92 +61,31 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack prepare-media DIR --media-metadata-by-extension",
     )
     media.add_argument("path", metavar="PATH", help="a prepared WebDataset, or a folder of plain files")
-    _add_media_options(media)
-    _option(media, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
-    _option(media, "--tmp-path", metavar="DIR", help="accepted and not needed: the index is built beside its place")
+    add_media_options(media)
+    add_option(media, "--num-workers", type=int, metavar="N", help="threads (default: one per processor, at most 16)")
+    add_option(media, "--tmp-path", metavar="DIR", help="accepted for compatibility and ignored")
     media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(media)
     add_checksum_option(media)
     return [parser, media]
 
 
-def _option(group: Any, name: str, **settings: Any) -> None:
-    """An option in both spellings."""
-    group.add_argument(name, *([name[:2] + name[2:].replace("-", "_")] if "-" in name[2:] else []), **settings)
-
-
-def _add_split_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("shards and splits")
-    _option(group, "--split-ratio", metavar="A,B,C", help="shards for train, val and test, such as 8,1,1")
-    _option(
-        group,
-        "--split-parts",
-        metavar="NAME:RE",
-        action="append",
-        default=[],
-        help="shards of a part: their paths begin with this regular expression (may be repeated)",
-    )
-    _option(
-        group,
-        "--split-glob",
-        metavar="NAME:GLOB",
-        action="append",
-        default=[],
-        help="shards of a part: their paths match this pattern, ** also over folders (may be repeated)",
-    )
-    _option(group, "--shuffle-tars", action="store_true", help="shuffle the shards before they are split by ratio")
-    _option(group, "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found")
-    _option(
-        group,
-        "--compat",
-        choices=("energon",),
-        help="split as Energon 7.4.1 does, even where it loses shards, and keep its counts",
-    )
-
-
-def _add_definition_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("dataset.yaml")
-    _option(group, "--sample-type", metavar="CLASS", help="what a sample is, such as CaptioningSample, CrudeWebdataset")
-    _option(
-        group, "--field-map", metavar="JSON", help='parts of its fields, such as {"image": "jpg", "caption": "txt"}'
-    )
-    _option(group, "--skip-dataset-yaml", action="store_true", help="write no dataset.yaml")
-    _option(group, "--dataset-yaml-name", metavar="NAME", default="dataset.yaml", help="another name for it")
-
-
-def _add_media_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("metadata of media").add_mutually_exclusive_group()
-    _option(group, "--media-metadata-by-glob", metavar="PAT,...", help="of parts whose names match, such as '*.jpg'")
-    _option(group, "--media-metadata-by-header", action="store_true", help="of parts that begin as media do")
-    _option(group, "--media-metadata-by-extension", action="store_true", help="of parts with a known extension")
-
-
-def _media_filter(args: argparse.Namespace) -> Any:
-    from fastpack.webdataset.prepare.media import media_filter
-
-    glob, header, extension = (getattr(args, f"media_metadata_by_{way}") for way in ("glob", "header", "extension"))
-    try:
-        return media_filter(glob, header=header, extension=extension)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
 def run_prepare_media(args: argparse.Namespace) -> int:
-    """Add metadata of media; return the exit code."""
-    from fastpack.webdataset.prepare.prepare_webdataset import media_paths, plan_media, prepare_media
+    """Add media metadata; return the exit code."""
+    from fastpack.webdataset.prepare.prepare_media import media_paths, plan_media, prepare_media
 
     try:
-        wanted = _media_filter(args)
+        media = media_filter_of(args)
     except UsageError as error:
         print(f"fastpack: error: {error}", file=sys.stderr)
         return 2
     if args.dry_run:
-        files = list(map(str, plan_media(args.path, wanted)))
+        files = list(map(str, plan_media(args.path, media)))
         lines = [f"would write {path}" for path in files]
         emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, lines)
         return 0
     check_checksum_option(args)
-    n = prepare_media(args.path, wanted, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
+    n = prepare_media(args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
     fields = {"path": args.path, "media": n, "files": files, "dry_run": False}
@@ -146,31 +93,8 @@ def run_prepare_media(args: argparse.Namespace) -> int:
     return 0
 
 
-def _add_run_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the run")
-    _option(group, "--non-interactive", action="store_true", help="ask nothing")
-    _option(group, "--force-overwrite", action="store_true", help="prepare anew what has already been prepared")
-    _option(group, "--resume", action="store_true", help="continue a run that was interrupted or killed")
-    _option(group, "--walk-all", action="store_true", help="walk shards too that did not change since the last run")
-    _option(group, "--num-workers", type=int, metavar="N", help="threads (default: one a processor, at most 16)")
-    _option(group, "--skip-bad-shards", action="store_true", help="leave damaged and empty shards out, and say so")
-    _option(
-        group,
-        "--no-sample-tables",
-        action="store_true",
-        help="leave samples out of index.sqlite: training needs none there, access by key does",
-    )
-    _option(group, "--tar-index-only", action="store_true", help="only write the indexes of a prepared set anew")
-    _option(group, "--tmp-path", metavar="DIR", help="accepted and not needed: indexes are built beside their place")
-    _option(group, "--fix-duplicates", action="store_true", help=argparse.SUPPRESS)
-    group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
-    add_dry_run_option(parser)
-    add_checksum_option(parser)
-    add_spread_options(parser)
-
-
 def run_prepare(args: argparse.Namespace) -> int:
-    """Prepare what the path is; return the exit code."""
+    """Index the path, according to its kind; return the exit code."""
     from fastpack.webdataset.prepare.path_kinds import UNKNOWN, kind_of
 
     kinds = {"webdataset": _prepare_folder, "jsonl": _prepare_jsonl, "metadataset": _prepare_metadataset}
@@ -179,10 +103,10 @@ def run_prepare(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.path} {UNKNOWN}")
     try:
         given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
-        given += ["--media-metadata-by-..."] if _wants_media(args) else []
+        given += ["--media-metadata-by-..."] if wants_media(args) else []
         given += ["--executor, --rank, --collect"] if is_spread(args) else []
         if given and kind != "webdataset":
-            raise UsageError(f"{', '.join(given)}: of folders of shards, not of a {kind}")
+            raise UsageError(f"{', '.join(given)}: only for folders of shards, not for a {kind}")
         check_checksum_option(args)
         return kinds[kind](args)
     except UsageError as error:
@@ -221,11 +145,11 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
         write_checksums(args, *(path for path, n_rows in result.joins.items() if n_rows is not None))
     would = "would write " if args.dry_run else ""
     lines = [
-        f"{path}: is there already" if n_rows is None else f"{would}{path}: {counted(n_rows, 'row')}"
+        f"{path}: already exists" if n_rows is None else f"{would}{path}: {counted(n_rows, 'row')}"
         for path, n_rows in result.joins.items()
     ]
     gone = "would be removed" if args.dry_run else "removed"
-    lines += [f"{path}: {gone}, of an earlier state" for path in result.removed]
+    lines += [f"{path}: {gone} (outdated)" for path in result.removed]
     for warning in result.warnings:
         say(args, f"warning: {warning}")
     fields = {"path": args.path, "joins": result.joins, "removed": result.removed, "warnings": result.warnings}
@@ -238,48 +162,40 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset, rebuild_indexes
 
     _check_usage(args)
-    common: dict[str, Any] = {
-        "num_workers": args.num_workers,
-        "resume": args.resume,
-        "sample_tables": not args.no_sample_tables,
-        "compat": args.compat,
-    }
     if args.tar_index_only:
-        result = rebuild_indexes(args.path, progress=progress(args, "prepare"), **common)
+        result = rebuild_indexes(
+            args.path,
+            num_workers=args.num_workers,
+            resume=args.resume,
+            sample_tables=not args.no_sample_tables,
+            compat=args.compat,
+            progress=progress(args, "prepare"),
+        )
         write_checksums(args, *result.paths)
         report(args, result)
         return 0
     assistant = _assistant(args)
     if assistant and not assistant.may_start():
         return 0
-    split = _split(args, assistant) if args.rank is None else {}
-    define = None if assistant is None or args.skip_dataset_yaml or _is_defined(args) else assistant.define
+    define = None if assistant is None or args.skip_dataset_yaml or _has_sample_type(args) else assistant.define
+    settings = None if args.rank is not None else _settings(args, assistant, asks_for_type=define is not None)
     walker, plan = None, None
     if is_spread(args):
         from fastpack.distributed.prepare_tasks import walker_of
 
-        whole = _plan_parts(args)
+        whole = _plan_tasks(args)
         skip = args.skip_bad_shards
         walker, plan = run_spread(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
         if walker is None:
             return 0
+    assert settings is not None  # a rank has no walker
     result = prepare_webdataset(
         args.path,
-        **split,
-        shuffle_tars=args.shuffle_tars,
-        exclude=args.exclude,
-        sample_type=None if args.skip_dataset_yaml or define else args.sample_type,
-        field_map=None if args.skip_dataset_yaml else args.field_map,
-        dataset_yaml_name=args.dataset_yaml_name,
-        force_overwrite=args.force_overwrite or assistant is not None,
-        walk_all=args.walk_all,
-        skip_bad_shards=args.skip_bad_shards,
-        media=_media_filter(args) if _wants_media(args) else None,
+        settings,
         dry_run=args.dry_run,
         progress=progress(args, "prepare"),
         walker=walker,
         define=define,
-        **common,
     )
     report(args, result)
     if plan is not None:
@@ -291,7 +207,53 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plan_parts(args: argparse.Namespace) -> Plan:
+def _settings(args: argparse.Namespace, assistant: Assistant | None, *, asks_for_type: bool) -> PrepareSettings:
+    """Return the settings of the flags, and of the assistant's answers for missing ones."""
+    from fastpack.webdataset.prepare.dataset_yaml import sample_type_spec
+    from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings
+
+    sample_type = None
+    if not (args.skip_dataset_yaml or asks_for_type):
+        sample_type = sample_type_spec(args.sample_type, args.field_map, dataset_yaml_name=args.dataset_yaml_name)
+    return PrepareSettings(
+        _split_spec(args, assistant),
+        sample_type,
+        media_filter_of(args) if wants_media(args) else None,
+        ExecutionSettings(
+            num_workers=args.num_workers,
+            force_overwrite=args.force_overwrite or assistant is not None,
+            resume=args.resume,
+            walk_all=args.walk_all,
+            skip_bad_shards=args.skip_bad_shards,
+            sample_tables=not args.no_sample_tables,
+        ),
+    )
+
+
+def _split_spec(args: argparse.Namespace, assistant: Assistant | None) -> SplitSpec:
+    from fastpack.webdataset.prepare.settings import SplitSpec
+    from fastpack.webdataset.prepare.splits import check_ratio
+
+    ratio = args.split_ratio
+    if ratio is None and not (args.split_parts or args.split_glob) and assistant is not None:
+        ratio = assistant.ask_ratio()
+    if ratio is not None:
+        ratio = ratio.split(",")
+        try:
+            check_ratio(ratio)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    return SplitSpec(
+        ratio=ratio,
+        patterns=[_pair("--split-parts", text) for text in args.split_parts],
+        globs=[_pair("--split-glob", text) for text in args.split_glob],
+        shuffle=args.shuffle_tars,
+        exclude=args.exclude,
+        compat=args.compat,
+    )
+
+
+def _plan_tasks(args: argparse.Namespace) -> Plan:
     from fastpack.distributed.prepare_tasks import plan_walk
 
     return plan_walk(
@@ -299,40 +261,38 @@ def _plan_parts(args: argparse.Namespace) -> Plan:
         exclude=args.exclude,
         sample_tables=not args.no_sample_tables,
         walk_all=args.walk_all,
-        media=_media_filter(args) if _wants_media(args) else None,
+        media=media_filter_of(args) if wants_media(args) else None,
         force_overwrite=args.force_overwrite,
         bytes_per_task=args.part_bytes,
         folder=args.parts_folder,
     )
 
 
-def _wants_media(args: argparse.Namespace) -> bool:
-    return any(vars(args)[f"media_metadata_by_{way}"] not in (None, False) for way in ("glob", "header", "extension"))
-
-
 def _check_usage(args: argparse.Namespace) -> None:
-    from fastpack.webdataset.prepare.dataset_yaml import check_definition
+    from fastpack.webdataset.prepare.dataset_yaml import sample_type_spec
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--tar-index-only", "--num-workers")):
         raise UsageError(wrong)
     if args.fix_duplicates:
-        raise UsageError("fastpack changes no tar in place: `fastpack fix-duplicates DIR NEWDIR` writes renamed copies")
-    if _wants_media(args):
-        _media_filter(args)
+        raise UsageError(
+            "fastpack changes no tar in place. `fastpack fix-duplicates DIR NEWDIR` writes renamed copies."
+        )
+    if wants_media(args):
+        media_filter_of(args)
         if args.tar_index_only:
-            raise UsageError("metadata of media does not go with --tar-index-only: use prepare-media")
+            raise UsageError("--tar-index-only does not read media metadata. Use prepare-media.")
     if args.tar_index_only:
         if given := [name for name in ("--exclude", "--skip-bad-shards", "--dry-run") if getattr(args, _dest(name))]:
-            raise UsageError(f"--tar-index-only keeps the list of shards: it does not go with {', '.join(given)}")
+            raise UsageError(f"--tar-index-only keeps the list of shards; remove {', '.join(given)}")
         return
     ways = (args.split_ratio is not None) + bool(args.split_parts) + bool(args.split_glob)
     if ways > 1:
         raise UsageError("choose one of --split-ratio, --split-parts and --split-glob")
     if not ways and not _asks(args) and args.rank is None:
-        raise UsageError("without questions, --split-ratio, --split-parts or --split-glob is needed")
+        raise UsageError("non-interactive mode needs --split-ratio, --split-parts or --split-glob")
     if not args.skip_dataset_yaml:
         try:
-            check_definition(args.sample_type, args.field_map)
+            sample_type_spec(args.sample_type, args.field_map)
         except ValueError as error:
             raise UsageError(str(error)) from None
 
@@ -345,14 +305,14 @@ def _asks(args: argparse.Namespace) -> bool:
     return not (args.non_interactive or args.json or args.dry_run or is_spread(args))
 
 
-def _is_defined(args: argparse.Namespace) -> bool:
+def _has_sample_type(args: argparse.Namespace) -> bool:
     from fastpack.webdataset.prepare.dataset_yaml import CRUDE
 
     return args.sample_type is not None and (args.field_map is not None or args.sample_type == CRUDE)
 
 
-def _assistant(args: argparse.Namespace) -> Any:
-    """Who asks for what the options do not say; None if nothing is to be asked."""
+def _assistant(args: argparse.Namespace) -> Assistant | None:
+    """Return the interactive prompt for missing options; None in non-interactive mode."""
     if not _asks(args):
         return None
     from fastpack.cli.prepare_assistant import Assistant
@@ -360,23 +320,8 @@ def _assistant(args: argparse.Namespace) -> Any:
     return Assistant(args)
 
 
-def _split(args: argparse.Namespace, assistant: Any) -> dict[str, Any]:
-    from fastpack.webdataset.prepare.splits import check_ratio
-
-    if args.split_parts:
-        return {"split_parts": [_pair("--split-parts", text) for text in args.split_parts]}
-    if args.split_glob:
-        return {"split_globs": [_pair("--split-glob", text) for text in args.split_glob]}
-    ratio = (args.split_ratio if args.split_ratio is not None else assistant.ask_ratio()).split(",")
-    try:
-        check_ratio(ratio)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    return {"split_ratio": ratio}
-
-
 def _pair(option: str, text: str) -> tuple[str, str]:
     name, colon, pattern = text.partition(":")
     if not (name and colon and pattern):
-        raise UsageError(f"{option} wants NAME:PATTERN, not {text!r}")
+        raise UsageError(f"{option} expects NAME:PATTERN, not {text!r}")
     return name, pattern

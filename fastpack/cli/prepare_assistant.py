@@ -1,4 +1,4 @@
-"""The questions of `fastpack prepare`: those of Energon, in its order, answered on a terminal or through a pipe."""
+"""The interactive assistant of `fastpack prepare`: Energon's questions in its order, on a terminal or from a pipe."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.webdataset.prepare.dataset_yaml import Definition, Field
+    from fastpack.webdataset.prepare.dataset_yaml import Field, SampleTypeSpec
     from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
-    from fastpack.webdataset.prepare.walk_shards import Walked
+    from fastpack.webdataset.prepare.walk_shards import WalkSummary
 
-_SHOWN = 2  # samples of the first shard
-_ITEMS, _CHARACTERS = 3, 25  # of lists and texts in JSON that is shown
+_N_SHOWN = 2  # samples of the first shard
+_MAX_ITEMS, _MAX_CHARACTERS = 3, 25  # of lists and strings in JSON
 
 
 class NoAnswer(RuntimeError):
@@ -22,13 +22,13 @@ class NoAnswer(RuntimeError):
 
 
 class Assistant:
-    """Asks for what the options do not say."""
+    """Ask for options that were not given."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
 
     def may_start(self) -> bool:
-        """Whether a dataset that is already prepared may be prepared anew; says which shards were found."""
+        """Ask whether a prepared dataset may be prepared again; print the shards found."""
         from fastpack.webdataset import metadata as nvmeta
         from fastpack.webdataset.prepare.discover import find_shards
 
@@ -43,16 +43,15 @@ class Assistant:
         return True
 
     def ask_ratio(self) -> str:
-        """The split as three numbers."""
+        """Ask for the split ratio."""
         return str(ask('Please enter a desired train/val/test split like "0.5, 0.2, 0.3" or "8,1,1"'))
 
-    def define(self, walked: Walked) -> Definition | None:
-        """Show samples and ask what `dataset.yaml` is to say; None if none is wanted. Writes nothing."""
-        from fastpack.webdataset.prepare.dataset_yaml import CRUDE, Definition
-        from fastpack.webdataset.prepare.prepare_webdataset import part_types
+    def define(self, summary: WalkSummary) -> SampleTypeSpec | None:
+        """Show samples and ask for the contents of `dataset.yaml`; None if it is not written."""
+        from fastpack.webdataset.prepare.dataset_yaml import CRUDE, SampleTypeSpec
 
-        args, parts = self._args, part_types(walked)
-        show_samples(args.path, walked.shards[0].name)
+        args = self._args
+        show_samples(args.path, summary.shards[0].name)
         if args.sample_type is None and not confirm(
             "Do you want to create a dataset.yaml interactively?", default=True
         ):
@@ -60,35 +59,36 @@ class Assistant:
             return None
         sample_type = args.sample_type or self._choose_type()
         if sample_type == CRUDE:
-            print("Its samples are plain dicts: the training script needs a cooker for them.")
-            return Definition(sample_type)
-        field_map = self._ask_field_map(sample_type, parts)
-        return Definition(sample_type, field_map, keep_loader=field_map is not None or self._keeps_loader())
+            print("Its samples are plain dicts; the training script needs a cooker for them.")
+            return SampleTypeSpec(sample_type, None, args.dataset_yaml_name)
+        field_map = self._ask_field_map(sample_type, summary.field_names)
+        keep_loader = field_map is not None or self._keeps_loader()
+        return SampleTypeSpec(sample_type, field_map, args.dataset_yaml_name, keep_loader)
 
     def finish(self, result: PrepareResult) -> None:
-        """Say what was written for the user to edit."""
+        """Print which files the user has to edit."""
         from fastpack.webdataset import metadata as nvmeta
         from fastpack.webdataset.prepare.dataset_yaml import LOADER
 
         if LOADER in result.files:
-            print(f"{nvmeta.meta_path(result.path, LOADER)} is a template for you to finish.")
+            print(f"{nvmeta.meta_path(result.path, LOADER)} is a template. Complete it before you load the dataset.")
         if self._args.dataset_yaml_name in result.files:
             print("Done")
 
     def _choose_type(self) -> str:
-        from fastpack.webdataset.prepare.dataset_yaml import NAMES
+        from fastpack.webdataset.prepare.dataset_yaml import SAMPLE_TYPE_NAMES
 
         print("These are the types of samples:")
-        for number, name in enumerate(NAMES):
+        for number, name in enumerate(SAMPLE_TYPE_NAMES):
             print(f"{number}. {name}")
-        chosen: int = ask("Please enter a number to choose a class", lambda text: _number(text, len(NAMES)))
-        return NAMES[chosen]
+        chosen: int = ask("Please enter a number to choose a class", lambda text: _number(text, len(SAMPLE_TYPE_NAMES)))
+        return SAMPLE_TYPE_NAMES[chosen]
 
-    def _ask_field_map(self, sample_type: str, parts: list[str]) -> dict[str, str] | None:
-        from fastpack.webdataset.prepare.dataset_yaml import FEW_PARTS, SAMPLE_TYPES
+    def _ask_field_map(self, sample_type: str, stored: list[str]) -> dict[str, str] | None:
+        from fastpack.webdataset.prepare.dataset_yaml import MAX_LISTED_FIELDS, SAMPLE_TYPES
 
-        if len(parts) > FEW_PARTS:
-            print("There are too many kinds of parts for a field map: a sample_loader is needed.")
+        if len(stored) > MAX_LISTED_FIELDS:
+            print("There are too many stored fields for a field map: a sample_loader is needed.")
             return None
         fields = SAMPLE_TYPES[sample_type]
         for field in fields:
@@ -97,21 +97,22 @@ class Assistant:
         if not confirm(question, default=True):
             return None
         print(
-            f"The parts are: {', '.join(parts)}. JSON: json[name][name]; alternatives: jpg,png; nothing: no such field"
+            f"The stored fields are: {', '.join(stored)}. "
+            "JSON: json[name][name]; alternatives: jpg,png; empty: leave the field out"
         )
-        answers = {field.name: _ask_field(field, parts) for field in fields}
+        answers = {field.name: _ask_field(field, stored) for field in fields}
         return {name: answer for name, answer in answers.items() if answer}
 
     def _keeps_loader(self) -> bool:
         from fastpack.webdataset import metadata as nvmeta
         from fastpack.webdataset.prepare.dataset_yaml import LOADER
 
-        there = nvmeta.meta_path(self._args.path, LOADER).is_file()
-        return not (there and confirm("Do you want to override the existing sample loader?", default=False))
+        exists = nvmeta.meta_path(self._args.path, LOADER).is_file()
+        return not (exists and confirm("Do you want to override the existing sample loader?", default=False))
 
 
 def ask(question: str, check: Callable[[str], Any] = str) -> Any:
-    """What `check` makes of the answer; asked again after an empty one and after a ValueError."""
+    """Return `check(answer)`; repeat the question after an empty answer or a ValueError."""
     while True:
         answer = _read(f"{question}: ").strip()
         if answer:
@@ -122,7 +123,7 @@ def ask(question: str, check: Callable[[str], Any] = str) -> Any:
 
 
 def confirm(question: str, default: bool) -> bool:
-    """Yes or no; an empty answer is the default."""
+    """Ask a yes-or-no question; an empty answer is the default."""
     answers = {"y": True, "yes": True, "n": False, "no": False, "": default}
     while True:
         answer = _read(f"{question} [{'Y/n' if default else 'y/N'}]: ").strip().lower()
@@ -142,23 +143,23 @@ def _read(prompt: str) -> str:
 def _number(text: str, end: int) -> int:
     number = int(text) if text.isdecimal() else end
     if number >= end:
-        raise ValueError(f"{text!r} is no number from 0 to {end - 1}")
+        raise ValueError(f"{text!r} is not a number from 0 to {end - 1}")
     return number
 
 
-def _ask_field(field: Field, parts: list[str]) -> str:
+def _ask_field(field: Field, stored: list[str]) -> str:
     default = "" if field.default is None else f", default: {field.default}"
     while True:
         answer = _read(f"Please enter a webdataset field name for '{field.name}' ({field.type}{default}): ")
         if not answer and default:
             return ""
-        if all(option.split("[", 1)[0] in parts for option in answer.split(",")):
+        if all(option.split("[", 1)[0] in stored for option in answer.split(",")):
             return answer
-        print("There is no such part. Please try again.")
+        print("There is no such stored field. Please try again.")
 
 
 def show_samples(folder: str, name: str) -> None:
-    """Print the parts of the first two samples of the shard `name`, and their JSON, shortened."""
+    """Print the stored fields of the first two samples of a shard, and their JSON, shortened."""
     import numpy as np
 
     from fastpack.io import open_reader
@@ -169,7 +170,7 @@ def show_samples(folder: str, name: str) -> None:
     columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
     shown = -1
     for number, part, offset, n_bytes in zip(*columns, strict=True):
-        if number >= _SHOWN:
+        if number >= _N_SHOWN:
             break
         if number > shown:
             shown = number
@@ -185,14 +186,14 @@ def _shown_json(content: bytes) -> str:
     try:
         return json.dumps(_shortened(json.loads(content)), indent=2)
     except ValueError:
-        return f"   (no JSON: {content[:_CHARACTERS]!r})"
+        return f"   (not JSON: {content[:_MAX_CHARACTERS]!r})"
 
 
 def _shortened(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _shortened(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_shortened(item) for item in value[:_ITEMS]] + ["..."] * (len(value) > _ITEMS)
-    if isinstance(value, str) and len(value) > _CHARACTERS:
-        return f"{value[:_CHARACTERS]}..."
+        return [_shortened(item) for item in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
+    if isinstance(value, str) and len(value) > _MAX_CHARACTERS:
+        return f"{value[:_MAX_CHARACTERS]}..."
     return value

@@ -1,4 +1,4 @@
-"""What `fastpack prepare` says of a folder of shards."""
+"""Print the result of `fastpack prepare` for a folder of shards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def report(args: argparse.Namespace, result: PrepareResult) -> None:
-    """Print what came of it."""
+    """Print a result."""
     for shard, reason in result.skipped.items():
         say(args, f"left out: {shard}: {reason}")
     for warning in result.warnings:
@@ -43,18 +43,18 @@ def _lines(result: PrepareResult) -> list[str]:
     if not result.written:
         first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shard{ending(len(result.shards))}"
         return [first, *_splits(result), f"would write {', '.join(result.files)}"]
-    reused = f" ({result.reused} of them as before)" if result.reused else ""
+    reused = f" ({result.reused} unchanged)" if result.reused else ""
     lines = [
         f"{result.path}: {counted(result.samples, 'sample')} in {counted(len(result.shards), 'shard')}{reused}",
         *_splits(result),
     ]
-    lines.append(f"parts: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
+    lines.append(f"fields: {', '.join(result.part_types[:10])}" + (" and more" if len(result.part_types) > 10 else ""))
     return lines
 
 
 def _splits(result: PrepareResult) -> list[str]:
     return [
-        f"{part}: {counted(len(shards), 'shard')}"
+        f"{split}: {counted(len(shards), 'shard')}"
         + (f", {sum(result.shards[shard] for shard in shards):,} samples" if result.written else "")
-        for part, shards in result.splits.items()
+        for split, shards in result.splits.items()
     ]

@@ -48,11 +48,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     _add_tokens(parser)
     lines = parser.add_argument_group("JSON lines")
-    lines.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
-    lines.add_argument("--index-path", "--index_path", metavar="PATH", help="default: the file's stem + .idx, if there")
-    lines.add_argument(
-        "--max-characters", "--max_characters", type=_number, default=600, metavar="N", help="of a text (default: 600)"
-    )
+    lines.add_argument("--jq-pattern", metavar="JQ", help="where a line has its text (default: .text)")
+    lines.add_argument("--index-path", metavar="PATH", help="default: the file's stem + .idx, if there")
+    lines.add_argument("--max-characters", type=_number, default=600, metavar="N", help="of a text (default: 600)")
     samples = parser.add_argument_group("WebDatasets")
     add_webdataset_options(samples, "splits to show, one after the other (default: all shards)", "--split-part")
     samples.add_argument("--rows", type=int, default=16, metavar="N", help="lines of a picture (default: 16)")
@@ -67,13 +65,9 @@ def _add_tokens(parser: argparse.ArgumentParser) -> None:
         help="what packed them, as `pack` takes it: `bytes`, a tokenizer.json, the directory of a Hugging Face "
         f"tokenizer, or a SentencePiece .model; `{NO_TOKENIZER}` shows ids only (default: the one in tatm's metadata)",
     )
-    group.add_argument(
-        "--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the token that ends a document"
-    )
-    group.add_argument("--eod-token", "--eod_token", metavar="E", help="the same by its name in the tokenizer")
-    group.add_argument(
-        "--max-tokens", "--max_tokens", type=_number, default=128, metavar="N", help="of a document (default: 128)"
-    )
+    group.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends a document")
+    group.add_argument("--eod-token", metavar="E", help="the same by its name in the tokenizer")
+    group.add_argument("--max-tokens", type=_number, default=128, metavar="N", help="of a document (default: 128)")
     group.add_argument("--dtype", metavar="D", help="of .bin shards (default: as tatm's metadata say, else by size)")
 
 

@@ -38,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
     kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
-    parser.add_argument("--seq-len", "--seq_len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", "--batch_size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long to feed batches (3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]

@@ -34,7 +34,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_eos_option(parser)
     parser.add_argument(
         "--vocab-size",
-        "--vocab_size",
         type=int,
         metavar="N",
         help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
@@ -43,7 +42,6 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("--title", help="the headline (default: the name of the data)")
     parser.add_argument(
         "--no-verify",
-        "--no_verify",
         action="store_true",
         help="leave out what `verify` would find: half of the reading",
     )

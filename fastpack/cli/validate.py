@@ -23,9 +23,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("path", metavar="DIR", help="the folder of .bin or .npy shards")
     parser.add_argument("--deep", action="store_true", help="look at every token and name what is wrong (exit code 1)")
-    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
-    parser.add_argument("--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="has to occur (--deep)")
-    parser.add_argument("--seq-len", "--seq_len", type=int, metavar="N", help="count samples of N tokens (--deep)")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
+    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="has to occur (--deep)")
+    parser.add_argument("--seq-len", type=int, metavar="N", help="count samples of N tokens (--deep)")
     return [parser]
 
 

@@ -33,22 +33,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
     )
-    parser.add_argument("--vocab-size", "--vocab_size", type=int, metavar="N", help="token ids from N on are wrong")
-    parser.add_argument(
-        "--eos-token-id", "--eos_token_id", type=int, metavar="ID", help="the token that ends every document"
-    )
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="token ids from N on are wrong")
+    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends every document")
     parser.add_argument(
         "--deep",
         "--decode",
         action="store_true",
         help="parse every JSON line and decode every sample of a WebDataset as well",
     )
-    parser.add_argument(
-        "--trust-code", "--trust_code", action="store_true", help="run code of the dataset, and pickles, to decode it"
-    )
+    parser.add_argument("--trust-code", action="store_true", help="run code of the dataset, and pickles, to decode it")
     parser.add_argument(
         "--write-checksums",
-        "--write_checksums",
         action="store_true",
         help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
     )

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
-from fastpack.datasets.storage import ReadWindows, shard_openers
+from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
@@ -91,6 +92,7 @@ class MemoryMappedDataset(WindowDataset):
             self._windows: Windows = ReadWindows(self._files, n_windows, self.seq_len, self.seq_len)
         else:
             self._windows = Windows(shard_openers(self._files), n_windows, self.seq_len, self.seq_len)
+        self._format = TokenRows(self.seq_len - 1, self._eos is not None)
         self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
@@ -122,7 +124,7 @@ class MemoryMappedDataset(WindowDataset):
                 shard.check_unchanged()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds")}
+        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds", "_format")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

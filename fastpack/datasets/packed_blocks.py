@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.datasets.base import Dataset, Empty, Indices, WindowDataset
-from fastpack.datasets.outputs import OUTPUT_DTYPES, ROW_OUTPUTS, OutputDtype
-from fastpack.datasets.storage import ReadWindows, shard_openers
-from fastpack.datasets.windows import Grids, Outputs, Tokens, Windows, fill_windows
+from fastpack.datasets.base import Dataset, Indices, WindowDataset
+from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.window_groups import Tokens
+from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import PathLike, is_remote
@@ -152,79 +152,16 @@ class BlockDataset(WindowDataset, _PackedDataset):
         return Windows([lambda: file.data], [n_windows], self._window, step)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_windows"}
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_windows", "_format")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._attach()
 
-    def _blocks(self, out: Outputs) -> Tokens | None:
-        """The array in `out` that takes whole blocks, if it is one."""
-        blocks: Tokens | None = out.get(self.sample_key)
-        # A sample_key of "input_ids" is common: then the array's width tells the whole block from the inputs.
-        if (
-            blocks is None
-            or len(out) > 1
-            or (self.sample_key in ROW_OUTPUTS and np.shape(blocks)[1:] == (self._window - 1,))
-        ):
-            return None
-        return blocks
-
-    def _check_grids(self, grids: Grids, n_rows: int) -> None:
-        blocks = self._blocks(grids)
-        if blocks is None:
-            super()._check_grids(grids, n_rows)
-        elif not isinstance(blocks, np.ndarray):
-            raise ValueError(f"{self.sample_key} is a {type(blocks).__name__}, an array is needed")
-        elif blocks.shape != (n_rows, self._window):
-            raise ValueError(f"{self.sample_key} has shape {blocks.shape}, {(n_rows, self._window)} is needed")
-        elif blocks.dtype not in OUTPUT_DTYPES and blocks.dtype != RETURNED_DTYPE[self.token_size_in_bytes]:
-            raise ValueError(f"{self.sample_key} has dtype {blocks.dtype}: int64, int32 or what [i] gives is needed")
-        elif not (blocks.flags.writeable and blocks.flags.aligned):
-            raise ValueError(f"{self.sample_key} must be aligned and writeable")
-
-    def _fill_rows(self, index: npt.NDArray[np.int64], grids: Grids, rows: npt.NDArray[np.int64] | None) -> None:
-        blocks = self._blocks(grids)
-        if blocks is None:
-            super()._fill_rows(index, grids, rows)
-        elif blocks.dtype in OUTPUT_DTYPES and blocks.flags.c_contiguous:
-            fill_windows(self._windows.groups(index, self._negative), blocks, rows)
-        else:
-            for row, number in zip(range(len(index)) if rows is None else rows, index.tolist(), strict=True):
-                blocks[row] = self[number][self.sample_key]
-
-    def new_outputs(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None = None,
-        dtype: OutputDtype | None = None,
-        cu_seqlens_length: int | None = None,
-        empty: Empty = np.empty,
-    ) -> Outputs:
-        """As `BatchDataset.new_outputs`, {sample_key: [n_rows, block_size]} by default."""
-        if outputs is None and cu_seqlens_length is None:
-            natural = RETURNED_DTYPE[self.token_size_in_bytes]
-            return {self.sample_key: empty((n_rows, self._window), np.dtype(dtype or natural))}
-        return super().new_outputs(n_rows, outputs, dtype, cu_seqlens_length, empty)
-
-    def _default_outputs(self) -> tuple[str, ...]:
-        return (self.sample_key,)
-
-    def batch(
-        self,
-        indices: Indices,
-        outputs: Sequence[str] | None = None,
-        dtype: OutputDtype | None = None,
-        out: Outputs | None = None,
-        *,
-        cu_seqlens_length: int | None = None,
-    ) -> Outputs:
-        """{sample_key: blocks [B, block_size]} by default; by name input_ids, labels, ... ([B, block_size - 1]).
-
-        dtype: of new arrays; by default that of `[i]` for blocks and int64 for named outputs. In `out`, an array
-        [B, block_size] under sample_key takes the blocks. The rest as `BatchDataset.batch`.
-        """
-        return super().batch(indices, outputs, dtype, out, cu_seqlens_length=cu_seqlens_length)
+    def _block_format(self) -> TokenRows:
+        """Return the format of the rows, in which samples are blocks."""
+        dtype = np.dtype(RETURNED_DTYPE[self.token_size_in_bytes])
+        return TokenRows(self._window - 1, self._eos is not None, self.sample_key, dtype)
 
 
 class PackedMemMapDatasetContinuous(BlockDataset):
@@ -272,6 +209,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self._total = int(self._windows.cumulative[-1])
 
     def _attach(self) -> None:
+        self._format = self._block_format()
         if self._files is None:
             self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
             return

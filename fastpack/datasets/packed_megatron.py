@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.packed_blocks import BlockDataset
-from fastpack.datasets.storage import ReadChosenWindows
+from fastpack.datasets.read_windows import ReadChosenWindows
 from fastpack.datasets.windows import ChosenWindows
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
@@ -67,6 +67,7 @@ class PackedMemMapDatasetMegatron(BlockDataset):
             starts = np.empty(len(indexed), np.int64)
             first = 0 if self.compat is None else 12
             self._total = kernels.block_starts(indexed.index, self.block_size * size, first, starts)
+        self._format = self._block_format()
         self._starts = starts[: self._total] // size
         if is_remote(self.raw_data_path):
             self._windows = ReadChosenWindows(self._shard, self._starts, self._window)

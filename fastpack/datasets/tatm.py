@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
-from fastpack.datasets.windows import Tokens, Windows
+from fastpack.datasets.window_groups import Tokens
+from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
 from fastpack.io import PathLike, as_path, is_remote

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,10 +20,11 @@ from fastpack.errors import JobError
 from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.metadata import WalkedShard
 from fastpack.webdataset.prepare.media import MediaFilter
-from fastpack.webdataset.prepare.prepare_webdataset import check_not_prepared, shards_of
-from fastpack.webdataset.prepare.walk_shards import WalkOptions, WalkResult, is_as_before, unchanged_shards, walk_shard
+from fastpack.webdataset.prepare.nv_meta_folder import check_not_prepared, shards_of
+from fastpack.webdataset.prepare.settings import ExecutionSettings
+from fastpack.webdataset.prepare.walk_shards import WalkOptions, WalkResult, is_unchanged, unchanged_shards, walk_shard
+from fastpack.webdataset.sample_index import ShardRecord
 from fastpack.webdataset.shard_index import ShardScan
 
 SHARD_BYTES = 1 << 30  # of shards that share a task: of a tar only the headers are read
@@ -73,7 +73,7 @@ def _size(root: str, name: str) -> int:
 def walk_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
     """Do a task: walk shards that changed since the dataset was prepared; their scans into `path`.
 
-    Returns of each shard its `WalkedShard`, and sizes of what is in the file; "unchanged", or "bad".
+    Returns of each shard its `ShardRecord`, and sizes of what is in the file; "unchanged", or "bad".
     """
     root, options = settings["root"], _options(settings)
     unchanged = set(unchanged_shards(root, arguments["shards"], options))
@@ -91,11 +91,12 @@ def walk_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     return left
 
 
-def _options(settings: Mapping[str, Any]) -> WalkOptions:
+def _options(settings: Mapping[str, Any], *, skip_bad_shards: bool = True) -> WalkOptions:
     media = None if settings["media"] is None else MediaFilter(settings["media"][0], tuple(settings["media"][1]))
-    return WalkOptions(
-        skip_bad_shards=True, again=settings["again"], sample_tables=settings["sample_tables"], media=media
+    execution = ExecutionSettings(
+        skip_bad_shards=skip_bad_shards, walk_all=settings["again"], sample_tables=settings["sample_tables"]
     )
+    return WalkOptions(execution=execution, media=media)
 
 
 def _write(file: AtomicFile, scan: ShardScan, media: Sequence[Any]) -> list[int]:
@@ -148,7 +149,7 @@ def walker_of(plan: Plan, *, skip_bad_shards: bool = False) -> Callable[[str], W
     A shard that was bad is looked at again, and then the error is the one that walking it here would have raised.
     Its JobError names a shard that changed since its task.
     """
-    root, options = plan.settings["root"], replace(_options(plan.settings), skip_bad_shards=skip_bad_shards)
+    root, options = plan.settings["root"], _options(plan.settings, skip_bad_shards=skip_bad_shards)
     done = results(plan)
     places: dict[str, tuple[Done, int, Any]] = {}
     for task in plan.tasks:
@@ -164,8 +165,8 @@ def walker_of(plan: Plan, *, skip_bad_shards: bool = False) -> Callable[[str], W
         left, start, found = places[name]
         if isinstance(found, str):
             return walk_shard(root, name, options)
-        shard = WalkedShard(*found[0])
-        if not is_as_before(root, shard):
+        shard = ShardRecord(*found[0])
+        if not is_unchanged(root, shard):
             raise JobError(f"{os.path.join(root, name)} was changed since its task: run the ranks again")
         scan, media = _read(os.path.join(root, name), map_bytes(left.path)[start:], found[1])
         return WalkResult(shard, scan, "", media)

@@ -10,7 +10,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
 

@@ -10,7 +10,7 @@ from fastpack.errors import JobError
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import PathLike, as_path, check_exists
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 Found = dict[str, Any]
 _ROWS = 64  # of an index, read at first

@@ -14,7 +14,7 @@ from fastpack.inspection.report_data import Source, gather
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 
 @dataclass(frozen=True, slots=True, repr=False)

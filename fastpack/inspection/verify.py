@@ -18,7 +18,7 @@ from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.flat.check_shards import SUFFIXES, has_shards
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.pbin.check_packed import is_unfinished
-from fastpack.webdataset.metadata_paths import meta_path
+from fastpack.webdataset.metadata import meta_path
 
 
 class Checker(NamedTuple):

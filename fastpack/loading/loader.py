@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, Literal, Self
 
 from fastpack import kernels
-from fastpack.datasets.base import BatchDataset
+from fastpack.datasets.base import RowDataset
 from fastpack.datasets.outputs import WHOLE_OUTPUTS
 from fastpack.display import Described, facts
 from fastpack.loading.batch_numbers import BatchNumbers, batches_of
@@ -250,7 +250,7 @@ class StatefulDataLoader(Described):
         options = self._batch_options()
         whole = [name for name in WHOLE_OUTPUTS if name in (self.outputs or ())]
         chosen = self.outputs is not None or self.dtype != "int64"
-        if whole or (options and chosen and not isinstance(self.dataset, BatchDataset)):
+        if whole or (options and chosen and not isinstance(self.dataset, RowDataset)):
             what = f"outputs={list(self.outputs or ())}, dtype={self.dtype!r}"
             raise ValueError(
                 f"a batch of this loader ({what}) cannot be put together from samples of its dataset, as "

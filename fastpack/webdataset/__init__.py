@@ -1,1 +1,8 @@
-"""WebDatasets that Megatron-Energon or `fastpack prepare` prepared: shards of a tar -> decoded samples."""
+"""WebDatasets as Megatron-Energon and `fastpack prepare` prepare them: shards of a tar, decoded to samples.
+
+Public names are imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

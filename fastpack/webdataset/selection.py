@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath
-from fastpack.webdataset.metadata import SampleIndex, index_path, meta_path, read_info, read_split
+from fastpack.webdataset.metadata import index_path, meta_path, read_info, read_split
 from fastpack.webdataset.open_shards import Samples, TarShards
+from fastpack.webdataset.sample_index import SampleIndex
 
 
 class Selection(NamedTuple):

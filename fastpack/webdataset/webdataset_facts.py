@@ -15,6 +15,7 @@ from fastpack.errors import FormatError
 from fastpack.io import AnyPath, size_of
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG, select_splits
+from fastpack.webdataset.sample_index import SampleIndex
 from fastpack.webdataset.shard_index import shard_index_path
 
 MAX_PARTS = 100  # kinds of parts that are listed
@@ -79,7 +80,7 @@ def _sample_type(folder: AnyPath, name: str, warnings: list[str]) -> dict[str, A
 
 
 def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | None:
-    index = nvmeta.SampleIndex(nvmeta.index_path(folder))
+    index = SampleIndex(nvmeta.index_path(folder))
     try:
         totals = index.part_totals() if index.has_parts else None
     except FileNotFoundError:

@@ -17,6 +17,7 @@ import pytest
 import fastpack
 from fastpack.cli import main
 from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.sample_index import SampleIndex
 
 Answers = Callable[..., list[str]]
 
@@ -61,7 +62,7 @@ def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str])
         "train: 8 shards, 14 samples",
         "val: 1 shard, 2 samples",
         "test: 1 shard, 3 samples",
-        "parts: jpg, txt, json, mask.png",
+        "fields: jpg, txt, json, mask.png",
     ]
     assert err == ""
     for name in (".info.json", "split.yaml", "dataset.yaml"):
@@ -85,9 +86,9 @@ def test_prepared_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert main(options(folder)) == 1
     assert "Pass --force-overwrite to prepare it again." in capsys.readouterr().err
     assert main(options(folder, "--force-overwrite")) == 0
-    assert "(10 of them as before)" in capsys.readouterr().out
+    assert "(10 unchanged)" in capsys.readouterr().out
     assert main(options(folder, "--resume", "--walk-all")) == 0
-    assert "as before" not in capsys.readouterr().out
+    assert "unchanged" not in capsys.readouterr().out
 
 
 def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,14 +112,14 @@ def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str
     err = capsys.readouterr().err.splitlines()
     assert err[0].startswith(f"left out: val/v-1.tar: {folder}/val/v-1.tar: at byte ")
     assert err[1:] == [
-        "warning: no shard is in the part x: a loader of it will fail",
-        "warning: 2 shards are in no part: val/v-03.tar, val/v-2.tar",
+        "warning: the split x has no shards: loading it will fail",
+        "warning: 2 shards are in no split: val/v-03.tar, val/v-2.tar",
     ]
 
 
 def test_without_sample_tables(folder: Path) -> None:
     assert main(options(folder, "--no-sample-tables", "-q")) == 0
-    assert not nvmeta.SampleIndex(nvmeta.index_path(folder)).has_parts
+    assert not SampleIndex(nvmeta.index_path(folder)).has_parts
     assert (folder / "val/v-1.tar.idx").stat().st_size == 24
 
 
@@ -128,22 +129,22 @@ def test_indexes_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(folder, "-q")) == 0
     nvmeta.index_path(folder).unlink()
     assert main(["prepare", str(folder), "--tar_index_only"]) == 0
-    assert len(nvmeta.SampleIndex(nvmeta.index_path(folder))) == 19
+    assert len(SampleIndex(nvmeta.index_path(folder))) == 19
     assert main(["prepare", str(folder), "--tar-index-only", "--exclude", "x"]) == 2
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--non-interactive"], "without questions"),
-        (["--json"], "without questions"),
+        (["--non-interactive"], "non-interactive mode needs"),
+        (["--json"], "non-interactive mode needs"),
         (["--non-interactive", "--split-ratio", "8,1"], "three numbers"),
         (["--non-interactive", "--split-ratio", "a,b,c"], "three numbers"),
         (["--split-ratio", "8,1,1", "--split-parts", "a:b"], "choose one of"),
         (["--non-interactive", "--split-parts", "train"], "NAME:PATTERN"),
         (["--non-interactive", "--split-glob", "train:"], "NAME:PATTERN"),
         (["--non-interactive", "--split-ratio", "8,1,1", "--sample-type", "Nothing"], "unknown sample type"),
-        (["--non-interactive", "--split-ratio", "8,1,1", "--field-map", "{}"], "belongs to a sample type"),
+        (["--non-interactive", "--split-ratio", "8,1,1", "--field-map", "{}"], "needs a sample type"),
         (["--split-ratio", "8,1,1", "--fix-duplicates"], "fix-duplicates DIR NEWDIR"),
     ],
 )
@@ -336,7 +337,7 @@ def test_what_is_loaded(folder: Path) -> None:
 
 
 def test_from_python(folder: Path, golden: Path, tmp_path: Path) -> None:
-    with pytest.warns(fastpack.DataWarning, match="no shard is in the part nobody"):
+    with pytest.warns(fastpack.DataWarning, match="the split nobody has no shards"):
         result = fastpack.prepare(folder, split_globs={"all": ["train/*", "val/*"], "nobody": "x"})
     assert isinstance(result, fastpack.PrepareResult)
     assert len(result.splits["all"]) == 10
@@ -345,7 +346,7 @@ def test_from_python(folder: Path, golden: Path, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert fastpack.prepare(source) == fastpack.index_webdataset_jsonl(source)
-    with pytest.raises(ValueError, match="split_ratio: options of folders"):
+    with pytest.raises(ValueError, match="split_ratio: only for folders"):
         fastpack.prepare(source, split_ratio=(1, 1, 1))
-    with pytest.raises(ValueError, match="no folder of tar shards"):
+    with pytest.raises(ValueError, match="not a folder of tar shards"):
         fastpack.prepare(golden / "README.md")

@@ -199,7 +199,7 @@ def test_mixtures_take_them(kind: Any, folder: Path) -> None:
     plain = [[MemoryMappedDataset(folder, 10, one) for one in ("*.npy", "[12].npy")]]
     expected, found = kind(*plain, *names), kind(*parts, *names)
     assert len(found) == 25
-    assert found._joined is not None
+    assert found._windows is not None
     order = np.random.default_rng(2).permutation(25)
     for name, values in expected.batch(order).items():
         np.testing.assert_array_equal(found.batch(order)[name], values)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastpack
-from fastpack.datasets import windows
+from fastpack.datasets import mapped_shards
 from fastpack.errors import DataWarning
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kempnerforge"
@@ -232,13 +232,13 @@ def test_tokens_that_do_not_fit_into_int32_are_refused(dtype: str, packed: bool,
 
 
 def test_more_shards_than_may_stay_open(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "MAX_OPEN", 3)
+    monkeypatch.setattr(mapped_shards, "MAX_OPEN", 3)
     for k in range(11):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16 if k % 2 else np.uint32))
     dataset = fastpack.MemoryMappedDataset(tmp_path, 3)
     order = np.random.default_rng(0).permutation(22)
     assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
-    assert len(dataset._windows._mapped.arrays) <= 3
+    assert len(dataset._windows.shards.mappings.arrays) <= 3
 
 
 def test_pickles_as_paths(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_close_is_idempotent_and_final(tmp_path: Path) -> None:
 
 
 def test_threads_may_share_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "MAX_OPEN", 2)
+    monkeypatch.setattr(mapped_shards, "MAX_OPEN", 2)
     for k in range(8):
         np.save(tmp_path / f"{k}.npy", np.full(4000, k, np.uint16))
     dataset = fastpack.MemoryMappedDataset(tmp_path, 10)
@@ -294,7 +294,7 @@ def test_threads_that_meet_at_a_shard_map_it_once() -> None:
         time.sleep(0.05)
         return np.arange(100, dtype=np.uint16)
 
-    shared = windows.Windows([slowly], [10], 10, 10)
+    shared = mapped_shards.MappedShards([slowly])
     got: list[np.ndarray] = []
     threads = [threading.Thread(target=lambda: got.append(shared.shard(0))) for _ in range(8)]
     for thread in threads:

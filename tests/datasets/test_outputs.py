@@ -111,9 +111,9 @@ def test_out_takes_arrays_of_fixed_length_and_a_0d_number(dataset: fastpack.Memo
 
 
 def test_cu_seqlens_that_are_too_short_say_what_is_needed(dataset: fastpack.MemoryMappedDataset) -> None:
-    with pytest.raises(ValueError, match="room for 3 entries, this batch needs 4"):
+    with pytest.raises(ValueError, match="has room for 3 entries, this batch needs 4"):
         dataset.batch([0, 1], outputs=["cu_seqlens"], cu_seqlens_length=3)
-    with pytest.raises(ValueError, match="not asked for"):
+    with pytest.raises(ValueError, match="not requested"):
         dataset.batch([0], cu_seqlens_length=9)
     for bad in ({"cu_seqlens": np.empty(9, np.int64)}, {"cu_seqlens": np.empty((3, 3), np.int32)}):
         with pytest.raises(ValueError, match="contiguous int32"):

@@ -27,7 +27,7 @@ def commands() -> set[str]:
 def exists(name: str, within: str) -> bool:
     if name == "torch":  # which may not be installed
         return not within or f'"{within}",' in (Path(fastpack.__file__).parent / "torch.py").read_text()
-    if name in fastpack.__all__ or name in fastpack._HOME or name == "__version__":
+    if name in dir(fastpack):
         return not within or name == "kernels" or hasattr(getattr(fastpack, name), within)
     return importlib.util.find_spec(f"fastpack.{name}") is not None
 

@@ -98,7 +98,7 @@ def test_any_history_of_an_epoch(
     job.load({"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}})
     job.begin()
     delivered: list[int] = []
-    since = 0  # delivered when the weights changed
+    segments = [(0, weights)]  # the number delivered before each change of weights, and the weights
     for name, value in [*history, ("steps", 10**6)]:
         if name == "steps":
             for _ in range(value):
@@ -106,12 +106,15 @@ def test_any_history_of_an_epoch(
                 if samples is None:
                     break
                 delivered += samples
-                check_shares(delivered[since:], sizes, weights, len(samples))
+                check_shares(delivered[segments[-1][0] :], sizes, weights, len(samples))
             if samples is None:
                 break
         elif name == "weights":
-            changed = [float(weight) for weight in value[: len(sizes)]]
-            weights, since = changed, since if changed == weights else len(delivered)
+            weights = [float(weight) for weight in value[: len(sizes)]]
+            # Weights that are set and reset without a step between them change nothing: the earlier segment goes on.
+            segments = [segment for segment in segments if segment[0] < len(delivered)] or [(0, weights)]
+            if segments[-1][1] != weights:
+                segments.append((len(delivered), weights))
             job.set_weights(weights)
             job.begin()
         elif name == "break":

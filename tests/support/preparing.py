@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import sqlite3
 import tarfile
+import warnings
 from pathlib import Path
 
+import fastpack
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
+from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
 
 RATIO = (8, 1, 1)
 
@@ -37,5 +39,10 @@ def keys(folder: Path) -> list[tuple[object, object]]:
 
 
 def prepare(folder: Path, **options: object) -> PrepareResult:
+    """Call `fastpack.prepare` with other defaults; the warnings are in the result."""
     options = {"split_ratio": RATIO, "force_overwrite": True, "num_workers": 1} | options
-    return prepare_webdataset(folder, **options)  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fastpack.DataWarning)
+        result = fastpack.prepare(folder, **options)  # type: ignore[arg-type]
+    assert isinstance(result, PrepareResult)
+    return result

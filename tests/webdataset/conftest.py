@@ -16,9 +16,9 @@ from fastpack.webdataset.metadata import (
     meta_path,
     write_dataset_yaml,
     write_info,
-    write_sample_index,
     write_split,
 )
+from fastpack.webdataset.sample_index import write_sample_index
 from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 Members = Sequence[tuple[str, bytes]]

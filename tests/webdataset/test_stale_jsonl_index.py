@@ -81,7 +81,7 @@ def write_shard(path: Path, keys: range) -> None:
 def test_samples_added_to_a_shard_are_noticed(tmp_path: Path) -> None:
     shard = tmp_path / "shard-0.tar"
     write_shard(shard, range(30))
-    fastpack.prepare_webdataset(tmp_path, split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")
+    fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")
     assert fastpack.WebDataset(tmp_path)[29]["__key__"] == "0029"
     write_shard(shard, range(31))
     with pytest.raises(StaleIndex, match="a member follows byte"):

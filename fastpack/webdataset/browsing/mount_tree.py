@@ -16,6 +16,7 @@ import numpy as np
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, PathLike, Reader, as_path, open_reader, open_stream
 from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.sample_index import SampleIndex, SampleRow
 from fastpack.webdataset.tar_range import HEADER_WINDOW, ReadTar, SampleRange, Walker
 
 MAX_NAME_BYTES = 1024  # FUSE has no longer names
@@ -72,7 +73,7 @@ class SampleTree:
         self.folder = as_path(folder)
         self.sample_folders = sample_folders
         self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
-        self._index = nvmeta.SampleIndex(nvmeta.index_path(folder))
+        self._index = SampleIndex(nvmeta.index_path(folder))
         self._is_slow = not self._index.has_parts
         if self._is_slow and not allow_slow:
             expected = "one: prepare the dataset again, or mount it with --sample-folders --allow-slow"
@@ -139,7 +140,7 @@ class SampleTree:
         parts = self._read_parts(row) if self._is_slow else self._index.parts(row.tar_file_id, row.sample_index)
         return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
 
-    def _read_parts(self, row: nvmeta.SampleRow) -> list[tuple[str, int, int]]:
+    def _read_parts(self, row: SampleRow) -> list[tuple[str, int, int]]:
         """As `SampleIndex.parts`, from the headers of the sample."""
         if not 0 <= row.tar_file_id < len(self.shards):
             found = f"a sample in shard {row.tar_file_id}"

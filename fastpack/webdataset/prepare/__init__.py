@@ -1,1 +1,1 @@
-"""Preparing WebDatasets: shards are walked, indexed and split, so that Megatron-Energon and fastpack can read them."""
+"""Prepare WebDatasets: walk, index and split shards, so that Megatron-Energon and fastpack can read them."""

@@ -1,4 +1,4 @@
-"""The index of a JSON lines file that is a dataset by itself: where each sample starts, and where the file ends."""
+"""Index a JSONL file that is a dataset by itself: the offset of each sample, and the file size."""
 
 from __future__ import annotations
 
@@ -13,13 +13,23 @@ from fastpack.documents.offset_index import jsonl_offsets_path
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, PathLike, Progress, as_path, map_bytes
 
-_QUOTED = 60  # bytes of a faulty line that the message quotes
+_MAX_QUOTED_BYTES = 60  # of an invalid line, in a message
 _RETURN, _OPEN, _CLOSE = 13, 123, 125
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JsonlIndexResult(Result):
-    """What `index_webdataset_jsonl` wrote: the index's path, the samples in it, the bytes of the JSON lines."""
+    """Describe the index that `index_webdataset_jsonl` wrote.
+
+    Parameters
+    ----------
+    path
+        The index.
+    samples
+        Number of samples.
+    bytes
+        Size of the JSONL file.
+    """
 
     _shown = facts("path", "samples", "bytes")
 
@@ -29,11 +39,40 @@ class JsonlIndexResult(Result):
 
 
 def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) -> JsonlIndexResult:
-    """Write `<stem>.jsonl.idx` beside a JSON lines file, byte for byte as `energon prepare` does.
+    """Write ``<stem>.jsonl.idx`` next to a JSONL file, byte for byte as ``energon prepare`` does.
 
-    It holds the uint64 offsets at which samples start, and the file's size. A sample is a line; blank lines belong to
-    the one before (at the start to the first). Raises FormatError for a line that does not start with `{` and end with
-    `}` and for a file without samples; then nothing is written. progress(bytes done, in all).
+    The index contains the uint64 offset of each sample, and the file size. A sample is a line. Blank lines belong to
+    the sample before them (at the start of the file: to the first sample).
+
+    Parameters
+    ----------
+    path
+        The JSONL file.
+    progress
+        Called with (bytes done, bytes in total).
+
+    Returns
+    -------
+    JsonlIndexResult
+        The path of the index, the number of samples and the size of the file.
+
+    Raises
+    ------
+    FormatError
+        If a line does not start with ``{`` and end with ``}``, or the file has no samples. Nothing is then written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "x.jsonl")
+    >>> _ = path.write_text('{"text": "a"}\\n{"text": "b"}\\n')
+    >>> fastpack.index_webdataset_jsonl(path).samples
+    2
+    >>> fastpack.WebDataset(path)[1]["json"]
+    {'text': 'b'}
+    >>> folder.cleanup()
     """
     source = as_path(path)
     target = jsonl_offsets_path(source)
@@ -53,7 +92,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
 
 
 def _sample_starts(path: AnyPath, data: npt.NDArray[np.uint8], rows: Rows) -> npt.NDArray[np.int64]:
-    """Where the lines start that are samples: most show at their first and last byte, the rest is stripped."""
+    """Return the offsets of samples. The first and last byte decide for most lines; the others are stripped first."""
     starts = rows[:, 0].copy()
     ends = starts + rows[:, 1]
     last = np.maximum(ends - 1, starts)
@@ -62,7 +101,7 @@ def _sample_starts(path: AnyPath, data: npt.NDArray[np.uint8], rows: Rows) -> np
     for line in np.flatnonzero(~is_sample).tolist():
         text = data[starts[line] : ends[line]].tobytes().strip()
         if text and not (text.startswith(b"{") and text.endswith(b"}")):
-            shown = repr(text[:_QUOTED]) + ("..." if len(text) > _QUOTED else "")
+            shown = repr(text[:_MAX_QUOTED_BYTES]) + ("..." if len(text) > _MAX_QUOTED_BYTES else "")
             raise FormatError(path, int(starts[line]), f"the line {shown}", "a JSON object {...}")
         is_sample[line] = bool(text)
     kept: npt.NDArray[np.int64] = starts[is_sample]

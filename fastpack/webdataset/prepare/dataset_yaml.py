@@ -1,14 +1,15 @@
-"""`dataset.yaml`: what a sample of a WebDataset is, and the loader that a user may write for it."""
+"""`dataset.yaml`: the sample type of a WebDataset, and a template of the loader that a user may write for it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fastpack.io import AnyPath, AtomicFile, PathLike
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.walk_shards import MAX_PARTS
+from fastpack.webdataset.sample_index.staging import MAX_FIELD_NAMES
 
 MODULE = "megatron.energon"
 CRUDE = "CrudeWebdataset"
@@ -16,7 +17,7 @@ LOADER = "sample_loader.py"
 
 
 class Field(NamedTuple):
-    """A field of a sample type: its name, its type as Energon shows it, and its default, None where it has none."""
+    """A field of a sample type: its name, its type as Energon prints it, and its default (None: required)."""
 
     name: str
     type: str
@@ -27,7 +28,7 @@ _TENSOR, _STR = "torch.Tensor", "str"
 _OPTIONAL_TENSOR, _OPTIONAL_TEXTS = "typing.Optional[torch.Tensor]", "typing.Optional[typing.List[str]]"
 _ANSWERS = (Field("answers", _OPTIONAL_TEXTS, "None"), Field("answer_weights", _OPTIONAL_TENSOR, "None"))
 
-# In the order in which Energon numbers them; the crude type comes behind them.
+# In the order in which Energon numbers them; the crude type comes last.
 SAMPLE_TYPES: dict[str, tuple[Field, ...]] = {
     "CaptioningSample": (Field("image", _TENSOR), Field("caption", _STR)),
     "ImageClassificationSample": (
@@ -73,107 +74,139 @@ SAMPLE_TYPES: dict[str, tuple[Field, ...]] = {
         *_ANSWERS,
     ),
 }
-FEW_PARTS = 10  # a template of a sample loader, or a question for a field map, lists no more
-_COMMON = ("__key__", "__restore_key__", "__subflavors__", "__sources__")  # fields of every type, which set themselves
-NAMES = (*SAMPLE_TYPES, CRUDE)
+MAX_LISTED_FIELDS = 10  # a loader template, or the question for a field map, lists no more stored fields
+_BASE_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")  # of every type, set automatically
+SAMPLE_TYPE_NAMES = (*SAMPLE_TYPES, CRUDE)
 
 
-class Definition(NamedTuple):
-    """What `dataset.yaml` is to say; keep_loader: leave an existing `sample_loader.py` as it is."""
+@dataclass(frozen=True, slots=True)
+class SampleTypeSpec:
+    """Contents of ``dataset.yaml``.
+
+    Parameters
+    ----------
+    sample_type
+        The name of a sample class, such as ``CaptioningSample``, or ``CrudeWebdataset``.
+    field_map
+        Maps each field of the sample class to a stored field, such as ``{"image": "jpg", "caption": "json[text]"}``.
+        None: samples are made by a function in ``sample_loader.py``, of which a template is written.
+    dataset_yaml_name
+        The name of the file in ``.nv-meta``.
+    keep_loader
+        Keep an existing ``sample_loader.py``.
+
+    Raises
+    ------
+    ValueError
+        If the class is unknown, or the field map does not fit it.
+    """
 
     sample_type: str
     field_map: Mapping[str, str] | None = None
+    dataset_yaml_name: str = nvmeta.DATASET_CONFIG
     keep_loader: bool = True
 
+    def __post_init__(self) -> None:
+        if self.sample_type not in SAMPLE_TYPE_NAMES:
+            raise ValueError(f"unknown sample type {self.sample_type!r}: choose one of {', '.join(SAMPLE_TYPE_NAMES)}")
+        if self.field_map is not None:
+            _check_field_map(self.sample_type, self.field_map)
 
-def check_definition(sample_type: str | None, field_map: Mapping[str, str] | str | None) -> dict[str, str] | None:
-    """The field map as a dict (it may be given as JSON); ValueError where type and map do not fit each other."""
+
+def sample_type_spec(
+    sample_type: str | None,
+    field_map: Mapping[str, str] | str | None = None,
+    *,
+    dataset_yaml_name: str = nvmeta.DATASET_CONFIG,
+) -> SampleTypeSpec | None:
+    """Return the spec of these options, None without a sample type. The field map may be JSON. Raises ValueError."""
     if isinstance(field_map, str):
         try:
             field_map = json.loads(field_map)
         except ValueError as error:
-            raise ValueError(f"the field map is no JSON: {error}") from None
-    if sample_type is not None and sample_type not in NAMES:
-        raise ValueError(f"unknown sample type {sample_type!r}: choose one of {', '.join(NAMES)}")
-    if field_map is None:
-        return None
-    if sample_type is None or sample_type == CRUDE:
-        raise ValueError("a field map belongs to a sample type other than the crude one: name it as well")
-    if not isinstance(field_map, dict) or not all(isinstance(value, str) for value in field_map.values()):
-        raise ValueError('a field map is a mapping of fields to names of parts, such as {"image": "jpg"}')
+            raise ValueError(f"the field map is not valid JSON: {error}") from None
+    if sample_type is not None:
+        return SampleTypeSpec(sample_type, field_map, dataset_yaml_name)  # type: ignore[arg-type]
+    if field_map is not None:
+        raise ValueError("a field map needs a sample type (other than the crude one): pass sample_type as well")
+    return None
+
+
+def _check_field_map(sample_type: str, field_map: Any) -> None:
+    if sample_type == CRUDE:
+        raise ValueError("a field map needs a sample type (other than the crude one): pass sample_type as well")
+    if not isinstance(field_map, Mapping) or not all(isinstance(value, str) for value in field_map.values()):
+        raise ValueError('a field map maps sample fields to stored fields, such as {"image": "jpg"}')
     fields = {field.name: field for field in SAMPLE_TYPES[sample_type]}
-    if unknown := [name for name in field_map if name not in fields and name not in _COMMON]:
+    if unknown := [name for name in field_map if name not in fields and name not in _BASE_FIELDS]:
         known = ", ".join(fields) or "none"
         raise ValueError(f"{sample_type} has no field {', '.join(unknown)}; its fields: {known}")
     if missing := [name for name, field in fields.items() if field.default is None and name not in field_map]:
-        raise ValueError(f"the field map lacks {', '.join(missing)}, without which there is no {sample_type}")
-    return dict(field_map)
+        raise ValueError(f"the field map lacks {', '.join(missing)}, which {sample_type} requires")
 
 
-def unknown_parts(field_map: Mapping[str, str] | None, parts: Sequence[str]) -> list[str]:
-    """Warnings of fields whose part no sample has; `parts`: those there are (the first `MAX_PARTS`, where more)."""
-    if len(parts) >= MAX_PARTS:
+def missing_field_warnings(field_map: Mapping[str, str] | None, stored: Sequence[str]) -> list[str]:
+    """Return a warning for each mapped field whose stored field no sample has.
+
+    stored: the names of the stored fields. The list may be cut at `MAX_FIELD_NAMES`; then there are no warnings.
+    """
+    if len(stored) >= MAX_FIELD_NAMES:
         return []
-    known = {*parts, "__key__"}
+    known = {*stored, "__key__"}
     return [
-        f"{field} is to come from {expression}, which is none of the parts there are: {', '.join(parts)}"
+        f"the field {field} is mapped to {expression}, which no sample has; the stored fields are: {', '.join(stored)}"
         for field, expression in (field_map or {}).items()
         if not known & {expression, *(text.partition("[")[0] for text in expression.split(","))}
     ]
 
 
-def write_definition(
-    folder: PathLike,
-    sample_type: str,
-    field_map: Mapping[str, str] | None = None,
-    *,
-    parts: Sequence[str] = (),
-    name: str = "dataset.yaml",
-    keep_loader: bool = True,
-    mode: int | None = None,
+def write_sample_type(
+    folder: PathLike, spec: SampleTypeSpec, stored: Sequence[str] = (), *, mode: int | None = None
 ) -> list[AnyPath]:
-    """Write `dataset.yaml` for samples of this type; return the paths of what was written.
+    """Write `dataset.yaml`; return the paths of the files written.
 
-    Without a field map (and not for the crude type) the samples come from a function in `sample_loader.py`: a template
-    of it is written too, which names the `parts` if they are few, unless there is one that is to be kept.
+    Without a field map (and not for the crude type), samples come from a function in `sample_loader.py`. A template of
+    it is written as well, unless there is one and the spec keeps it. The template lists the `stored` fields if there
+    are at most `MAX_LISTED_FIELDS`.
     """
-    definition: dict[str, Any] = {"__module__": MODULE, "__class__": sample_type}
-    written = [nvmeta.meta_path(folder, name)]
-    if sample_type != CRUDE:
-        definition = {"sample_type": definition}
-        if field_map is not None:
-            definition["field_map"] = dict(field_map)
+    content: dict[str, Any] = {"__module__": MODULE, "__class__": spec.sample_type}
+    written = [nvmeta.meta_path(folder, spec.dataset_yaml_name)]
+    if spec.sample_type != CRUDE:
+        content = {"sample_type": content}
+        if spec.field_map is not None:
+            content["field_map"] = dict(spec.field_map)
         else:
-            definition["sample_loader"] = f"{LOADER}:sample_loader"
-            definition["part_filter"] = f"{LOADER}:part_filter"
+            content["sample_loader"] = f"{LOADER}:sample_loader"
+            content["part_filter"] = f"{LOADER}:part_filter"
             loader = nvmeta.meta_path(folder, LOADER)
-            if not (keep_loader and loader.is_file()):
-                _write_text(loader, loader_template(sample_type, parts if len(parts) <= FEW_PARTS else ()), mode)
+            if not (spec.keep_loader and loader.is_file()):
+                listed = stored if len(stored) <= MAX_LISTED_FIELDS else ()
+                _write_text(loader, loader_template(spec.sample_type, listed), mode)
                 written.append(loader)
-    nvmeta.write_dataset_yaml(folder, definition, name, mode)
+    nvmeta.write_dataset_yaml(folder, content, spec.dataset_yaml_name, mode)
     return written
 
 
-def loader_template(sample_type: str, parts: Sequence[str]) -> str:
-    """Python text of a `sample_loader` and a `part_filter` for a user to finish."""
+def loader_template(sample_type: str, stored: Sequence[str]) -> str:
+    """Return Python code of a `sample_loader` and a `part_filter` for the user to complete."""
     lines = [
-        f'"""How to make a {sample_type} of the parts of a sample; to be finished where it says TODO."""',
+        f'"""Make a {sample_type} from the stored fields of a sample. Complete the lines marked TODO."""',
         "",
         "",
         "def sample_loader(raw: dict) -> dict:",
-        "    # raw: the decoded parts by their names, and the key as __key__",
+        "    # raw: the decoded fields by name, and the key as __key__",
         "    return {",
     ]
     for field in SAMPLE_TYPES[sample_type]:
-        optional = "" if field.default is None else f", may be left out: {field.default}"
+        optional = "" if field.default is None else f", optional: {field.default}"
         lines.append(f'        "{field.name}": raw["TODO"],  # {field.type}{optional}')
     lines += [
         "    }",
         "",
         "",
         "def part_filter(part: str) -> bool:",
-        "    # TODO: leave out the parts that sample_loader does not use; they are then neither read nor decoded",
-        f"    return part in {tuple(parts) or ('TODO',)!r}",
+        "    # TODO: leave out the fields that sample_loader does not use; they are then neither read nor decoded",
+        f"    return part in {tuple(stored) or ('TODO',)!r}",
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What is remembered of a run, beside its index: how each shard was, so that the next run walks only what changed."""
+"""The history file next to the index: the state of each shard, so that the next run walks only changed shards."""
 
 from __future__ import annotations
 
@@ -8,42 +8,41 @@ from typing import Any
 
 from fastpack.io import AnyPath, AtomicFile, PathLike, stat_of
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.metadata import WalkedShard
-from fastpack.webdataset.sample_index.staging import walked_shard
+from fastpack.webdataset.sample_index.staging import ShardRecord, shard_record
 
-FILE_NAME = ".fastpack.json"  # in .nv-meta; Energon does not look at it
+FILE_NAME = ".fastpack.json"  # in .nv-meta; Energon ignores it
 _VERSION = 1
 
 
 class History:
-    """The shards of the index that is there now, by name; empty where none is, or where somebody else wrote it.
+    """The shards of the current index by name; empty if there is no index or another program wrote it.
 
-    folder: the dataset's. sample_tables: whether that index has the tables of samples.
+    sample_tables: whether the index has the tables of samples.
     """
 
     def __init__(self, folder: PathLike) -> None:
-        self.shards: dict[str, tuple[int, WalkedShard]] = {}
+        self.shards: dict[str, tuple[int, ShardRecord]] = {}
         self.sample_tables = False
         tree = _load(nvmeta.meta_path(folder, FILE_NAME))
         if tree.get("version") == _VERSION and tree.get("index") == _identity(nvmeta.index_path(folder)):
             self.sample_tables = bool(tree.get("sample_tables"))
             rows = tree.get("shards")
             try:
-                shards = list(map(walked_shard, rows if isinstance(rows, list) else ()))
+                shards = list(map(shard_record, rows if isinstance(rows, list) else ()))
             except ValueError:
                 shards = []
             self.shards = {shard.name: (number, shard) for number, shard in enumerate(shards)}
 
 
 def open_history(folder: PathLike) -> AtomicFile:
-    """The history of a run that begins: until it is complete, no other run may write this dataset (JobError)."""
+    """Open the history of a new run. It locks the dataset: another run raises JobError until this one is complete."""
     return AtomicFile(nvmeta.meta_path(folder, FILE_NAME), follow=False)
 
 
 def write_history(
-    file: AtomicFile, folder: PathLike, shards: Iterable[WalkedShard], *, sample_tables: bool, mode: int | None
+    file: AtomicFile, folder: PathLike, shards: Iterable[ShardRecord], *, sample_tables: bool, mode: int | None
 ) -> None:
-    """Remember how the shards of the index that is there now were walked, in the order of their numbers."""
+    """Write the state of the current index's shards, in tar_file_id order."""
     tree = {
         "version": _VERSION,
         "index": _identity(nvmeta.index_path(folder)),
@@ -56,7 +55,7 @@ def write_history(
 
 
 def _identity(index: AnyPath) -> list[int] | None:
-    """Size and time of change of the index: another one when anybody writes it."""
+    """Return size and modification time of the index, which change when it is written."""
     try:
         status = stat_of(index)
     except FileNotFoundError:
@@ -67,6 +66,6 @@ def _identity(index: AnyPath) -> list[int] | None:
 def _load(path: AnyPath) -> dict[str, Any]:
     try:
         tree = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):  # it only saves work: a torn or foreign file is as good as none
+    except (OSError, ValueError, RecursionError):  # only a cache: a torn or foreign file is ignored
         return {}
     return tree if isinstance(tree, dict) else {}

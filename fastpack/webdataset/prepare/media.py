@@ -1,4 +1,4 @@
-"""Metadata of images, audio and video in shards: sizes and durations, read from headers and never from pixels."""
+"""Media metadata: sizes and durations of images, audio and video, read from headers without decoding."""
 
 from __future__ import annotations
 
@@ -20,90 +20,125 @@ Strategy: TypeAlias = Literal["EXTENSION", "HEADER", "GLOB"]
 Row: TypeAlias = tuple[str, str, str]  # entry key, "image" or "av", JSON
 
 _IMAGES = frozenset(["bmp", "gif", "ico", "j2k", "jp2", "jpx", "jpeg", "jpg", "png", "tif", "tiff", "webp"])
-_SOUND_AND_VIDEO = frozenset(["aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "wav", "webm"])
-_HEAD = 16  # bytes that tell what a file is
+_AUDIO_AND_VIDEO = frozenset(["aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "wav", "webm"])
+_HEAD_BYTES = 16  # enough to identify a format
 _MAGIC = (b"\x1aE\xdf\xa3", b"OggS", b"fLaC", b"ID3", b"\xff\xfb", b"\xff\xf1", b"\xff\xf9")
 _PICTURES_IN_MP4 = (b"heic", b"heix", b"avif", b"mif1", b"jp2 ", b"crx ")
-_BUFFER = 4096  # bytes read at once: a header of most formats
+_BUFFER = 4096  # bytes per read; holds the header of most formats
 
 
 class MediaFilter(NamedTuple):
-    """Which files are media: those with a known extension or header, or whose names match a pattern."""
+    """Select the files whose media metadata is read; see `media_filter`.
+
+    Parameters
+    ----------
+    strategy
+        ``"EXTENSION"``: files with a known extension. ``"HEADER"``: files that start like a known format.
+        ``"GLOB"``: files whose names match a pattern.
+    patterns
+        The patterns of ``"GLOB"``.
+    """
 
     strategy: Strategy
     patterns: tuple[str, ...] = ()
 
     def accepts(self, name: str) -> bool:
-        """Whether a file of this name is to be looked at."""
+        """Return whether a file of this name is inspected."""
         if self.strategy == "EXTENSION":
             return _kind_by_name(name) is not None
         if self.strategy == "HEADER":
             return True
         return any(fnmatchcase(text, pattern) for pattern in self.patterns for text in (name, name.lower()))
 
-    def noted(self) -> tuple[str, str]:
-        """Strategy and patterns as the index has them."""
+    def index_entry(self) -> tuple[str, str]:
+        """Return strategy and patterns as stored in the index."""
         return self.strategy, ",".join(self.patterns)
 
     def describe(self, name: str, stream: BinaryIO) -> tuple[str, str] | None:
-        """Type ("image" or "av") and metadata as JSON of a file; None for one that is neither, or cannot be read.
+        """Return the type ("image" or "av") and the metadata as JSON; None for other or unreadable files.
 
         Raises MissingExtra without Pillow (images) or av (audio and video).
         """
         by_header = None if self.strategy == "EXTENSION" else _kind_by_header(stream)
         kind = by_header or _kind_by_name(name) or "image"
-        found = _of_image(stream) if kind == "image" else _of_sound_or_video(stream)
+        found = _image(stream) if kind == "image" else _audio_or_video(stream)
         return None if found is None else (kind, json.dumps(found, separators=(",", ":")))
 
 
 def media_filter(glob: str | None = None, *, header: bool = False, extension: bool = False) -> MediaFilter:
-    """The filter of these options, of which one is to be given (glob: patterns with commas between); ValueError."""
+    """Make a filter of files whose media metadata is read. Exactly one option is required.
+
+    Parameters
+    ----------
+    glob
+        Patterns of file names, separated by commas, such as ``"*.jpg,*.png"``.
+    header
+        Select the files that start like a known format.
+    extension
+        Select the files with a known extension.
+
+    Returns
+    -------
+    MediaFilter
+        The filter.
+
+    Raises
+    ------
+    ValueError
+        If not exactly one option is given.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset.prepare.media import media_filter
+    >>> media_filter("*.jpg,*.png").accepts("cat.JPG")
+    True
+    """
     if (glob is not None) + header + extension != 1 or glob == "":
-        raise ValueError("media are found by glob, by header or by extension: choose one of them")
+        raise ValueError("choose exactly one way to find media: by glob, by header or by extension")
     if glob is not None:
         return MediaFilter("GLOB", tuple(glob.split(",")))
     return MediaFilter("HEADER" if header else "EXTENSION")
 
 
-def media_of_shard(scan: ShardScan, wanted: MediaFilter) -> list[Row]:
-    """The metadata of a shard's media; entry keys are `key.part`. MissingExtra."""
+def media_of_shard(scan: ShardScan, media: MediaFilter) -> list[Row]:
+    """Return the metadata of a shard's media; entry keys are `key.field`. Raises MissingExtra."""
     file = open_reader(scan.path)
     rows: list[Row] = []
     places = zip(scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), strict=True)
     for (sample, part, offset), n_bytes in zip(places, scan.part_sizes.tolist(), strict=True):
         name = b"%b.%b" % (scan.sample_keys[sample], part)
-        if wanted.accepts(entry_key := name.decode()):
-            found = wanted.describe(entry_key, _stream(file, offset, n_bytes))
+        if media.accepts(entry_key := name.decode()):
+            found = media.describe(entry_key, _stream(file, offset, n_bytes))
             if found is not None:
                 rows.append((entry_key, *found))
     return rows
 
 
-def media_files(folder: str, wanted: MediaFilter) -> list[str]:
-    """Paths of the files below a folder that are to be looked at, sorted, relative to it; hidden ones included."""
+def media_files(folder: str, media: MediaFilter) -> list[str]:
+    """Return the relative paths of the selected files in a folder, recursively, sorted; including hidden files."""
     found = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if name != ".nv-meta"]
-        found += [Path(root, name).relative_to(folder).as_posix() for name in names if wanted.accepts(name)]
+        found += [Path(root, name).relative_to(folder).as_posix() for name in names if media.accepts(name)]
     return sorted(found, key=lambda path: path.split("/"))
 
 
-def media_of_files(folder: str, paths: Sequence[str], wanted: MediaFilter) -> Iterator[Row]:
-    """The metadata of files below a folder, whose relative paths are the entry keys. MissingExtra."""
+def media_of_files(folder: str, paths: Sequence[str], media: MediaFilter) -> Iterator[Row]:
+    """Yield the metadata of files in a folder; entry keys are the relative paths. Raises MissingExtra."""
     for path in paths:
         with open(os.path.join(folder, path), "rb", buffering=_BUFFER) as file:
-            found = wanted.describe(os.path.basename(path), file)
+            found = media.describe(os.path.basename(path), file)
         if found is not None:
             yield (path, *found)
 
 
 def _kind_by_name(name: str) -> str | None:
     suffix = Path(name).suffix[1:].lower()
-    return "image" if suffix in _IMAGES else "av" if suffix in _SOUND_AND_VIDEO else None
+    return "image" if suffix in _IMAGES else "av" if suffix in _AUDIO_AND_VIDEO else None
 
 
 def _kind_by_header(stream: BinaryIO) -> str | None:
-    head = stream.read(_HEAD)
+    head = stream.read(_HEAD_BYTES)
     stream.seek(0)
     if head[4:8] == b"ftyp":
         return "image" if head[8:12] in _PICTURES_IN_MP4 else "av"
@@ -112,7 +147,7 @@ def _kind_by_header(stream: BinaryIO) -> str | None:
     return None
 
 
-def _of_image(stream: BinaryIO) -> dict[str, Any] | None:
+def _image(stream: BinaryIO) -> dict[str, Any] | None:
     try:
         from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError:
@@ -129,7 +164,7 @@ def _of_image(stream: BinaryIO) -> dict[str, Any] | None:
         return None
 
 
-def _of_sound_or_video(stream: BinaryIO) -> dict[str, Any] | None:
+def _audio_or_video(stream: BinaryIO) -> dict[str, Any] | None:
     try:
         import av
         import av.error
@@ -137,13 +172,13 @@ def _of_sound_or_video(stream: BinaryIO) -> dict[str, Any] | None:
         raise MissingExtra("av", "av", "metadata of audio and video") from None
     try:
         with av.open(stream) as container:
-            found = _of_video(container) | _of_sound(container)
+            found = _video(container) | _audio(container)
     except (av.error.FFmpegError, OSError, ValueError):
         return None
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _of_video(container: Any) -> dict[str, Any]:
+def _video(container: Any) -> dict[str, Any]:
     if not container.streams.video:
         return {}
     stream = container.streams.video[0]
@@ -164,7 +199,7 @@ def _of_video(container: Any) -> dict[str, Any]:
     }
 
 
-def _of_sound(container: Any) -> dict[str, Any]:
+def _audio(container: Any) -> dict[str, Any]:
     if not container.streams.audio:
         return {}
     stream = container.streams.audio[0]
@@ -185,7 +220,7 @@ def _of_sound(container: Any) -> dict[str, Any]:
 
 
 def _stream(file: Reader, offset: int, n_bytes: int) -> BinaryIO:
-    """Bytes of a file as a file of their own, of which only what is asked for is read."""
+    """Return a byte range of a file as a stream; only the requested bytes are read."""
     return io.BufferedReader(_Range(file, offset, n_bytes), _BUFFER)
 
 

@@ -1,4 +1,4 @@
-"""What `prepare` is given; apart from what it then does, so that a JSON lines file loads no more than it needs."""
+"""Kinds of paths that `prepare` accepts; in a module of its own so that a JSONL file does not import the others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 
 from fastpack.io import PathLike, as_path, exists, is_folder
 
-UNKNOWN = "is no folder of tar shards, no .jsonl file and no metadataset (.yaml)"
+UNKNOWN = "is not a folder of tar shards, a .jsonl file or a metadataset (.yaml)"
 
 
 def kind_of(path: PathLike) -> str:
-    """What `prepare` is given: "webdataset", "jsonl", "metadataset", or "" for anything else. FileNotFoundError."""
+    """Return "webdataset", "jsonl", "metadataset", or "" for anything else. Raises FileNotFoundError."""
     if not exists(path):
         raise FileNotFoundError(f"{os.fspath(path)} does not exist")
     if is_folder(path):

@@ -1,10 +1,10 @@
-"""Which shards belong to which part: by ratio, by regular expressions or by patterns of paths."""
+"""Assign shards to splits: by ratio, by regular expressions, or by globs."""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -12,35 +12,35 @@ from typing import Literal, TypeAlias
 from fastpack.webdataset import braces
 
 Compat: TypeAlias = Literal["energon"] | None
-Parts: TypeAlias = dict[str, list[str]]
+Splits: TypeAlias = dict[str, list[str]]
 Ratio: TypeAlias = Sequence[float | str]
 
-PART_NAMES = ("train", "val", "test")
+SPLIT_NAMES = ("train", "val", "test")
 SHUFFLE_SEED = 42
-_NAMED = 5  # shards that a warning names
+_MAX_LISTED = 5  # shards that a warning names
 
 
-def split_by_ratio(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False, compat: Compat = None) -> Parts:
+def split_by_ratio(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False, compat: Compat = None) -> Splits:
     """Split the shards into consecutive runs for train, val and test, as Energon does.
 
     The boundaries are Energon's floating-point ones: shards * (sum of the shares so far), rounded down. For some ratios
-    (7,2,1) those shares add up to less than 1 and Energon leaves the last shard out. Here it goes to the last split
-    whose ratio is not 0; compat="energon" leaves it out too.
+    (7,2,1) the shares add up to less than 1 and Energon loses the last shard. Here it goes to the last split whose
+    share is not 0; with compat="energon" it is lost as well.
 
-    ratio: three numbers that need not add up to 1 (`check_ratio`). shuffle: shuffle the shards first, with Python's
-    generator and seed 42. Raises ValueError.
+    ratio: three numbers that need not add up to 1. shuffle: shuffle the shards first, with Python's generator and
+    seed 42. Raises ValueError for an invalid ratio.
     """
     check_ratio(ratio)
     names = _ordered(shards, shuffle)
     ends = _energon_ends(len(names), ratio)
     if compat != "energon" and ends[-1] < len(names):
-        last = max(part for part, number in enumerate(check_ratio(ratio)) if number)
+        last = max(split for split, share in enumerate(check_ratio(ratio)) if share)
         ends[last:] = [len(names)] * (len(ends) - last)
-    return {part: names[start:end] for part, (start, end) in zip(PART_NAMES, pairwise((0, *ends)), strict=True)}
+    return {split: names[start:end] for split, (start, end) in zip(SPLIT_NAMES, pairwise((0, *ends)), strict=True)}
 
 
 def lost_by_energon(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False) -> list[str]:
-    """Shards that Energon's floating-point arithmetic leaves out of every split. Raises ValueError."""
+    """Return the shards that Energon's floating-point arithmetic leaves out of every split. Raises ValueError."""
     return _ordered(shards, shuffle)[_energon_ends(len(shards), ratio)[-1] :]
 
 
@@ -52,18 +52,18 @@ def _ordered(shards: Sequence[str], shuffle: bool) -> list[str]:
 
 
 def check_ratio(ratio: Ratio) -> list[Fraction]:
-    """The ratio as exact numbers (0.1 is a tenth); ValueError unless three, none negative, one above 0."""
+    """Return the ratio as exact fractions (0.1 is a tenth); ValueError unless three, none negative, one above 0."""
     try:
-        wanted = [Fraction(str(number).strip()) for number in ratio]
+        shares = [Fraction(str(number).strip()) for number in ratio]
     except (ValueError, ZeroDivisionError):
-        wanted = []
-    if len(wanted) != len(PART_NAMES) or min(wanted) < 0 or sum(wanted) == 0:
+        shares = []
+    if len(shares) != len(SPLIT_NAMES) or min(shares) < 0 or sum(shares) == 0:
         raise ValueError(f"a split ratio is three numbers for train, val and test, such as 8,1,1; not {ratio!r}")
-    return wanted
+    return shares
 
 
 def _energon_ends(n_shards: int, ratio: Ratio) -> list[int]:
-    """Where each split ends, in exactly Energon's order of floating-point operations."""
+    """Return the end of each split, in exactly Energon's order of floating-point operations."""
     numbers = [float(number) for number in check_ratio(ratio)]
     total, share, ends = sum(numbers), 0.0, list[int]()
     for number in numbers:
@@ -72,50 +72,59 @@ def _energon_ends(n_shards: int, ratio: Ratio) -> list[int]:
     return ends
 
 
-def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]], *, compat: Compat = None) -> Parts:
-    """Parts by name: the shards whose path begins with what the part's regular expression matches.
+def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]], *, compat: Compat = None) -> Splits:
+    """Select the shards of each split by regular expressions that match the start of the path.
 
-    Braces are expanded first, so that `train/{00..07}` works; an expression is also taken as it stands, so that the
-    quantifier of `\\d{1,3}` works. compat="energon" does only the first, and backslashes are lost in it. Several
-    patterns of one name add up (Energon: the last counts). Raises ValueError for a bad expression.
+    Braces are expanded first, so that `train/{00..07}` works. The unexpanded expression is tried as well, so that the
+    quantifier of `\\d{1,3}` works. With compat="energon" only the expanded expressions are used, and expansion removes
+    their backslashes. Several patterns of one split are united (Energon: the last one counts). Raises ValueError.
     """
-    parts: Parts = {}
-    for part, pattern in patterns:
-        expressions = _compiled(pattern, compat)
-        found = {shard for shard in shards if any(expression.match(shard) for expression in expressions)}
-        if compat is None:
-            found.update(parts.get(part, ()))
-        parts[part] = [shard for shard in shards if shard in found]
-    return parts
 
+    def compiled(pattern: str) -> list[re.Pattern[str]]:
+        texts = list(braces.expand(pattern)) if compat == "energon" else [pattern, *_expanded(pattern)]
+        try:
+            return [re.compile(text) for text in dict.fromkeys(texts)]
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
-def _compiled(pattern: str, compat: Compat) -> list[re.Pattern[str]]:
-    texts = list(braces.expand(pattern)) if compat == "energon" else [pattern, *_expanded(pattern)]
-    try:
-        return [re.compile(text) for text in dict.fromkeys(texts)]
-    except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    return _select(shards, patterns, compiled, re.Pattern.match, unite=compat is None)
 
 
 def _expanded(pattern: str) -> list[str]:
     try:
         return list(braces.expand(pattern, escape=False))
-    except ValueError:  # braces of a regular expression only
+    except ValueError:  # all braces belong to the regular expression
         return []
 
 
-def split_by_globs(shards: Sequence[str], globs: Sequence[tuple[str, str]]) -> Parts:
-    """Parts by name: the shards whose whole path a pattern matches. `*` and `?` stop at a slash, `**` does not.
+def split_by_globs(shards: Sequence[str], globs: Sequence[tuple[str, str]]) -> Splits:
+    """Select the shards of each split by globs of the whole path. `*` and `?` stop at a slash, `**` does not.
 
-    Braces are expanded; several patterns of one name add up. Raises ValueError for braces that do not match.
+    Braces are expanded; several globs of one split are united. Raises ValueError for unbalanced braces.
     """
-    parts: Parts = {}
-    for part, glob in globs:
-        expressions = [re.compile(_translated(text)) for text in braces.expand(glob)]
-        found = {shard for shard in shards if any(expression.fullmatch(shard) for expression in expressions)}
-        found.update(parts.get(part, ()))
-        parts[part] = [shard for shard in shards if shard in found]
-    return parts
+
+    def compiled(glob: str) -> list[re.Pattern[str]]:
+        return [re.compile(_translated(text)) for text in braces.expand(glob)]
+
+    return _select(shards, globs, compiled, re.Pattern.fullmatch, unite=True)
+
+
+def _select(
+    shards: Sequence[str],
+    patterns: Sequence[tuple[str, str]],
+    compiled: Callable[[str], list[re.Pattern[str]]],
+    matches: Callable[[re.Pattern[str], str], object],
+    *,
+    unite: bool,
+) -> Splits:
+    assigned: Splits = {}
+    for split, pattern in patterns:
+        expressions = compiled(pattern)
+        found = {shard for shard in shards if any(matches(expression, shard) for expression in expressions)}
+        if unite:
+            found.update(assigned.get(split, ()))
+        assigned[split] = [shard for shard in shards if shard in found]
+    return assigned
 
 
 def _translated(glob: str) -> str:
@@ -134,17 +143,21 @@ def _translated_piece(piece: str, plain: Mapping[str, str]) -> str:
     return re.escape(piece)
 
 
-def describe_problems(shards: Sequence[str], parts: Mapping[str, Sequence[str]], wanted: Sequence[str]) -> list[str]:
-    """A sentence for each part of `wanted` that is empty, and for shards that are in no part or in several."""
-    problems = [f"no shard is in the part {part}: a loader of it will fail" for part in wanted if not parts.get(part)]
-    homes: dict[str, list[str]] = {shard: [] for shard in shards}
-    for part, names in parts.items():
+def describe_problems(
+    shards: Sequence[str], assigned: Mapping[str, Sequence[str]], expected: Sequence[str]
+) -> list[str]:
+    """Return a sentence for each empty split of `expected`, and for shards in no split or in several."""
+    problems = [
+        f"the split {split} has no shards: loading it will fail" for split in expected if not assigned.get(split)
+    ]
+    splits_of: dict[str, list[str]] = {shard: [] for shard in shards}
+    for split, names in assigned.items():
         for name in names:
-            homes[name].append(part)
-    if homeless := [shard for shard, its_parts in homes.items() if not its_parts]:
-        problems.append(f"{_shards(homeless)} in no part: {named(homeless)}")
-    if shared := [shard for shard, its_parts in homes.items() if len(its_parts) > 1]:
-        problems.append(f"{_shards(shared)} in several parts: {named(shared)}")
+            splits_of[name].append(split)
+    if unassigned := [shard for shard, its_splits in splits_of.items() if not its_splits]:
+        problems.append(f"{_shards(unassigned)} in no split: {listed(unassigned)}")
+    if shared := [shard for shard, its_splits in splits_of.items() if len(its_splits) > 1]:
+        problems.append(f"{_shards(shared)} in several splits: {listed(shared)}")
     return problems
 
 
@@ -152,7 +165,7 @@ def _shards(names: Sequence[str]) -> str:
     return "1 shard is" if len(names) == 1 else f"{len(names)} shards are"
 
 
-def named(names: Sequence[str]) -> str:
-    """The first five of these names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+def listed(names: Sequence[str]) -> str:
+    """Return the first five names, and the number of the others."""
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

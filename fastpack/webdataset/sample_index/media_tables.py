@@ -1,4 +1,4 @@
-"""Metadata of images, audio and video in `index.sqlite`: two tables that SQLite adds to a file with the others."""
+"""Media metadata in `index.sqlite`: two tables, which SQLite adds to the finished file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastpack.webdataset.sample_index.reader import read_only_uri
 if TYPE_CHECKING:
     import sqlite3
 
-# The texts of the schema are what Energon's own connection would hold, blanks aside.
+# The same SQL as Energon's, apart from white space.
 _TABLES = {
     "media_metadata": "CREATE TABLE media_metadata (entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, "
     "metadata_json TEXT NOT NULL)",
@@ -25,19 +25,19 @@ _TABLES = {
 
 
 def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike | None) -> None:
-    """Add what `entries` say, in their order, to a database that has no media tables, and that nobody else has open.
+    """Add `entries`, in order, to a database without media tables that no other connection has open.
 
-    ["copy"]: all that `previous` has; ["row", entry key, type, JSON]: one instead of an older one of its key;
-    ["filter", strategy, patterns]: by which rows were found, noted once. Without entries the file is not touched.
-    A `previous` that is no database has nothing; FormatError for one that is damaged.
+    ["copy"]: all rows of `previous`. ["row", entry key, type, JSON]: replaces an older row of the same key. ["filter",
+    strategy, patterns]: the filter that selected rows, stored once. Without entries the file is not touched. A
+    `previous` that is not a database has no rows; FormatError for a damaged one.
     """
     entries = iter(entries)
     first = next(entries, None)
     if first is None:
         return
-    import sqlite3  # 2 ms, which most runs need not spend
+    import sqlite3  # 2 ms, which most runs do not need
 
-    # The file is locked by who writes it; SQLite's own locks would meet that one on NFS. An error costs the whole file.
+    # The writer already holds a lock, with which SQLite's own would conflict on NFS. An error discards the file.
     uri = f"file:{quote(str(path))}?nolock=1"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)) as db:
         for setting in ("journal_mode=OFF", "synchronous=OFF"):
@@ -50,7 +50,7 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
                     _copy(db, old_tables)
                 except sqlite3.DatabaseError as error:
                     found = f"SQLite's error {str(error)!r}"
-                    raise FormatError(str(previous), 0, found, "metadata of media to be taken over") from error
+                    raise FormatError(str(previous), 0, found, "readable media metadata") from error
                 continue
             _make_tables(db)
             values = (entry[1:] for entry in some)
@@ -82,7 +82,7 @@ def _copy(db: sqlite3.Connection, old_tables: set[str]) -> None:
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
-    there = {name for (name,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")}
+    existing = {name for (name,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")}
     for table, schema in _TABLES.items():
-        if table not in there:
+        if table not in existing:
             db.execute(schema)

@@ -1,11 +1,6 @@
-"""`index.sqlite` of a prepared WebDataset, written page by page from its rows, without SQLite.
+"""Write the tables and indexes of `index.sqlite` page by page from sorted rows; see the package's page.
 
-With the collecting of the rows (`nvmeta_staging`), 100,000 samples of 2 parts take 0.10 s of CPU where SQLite's inserts
-and sorted indexes took 0.60; 5 million of 3 parts 9 s and 300 MB (keys in random order: 12 s and 540 MB), where SQLite
-took 44 s and 90 MB. A third of that is the system's writing.
-
-The rows are matrices of int64, maybe mapped from a file, in the order in which they get their rowids; `nvmeta_sqlite`
-says what the tables are.
+The rows are int64 matrices, possibly memory-mapped, in rowid order.
 """
 
 from __future__ import annotations
@@ -30,12 +25,12 @@ from fastpack.webdataset.sample_index.sqlite_pages import (
     Writer,
 )
 
-_ROWS_AT_ONCE = 65_536
-_LISTED, _SHARDS_LISTED = 10_000, 5  # of keys that repeat, and of the shards of each
+_BATCH_ROWS = 65_536
+_MAX_LISTED, _MAX_LISTED_SHARDS = 10_000, 5  # repeated keys, and shards of each, that an error names
 
 TAR_FILE_ID, SAMPLE_INDEX, OFFSET, SIZE, NAME = range(5)  # columns of rows
 
-# The texts of the schema are what Energon's own connection would hold, blanks aside.
+# The same SQL as Energon's, apart from white space.
 SAMPLES_SQL = (
     "CREATE TABLE samples (tar_file_id INTEGER NOT NULL, sample_key TEXT NOT NULL UNIQUE, "
     "sample_index INTEGER NOT NULL, byte_offset INTEGER, byte_size INTEGER)"
@@ -54,8 +49,8 @@ PARTS_FULL_SQL = (
 Column: TypeAlias = npt.NDArray[np.int64]
 
 
-class KeysRepeat(Exception):
-    """Keys that occur more than once: total, and of up to 10,000 of them (the key, up to 5 tar_file_ids)."""
+class RepeatedKeys(Exception):
+    """Keys that occur more than once: their number, and up to 10,000 of them as (key, up to 5 tar_file_ids)."""
 
     def __init__(self, keys: list[tuple[str, list[int]]], total: int) -> None:
         super().__init__(f"{total} keys occur more than once")
@@ -64,11 +59,11 @@ class KeysRepeat(Exception):
 
 @dataclass(eq=False, slots=True)
 class IndexRows:
-    """What the two tables hold. Of names, the bytes of their UTF-8, one behind the other.
+    """The rows of the two tables. Keys and names are UTF-8 bytes, concatenated.
 
-    samples: int64[n, 4], tar_file_id, sample_index, byte_offset and byte_size, ascending by the first two. Key i is
-    keys[key_bounds[i]:key_bounds[i + 1]]. parts: int64[m, 5], tar_file_id, sample_index, content_byte_offset,
-    content_byte_size and the number of the part's name, ascending by the first three. Name i is
+    samples: int64[n, 4], tar_file_id, sample_index, byte_offset and byte_size, ascending by the first two columns. Key
+    i is keys[key_bounds[i]:key_bounds[i + 1]]. parts: int64[m, 5], tar_file_id, sample_index, content_byte_offset,
+    content_byte_size and the number of the field's name, ascending by the first three columns. Name i is
     names[name_bounds[i]:name_bounds[i + 1]].
     """
 
@@ -81,7 +76,7 @@ class IndexRows:
 
 
 class _Tree(NamedTuple):
-    """A table or an index: its name, its table's, its SQL, its columns, and in which order its rows are."""
+    """A table or an index: its name, its table, its SQL, its columns, and the order of its rows."""
 
     name: str
     table: str
@@ -107,10 +102,10 @@ _TREES = (
 
 
 def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
-    """Write the database into an empty file; in memory are some megabytes, and at most 48 bytes a key.
+    """Write the database into an empty file, with some megabytes of memory and at most 48 bytes per key.
 
-    rows: None for a database without tables. Raises ValueError for rows that are not in order, and KeysRepeat; what is
-    in the file then is good for nothing.
+    rows: None for a database without tables. Raises ValueError for rows out of order, and RepeatedKeys; the file is
+    then incomplete.
     """
     if rows is None:
         PageFile(file).finish([])
@@ -126,14 +121,14 @@ def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
 
 
 def _check_order(table: Column, n_columns: int) -> None:
-    for first in range(0, len(table), _ROWS_AT_ONCE):
+    for first in range(0, len(table), _BATCH_ROWS):
         begin = max(first - 1, 0)
-        piece = table[begin : first + _ROWS_AT_ONCE]
+        piece = table[begin : first + _BATCH_ROWS]
         wrong = kernels.first_unsorted(piece, n_columns)
         if wrong < len(piece):
             found, before = piece[wrong].tolist(), piece[wrong - 1].tolist()
-            raise ValueError(f"row {begin + wrong}, {found}, is not behind {before}")
-        _let_go(table, begin, begin + len(piece))
+            raise ValueError(f"row {begin + wrong}, {found}, does not follow {before}")
+        _release(table, begin, begin + len(piece))
 
 
 def _write_tree(pages: PageFile, tree: _Tree, rows: IndexRows, by_key: Column) -> int:
@@ -142,62 +137,62 @@ def _write_tree(pages: PageFile, tree: _Tree, rows: IndexRows, by_key: Column) -
     table = rows.samples if of_samples else rows.parts
     names = (rows.key_bounds, rows.keys) if of_samples else (rows.name_bounds, rows.names)
     bounds, texts = names
-    orders = {"rowid": _as_they_are(len(table)), "key": _pieces(by_key), "name": _by_name(rows)}
+    orders = {"rowid": _in_order(len(table)), "key": _batches(by_key), "name": _by_name(rows)}
     for order in orders[tree.order]:
         writer.add(table, order, tree.columns, order if of_samples else table[order, NAME], bounds, texts)
         if tree.order != "key":
             first, stop = int(order.min()), int(order.max()) + 1
-            _let_go(table, first, stop)
+            _release(table, first, stop)
             if of_samples:
-                _let_go(texts, int(bounds[first]), int(bounds[stop]))
-    _let_go(bounds, 0, len(bounds))
-    _let_go(texts, 0, len(texts))
+                _release(texts, int(bounds[first]), int(bounds[stop]))
+    _release(bounds, 0, len(bounds))
+    _release(texts, 0, len(texts))
     return writer.finish()
 
 
-def _let_go(column: npt.NDArray[Any], first: int, stop: int) -> None:
-    """Have these rows of a column that is mapped count no longer as this process's memory."""
+def _release(column: npt.NDArray[Any], first: int, stop: int) -> None:
+    """Release the memory of these rows, if the column is memory-mapped."""
     mapped = column
     while isinstance(mapped.base, np.ndarray):
         mapped = mapped.base
     drop_pages(mapped, first * column.strides[0], stop * column.strides[0])
 
 
-def _as_they_are(n_rows: int) -> Iterator[Column]:
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        yield np.arange(first, min(first + _ROWS_AT_ONCE, n_rows))
+def _in_order(n_rows: int) -> Iterator[Column]:
+    for first in range(0, n_rows, _BATCH_ROWS):
+        yield np.arange(first, min(first + _BATCH_ROWS, n_rows))
 
 
-def _pieces(order: Column) -> Iterator[Column]:
-    for first in range(0, len(order), _ROWS_AT_ONCE):
-        yield order[first : first + _ROWS_AT_ONCE]
+def _batches(order: Column) -> Iterator[Column]:
+    for first in range(0, len(order), _BATCH_ROWS):
+        yield order[first : first + _BATCH_ROWS]
 
 
 def _by_name(rows: IndexRows) -> Iterator[Column]:
-    """Numbers of parts, those of each sample in the order of their names."""
-    first, room = 0, _ROWS_AT_ONCE
+    """Yield row numbers of fields, those of each sample ordered by name."""
+    first, capacity = 0, _BATCH_ROWS
     while first < len(rows.parts):
-        order, work = np.empty(room, np.int64), np.empty(5 * room + 2, np.int64)
+        order, work = np.empty(capacity, np.int64), np.empty(5 * capacity + 2, np.int64)
         n = kernels.sort_within(rows.parts, first, rows.names, rows.name_bounds, work, order)
         if n:
             yield order[:n]
-        else:  # a sample of more parts than that
-            room *= 2
+        else:  # a sample with more fields
+            capacity *= 2
         first += n
 
 
 def _order_of_keys(rows: IndexRows) -> Column:
-    """Numbers of samples in the order of their keys."""
+    """Return the row numbers of samples ordered by key."""
     n = len(rows.samples)
-    order, work = np.empty(n, np.int64), np.empty(5 * n + 2, np.int64)  # not touched where keys are in order already
+    order, work = np.empty(n, np.int64), np.empty(5 * n + 2, np.int64)  # not touched if the keys are already in order
     if kernels.sort_texts(rows.keys, rows.key_bounds, work, order):
         raise _repeated(rows, order)
-    _let_go(rows.keys, 0, len(rows.keys))
+    _release(rows.keys, 0, len(rows.keys))
     return order
 
 
-def _repeated(rows: IndexRows, order: Column) -> KeysRepeat:
-    """The keys that occur more than once, in their order."""
+def _repeated(rows: IndexRows, order: Column) -> RepeatedKeys:
+    """Collect the keys that occur more than once, in order."""
     found: list[tuple[str, list[int]]] = []
     total = 0
 
@@ -207,7 +202,7 @@ def _repeated(rows: IndexRows, order: Column) -> KeysRepeat:
     for text, same in groupby(order.tolist(), key):
         samples = list(same)
         total += len(samples) > 1
-        if len(samples) > 1 and total <= _LISTED:
+        if len(samples) > 1 and total <= _MAX_LISTED:
             ids = dict.fromkeys(rows.samples[samples, TAR_FILE_ID].tolist())
-            found.append((text.decode(), list(ids)[:_SHARDS_LISTED]))
-    return KeysRepeat(found, total)
+            found.append((text.decode(), list(ids)[:_MAX_LISTED_SHARDS]))
+    return RepeatedKeys(found, total)

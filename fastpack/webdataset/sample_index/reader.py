@@ -1,4 +1,4 @@
-"""Reading `index.sqlite` of a WebDataset that Megatron-Energon 6 or later, or fastpack, prepared."""
+"""Read `index.sqlite` of a WebDataset that Megatron-Energon 6 or later, or fastpack, prepared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SampleRow(NamedTuple):
-    """Where a sample is: its shard's number, its position in the shard, its first byte and how many it takes."""
+    """Location of a sample: its shard, its position in the shard, and its byte range."""
 
     tar_file_id: int
     sample_index: int
@@ -25,10 +25,9 @@ class SampleRow(NamedTuple):
 
 
 class SampleIndex:
-    """An `index.sqlite` of Energon 6 and later, read-only. Opened on first use, pickled as a path, safe under threads.
+    """Read an `index.sqlite` of Energon 6 or later. Opened on first use, pickled as a path, thread-safe, fork-safe.
 
-    Raises FileNotFoundError, and FormatError for a file that is no such index. An index of another process's fork is
-    opened anew.
+    Methods raise FileNotFoundError, and FormatError for a file that is not such an index.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -40,19 +39,19 @@ class SampleIndex:
 
     @property
     def has_samples(self) -> bool:
-        """Whether the places of samples are there (not where they were left out on purpose)."""
+        """Whether the index has the table of samples (`sample_tables=False` leaves it out)."""
         self._query("SELECT 1", ())
         return "samples" in self._tables
 
     @property
     def has_parts(self) -> bool:
-        """Whether the places of parts are there (not in Energon 6)."""
+        """Whether the index has the table of stored fields (not in Energon 6)."""
         self._query("SELECT 1", ())
         return "sample_parts" in self._tables
 
     @property
     def has_media(self) -> bool:
-        """Whether there is metadata of images, audio or video."""
+        """Whether the index has media metadata."""
         self._query("SELECT 1", ())
         return "media_metadata" in self._tables
 
@@ -61,7 +60,7 @@ class SampleIndex:
         return int(count)
 
     def get(self, key: str) -> SampleRow:
-        """Where the sample of this key is; of several (Energon before 7.3 let keys repeat) the first. KeyError."""
+        """Return the location of a sample, the first of several with this key (Energon < 7.3). Raises KeyError."""
         rows = self._query(
             "SELECT tar_file_id, sample_index, byte_offset, byte_size FROM samples WHERE sample_key = ? "
             "ORDER BY tar_file_id, sample_index LIMIT 1",
@@ -73,14 +72,14 @@ class SampleIndex:
         return SampleRow(*rows[0])
 
     def keys(self, first: str, count: int) -> list[str]:
-        """At most `count` keys from `first` on, in the order of their UTF-8; a key that repeats, as often as it is."""
+        """Return at most `count` keys, from `first` (inclusive) on, in UTF-8 order. Repeated keys are repeated."""
         query = "SELECT sample_key FROM samples WHERE sample_key >= ? ORDER BY sample_key LIMIT ?"
         rows = self._query(query, (first, count))
         self._check_types(rows, (str,))
         return [key for (key,) in rows]
 
     def samples(self, tar_file_id: int) -> list[tuple[str, SampleRow]]:
-        """The keys and places of a shard's samples, in the order of the shard."""
+        """Return the keys and locations of a shard's samples, in order."""
         rows = self._query(
             "SELECT sample_key, tar_file_id, sample_index, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
             "ORDER BY sample_index",
@@ -90,12 +89,12 @@ class SampleIndex:
         return [(key, SampleRow(*row)) for key, *row in rows]
 
     def parts(self, tar_file_id: int, sample_index: int) -> list[tuple[str, int, int]]:
-        """(part name, offset of its content in the shard, its size in bytes) of a sample's parts, by offset.
+        """Return (name, offset in the shard, size in bytes) of a sample's stored fields, ordered by offset.
 
-        An index of Energon 6 has none of them: FormatError.
+        Raises FormatError for an index of Energon 6, which does not have them.
         """
         if not self.has_parts:
-            raise FormatError(self.path, 0, "no table sample_parts", "one; the dataset needs to be prepared again")
+            raise FormatError(self.path, 0, "no table sample_parts", "that table; prepare the dataset again")
         rows = self._query(
             "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
             "WHERE tar_file_id = ? AND sample_index = ? ORDER BY content_byte_offset",
@@ -105,7 +104,7 @@ class SampleIndex:
         return rows
 
     def part_totals(self) -> list[tuple[str, int, int]]:
-        """(part name, how many there are, bytes of their content) of all parts, the most frequent first."""
+        """Return (name, count, total bytes) of every field name, the most frequent first."""
         return self._query(
             "SELECT part_name, count(*), sum(content_byte_size) FROM sample_parts GROUP BY part_name "
             "ORDER BY count(*) DESC, part_name",
@@ -113,7 +112,7 @@ class SampleIndex:
         )
 
     def close(self) -> None:
-        """Let the file go; the next use opens it again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             if self._db is not None and self._pid == os.getpid():
                 self._db.close()
@@ -123,18 +122,18 @@ class SampleIndex:
         self.close()
 
     def _query(self, query: str, values: tuple[Any, ...]) -> list[Any]:
-        import sqlite3  # 4 ms, which a first `prepare` need not spend
+        import sqlite3  # 4 ms, which a first `prepare` does not need
 
         with self._lock:
             try:
                 return self._open().execute(query, values).fetchall()
-            # Of a damaged file also: names and SQLite's own texts that are not UTF-8, and sizes beyond all memory.
+            # A damaged file may also have names or messages that are not UTF-8, and sizes beyond all memory.
             except (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError) as error:
                 reason = str(error) or type(error).__name__
                 raise FormatError(self.path, 0, f"SQLite's error {reason!r}", "an index of samples") from error
 
     def _check_types(self, rows: Sequence[Sequence[Any]], kinds: Sequence[type[Any]]) -> None:
-        """FormatError for a value of another type: SQLite keeps any value in any column."""
+        """Raise FormatError for a value of another type: SQLite stores any value in any column."""
         for column, kind in zip(zip(*rows, strict=True), kinds, strict=False):
             if set(map(type, column)) != {kind}:
                 value = next(value for value in column if type(value) is not kind)
@@ -143,7 +142,7 @@ class SampleIndex:
     def _open(self) -> sqlite3.Connection:
         if self._db is None or self._pid != os.getpid():
             if not self.path.is_file():
-                raise FileNotFoundError(f"{self.path} is not there: prepare the dataset to have an index by key")
+                raise FileNotFoundError(f"{self.path} does not exist. Prepare the dataset to get an index by key.")
             self._db = connect_read_only(self.path)
             self._pid = os.getpid()
             tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -158,12 +157,12 @@ class SampleIndex:
 
 
 def connect_read_only(path: PathLike) -> sqlite3.Connection:
-    """A connection to a file that nobody changes while it is open."""
+    """Open a file that does not change while it is open."""
     import sqlite3
 
     return sqlite3.connect(read_only_uri(path), uri=True, check_same_thread=False)
 
 
 def read_only_uri(path: PathLike) -> str:
-    """The SQLite URI of a file that nobody changes while it is open."""
+    """Return the SQLite URI of a file that does not change while it is open."""
     return f"file:{quote(os.path.abspath(local_file(path)))}?mode=ro&immutable=1"

@@ -1,8 +1,8 @@
-"""SQLite database files written page by page, from rows that are in order: what SQLite itself would read and change.
+"""Write SQLite database files page by page from sorted rows.
 
-Everything goes into pages of 4096 bytes, each b-tree behind the one before it, its leaves before what points to them.
-Only page 1 (the header and the schema) is written at the end, when the roots of all trees are known. The words are
-those of https://www.sqlite.org/fileformat2.html.
+All pages have 4096 bytes. The b-trees follow each other; in each, leaves precede interior pages. Page 1 (the header and
+the schema) is written last, when the roots of all trees are known. The terms are those of
+https://www.sqlite.org/fileformat2.html.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from fastpack.kernels.codecs.btree_layout import (
 
 __all__ = ["INDEX_LEAF", "TABLE_LEAF", "TEXT", "PageFile", "SchemaRow", "Tree"]
 
-LOCK_BYTE_PAGE = (1 << 30) // PAGE_BYTES + 1  # holds the byte at 1 GiB that SQLite locks, and nothing else
-_PAGES_AT_ONCE = 128  # 512 KiB: as fast as any more
+LOCK_BYTE_PAGE = (1 << 30) // PAGE_BYTES + 1  # holds the byte at 1 GiB that SQLite locks, and no data
+_BATCH_PAGES = 128  # 512 KiB; larger batches are not faster
 _MAX_PAGES = (1 << 32) - 2
-_CELL_BYTES = PAGE_BYTES * (_PAGES_AT_ONCE + 4)
-_PARENT_ROOM = 1040  # bytes of a page's cell in its parent
+_CELL_BYTES = PAGE_BYTES * (_BATCH_PAGES + 4)
+_PARENT_CELL_BYTES = 1040  # capacity for a page's cell in its parent
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 _SCHEMA_FORMAT = 4  # since 2006: 0 and 1 are stored in the header of a record
 _UTF8 = 1
-_VERSION = 3_040_000  # of an SQLite that writes the same
+_VERSION = 3_040_000  # of an SQLite release that writes the same format
 
 
 class Writer(Protocol):
-    """What pages are written to, such as `files.AtomicFile`."""
+    """A file to write pages to, such as `AtomicFile`."""
 
     def write(self, data: Bytes, /) -> int: ...
     def patch(self, offset: int, data: bytes, /) -> None: ...
@@ -61,9 +61,9 @@ class SchemaRow(NamedTuple):
 
 
 class PageFile:
-    """An empty file that becomes a database: pages are appended, `finish` writes the first one.
+    """A database file: pages are appended, and `finish` writes the first one.
 
-    n_pages: pages so far, page 1 and the lock-byte page included.
+    n_pages: pages so far, including page 1 and the lock-byte page.
     """
 
     def __init__(self, file: Writer) -> None:
@@ -72,16 +72,16 @@ class PageFile:
         self.n_pages = 1
 
     def next_page(self) -> int:
-        """The number of the next page to be appended."""
+        """Return the number of the next page to append."""
         return self.n_pages + 1 + (self.n_pages + 1 == LOCK_BYTE_PAGE)
 
-    def room(self) -> int:
-        """How many pages can be appended at once, so that their numbers follow each other."""
+    def n_appendable(self) -> int:
+        """Return how many pages can be appended at once with consecutive numbers."""
         first = self.next_page()
         return LOCK_BYTE_PAGE - first if first < LOCK_BYTE_PAGE else _MAX_PAGES - first
 
     def append(self, pages: Bytes, n_pages: int) -> None:
-        """Append pages, at most `room()`; the first has the number `next_page()`."""
+        """Append at most `n_appendable()` pages; the first has the number `next_page()`."""
         if self.next_page() > self.n_pages + 1:
             self._file.write(bytes(PAGE_BYTES))
             self.n_pages += 1
@@ -89,7 +89,7 @@ class PageFile:
         self.n_pages += n_pages
 
     def append_overflow(self, content: bytes) -> int:
-        """Write what a cell does not hold to overflow pages, each with the number of the next; return the first's."""
+        """Write the overflow of a cell to a chain of overflow pages; return the number of the first."""
         step = PAGE_BYTES - 4
         first = self.next_page()
         for start in range(0, len(content), step):
@@ -99,7 +99,7 @@ class PageFile:
         return first
 
     def finish(self, schema: Sequence[SchemaRow]) -> None:
-        """Write page 1: the header, and `sqlite_master` with these rows. ValueError if they do not fit there."""
+        """Write page 1: the header, and `sqlite_master` with these rows. ValueError if they do not fit."""
         cells = []
         for rowid, row in enumerate(schema, 1):
             payload = record([value.encode() if isinstance(value, str) else value for value in row])
@@ -123,7 +123,7 @@ class PageFile:
 
 
 class Tree:
-    """A b-tree whose rows are added in order: a table (TABLE_LEAF) by rowid from 1 on, or an index (INDEX_LEAF)."""
+    """A b-tree to which rows are added in order: a table (TABLE_LEAF) by rowid from 1, or an index (INDEX_LEAF)."""
 
     def __init__(self, file: PageFile, kind: int) -> None:
         self._file, self._kind = file, kind
@@ -138,10 +138,10 @@ class Tree:
         bounds: npt.NDArray[np.int64],
         data: npt.NDArray[np.uint8],
     ) -> None:
-        """Add rows, of the matrix `rows` those with the numbers `order`; their rowids are one higher.
+        """Add the rows `order` of the matrix `rows`; the rowid is the row number plus 1.
 
-        columns: what each field of a record is, a column of `rows` or TEXT; an index has the rowid as one more. The
-        text of row order[i] is data[bounds[t]:bounds[t + 1]] for t = texts[i].
+        columns: the column of `rows` for each field of a record, or TEXT; an index appends the rowid. The text of row
+        order[i] is data[bounds[t]:bounds[t + 1]] with t = texts[i].
         """
         picks = np.array(columns, np.int64)
         leaves = self._leaves
@@ -159,7 +159,7 @@ class Tree:
                 leaves.flush()
 
     def finish(self) -> int:
-        """Write what is left; return the number of the root page."""
+        """Write the remaining pages; return the number of the root page."""
         return self._leaves.finish()
 
     def _add_large(self, rowid: int, values: list[int | bytes]) -> None:
@@ -176,9 +176,9 @@ class Tree:
 
 
 class _Level:
-    """The pages of a b-tree that are equally far from its root; cells come in order, pages leave when they are full.
+    """One level of a b-tree: cells are added in order, and full pages are written.
 
-    cells, ends, state: cells that are on no page yet, as `encode_cells` appends to them.
+    cells, ends, state: cells that are not on a page yet, as `encode_cells` appends them.
     """
 
     def __init__(self, file: PageFile, kind: int) -> None:
@@ -188,12 +188,12 @@ class _Level:
         self._file, self._kind = file, kind
         self._first_rowid = 1
         self._above: _Level | None = None
-        self._pages = np.empty(PAGE_BYTES * _PAGES_AT_ONCE, np.uint8)
-        self._parents = np.empty(_PARENT_ROOM * _PAGES_AT_ONCE, np.uint8)
-        self._parent_ends = np.empty(_PAGES_AT_ONCE, np.int64)
+        self._pages = np.empty(PAGE_BYTES * _BATCH_PAGES, np.uint8)
+        self._parents = np.empty(_PARENT_CELL_BYTES * _BATCH_PAGES, np.uint8)
+        self._parent_ends = np.empty(_BATCH_PAGES, np.int64)
 
     def add(self, cells: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:
-        """Add cells that are encoded, of at most `_PAGES_AT_ONCE` pages."""
+        """Add encoded cells for at most `_BATCH_PAGES` pages."""
         if self.state[0] + len(cells) > len(self.cells) or self.state[1] + len(ends) > len(self.ends):
             self.flush()
         n_bytes, n_cells = self.state[:2].tolist()
@@ -202,12 +202,12 @@ class _Level:
         self.state[:2] = n_bytes + len(cells), n_cells + len(ends)
 
     def flush(self) -> None:
-        """Write the pages that are full."""
+        """Write the full pages."""
         while self._pack(is_last=False, right=0):
             pass
 
     def finish(self, right: int = 0) -> int:
-        """Write the last pages here (`right`: the last child) and on the levels above; return the root's number."""
+        """Write the last pages of this level (`right`: the last child) and all levels above; return the root page."""
         self._pack(is_last=True, right=right)
         while self.state[1]:
             self._pack(is_last=True, right=right)
@@ -215,9 +215,9 @@ class _Level:
         return last if self._above is None else self._above.finish(last)
 
     def _pack(self, is_last: bool, right: int) -> int:
-        """Write some pages, and hand their cells to the level above; return how many."""
+        """Write pages, and pass their parent cells to the level above; return the number of pages."""
         n_bytes, n_cells = self.state[:2].tolist()
-        pages = self._pages[: PAGE_BYTES * min(_PAGES_AT_ONCE, self._file.room())]
+        pages = self._pages[: PAGE_BYTES * min(_BATCH_PAGES, self._file.n_appendable())]
         taken = np.zeros(2, np.int64)
         n_pages = kernels.pack_cells(
             self._kind, self.cells[:n_bytes], self.ends[:n_cells], is_last, right, self._file.next_page(),
@@ -227,7 +227,7 @@ class _Level:
             return 0
         self._file.append(pages[: PAGE_BYTES * n_pages], n_pages)
         n_taken, n_parent_bytes = taken.tolist()
-        self._forget(n_taken)
+        self._remove(n_taken)
         n_parents = n_pages - (is_last and not self.state[1])
         if n_parents:
             if self._above is None:
@@ -239,8 +239,8 @@ class _Level:
     def _is_table(self) -> bool:
         return self._kind in (TABLE_LEAF, TABLE_INTERIOR)
 
-    def _forget(self, n_taken: int) -> None:
-        """Move the cells behind the first `n_taken` to the front."""
+    def _remove(self, n_taken: int) -> None:
+        """Remove the first `n_taken` cells."""
         n_bytes, n_cells = self.state[:2].tolist()
         start = int(self.ends[n_taken - 1]) if n_taken else 0
         self.cells[: n_bytes - start] = self.cells[start:n_bytes].copy()

@@ -1,11 +1,4 @@
-"""`index.sqlite`: where each sample of a WebDataset is, and each of its parts; the tables of Megatron-Energon 7.4.
-
-Table `samples`: tar_file_id (the shard's position in `.info.json`), sample_key, sample_index (in the shard),
-byte_offset, byte_size (of all its members with their headers). Table `sample_parts`: tar_file_id, sample_index,
-part_name, content_byte_offset, content_byte_size. This module writes it: the rows are collected in files beside it
-(`nvmeta_staging`), of which its pages are made (`nvmeta_pages`); SQLite itself adds metadata of media, if there is any.
-`nvmeta_lookup` reads it.
-"""
+"""Write `index.sqlite`: collect rows in staging files, then write the pages; see the package's page."""
 
 from __future__ import annotations
 
@@ -20,9 +13,9 @@ import numpy.typing as npt
 from fastpack.errors import INTERRUPTS, FormatError, JobError
 from fastpack.io import AtomicFile, PathLike
 from fastpack.webdataset.sample_index.media_tables import write_media
-from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL, KeysRepeat, write_index_pages
+from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL, RepeatedKeys, write_index_pages
 from fastpack.webdataset.sample_index.reader import connect_read_only
-from fastpack.webdataset.sample_index.staging import Staging, WalkedShard
+from fastpack.webdataset.sample_index.staging import ShardRecord, Staging
 from fastpack.webdataset.sample_index.table_rows import TableRows
 
 if TYPE_CHECKING:
@@ -30,8 +23,8 @@ if TYPE_CHECKING:
 
     from fastpack.webdataset.shard_index import ShardScan
 
-_ROWS_AT_ONCE = 65_536  # rows of an older index that are Python objects at a time
-_NAMED = 20  # duplicate keys that an error's text names
+_BATCH_ROWS = 65_536  # rows of an older index that are Python objects at a time
+_MAX_LISTED = 20  # duplicate keys that a message lists
 _OLD_SAMPLES = (
     "SELECT CAST(sample_key AS BLOB), sample_index, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
     "ORDER BY sample_index"
@@ -43,16 +36,22 @@ _OLD_PARTS = (
 
 
 class DuplicateKeys(JobError):
-    """Sample keys that occur more than once, so that none of them can be loaded by name.
+    """Sample keys occur more than once, so that samples cannot be loaded by key.
 
-    keys: up to 10,000 of them, with the shards they are in (their numbers, or names where they are known); total: how
-    many there are.
+    Parameters
+    ----------
+    path
+        The index.
+    keys
+        Up to 10,000 keys, each with its shards (names, or tar_file_ids where the names are unknown).
+    total
+        The number of keys that occur more than once.
     """
 
     def __init__(self, path: PathLike, keys: Sequence[tuple[str, Sequence[int | str]]], total: int) -> None:
         self.path, self.keys, self.total = os.fspath(path), keys, total
-        named = "; ".join(f"{key!r} in {', '.join(map(str, shards))}" for key, shards in keys[:_NAMED])
-        more = f"; and {total - _NAMED} more" if total > _NAMED else ""
+        named = "; ".join(f"{key!r} in {', '.join(map(str, shards))}" for key, shards in keys[:_MAX_LISTED])
+        more = f"; and {total - _MAX_LISTED} more" if total > _MAX_LISTED else ""
         many = "1 sample key occurs" if total == 1 else f"{total} sample keys occur"
         super().__init__(f"{many} more than once: {named}{more}")
 
@@ -61,9 +60,9 @@ class DuplicateKeys(JobError):
 
 
 def write_sample_index(path: PathLike, scans: Iterable[ShardScan], *, mode: int | None = None) -> int:
-    """Write the index of these shards, numbered from 0, in place of `path`; return the number of samples.
+    """Write the index of these shards, numbered from 0; return the number of samples.
 
-    mode: permissions of the file. What was there stays until the new index is complete. Raises as `IndexWriter` does.
+    mode: permissions of the file. An existing index is replaced when the new one is complete. Raises as `IndexWriter`.
     """
     with IndexWriter(path, mode=mode) as writer:
         n_samples = 0
@@ -74,14 +73,14 @@ def write_sample_index(path: PathLike, scans: Iterable[ShardScan], *, mode: int 
 
 
 class IndexWriter:
-    """An `index.sqlite` being written: shard by shard, in order; it takes its name when the with block ends well.
+    """Write an `index.sqlite` shard by shard, in order; the file is replaced when the with block ends without error.
 
-    previous: an older index, from which shards (`copy`) and media metadata (`copy_media`) can be taken over.
-    sample_tables=False leaves out the tables of samples and parts. resume: take up what a writer of the same `purpose`
-    left behind when it was killed; the shards it noted (`note`) are then in `done`, unless the machine was started anew
-    meanwhile. With resume, an error leaves what is written for the next writer; with resumable, an interrupt does, and
-    `is_kept` says whether a shard was noted. Raises FormatError for a key or part
-    name that is not UTF-8, with the shard and the sample's offset in it, and DuplicateKeys at the end of the block.
+    previous: an older index, from which shards (`copy`) and media metadata (`copy_media`) can be copied.
+    sample_tables=False leaves out the tables of samples and fields. resume: continue the work of a killed writer with
+    the same `purpose`; `done` then lists the shards that it noted (`note`), unless the machine was rebooted meanwhile.
+    With `resume`, an error keeps the work for the next writer; with `resumable`, an interrupt does, and `is_kept` says
+    whether a shard was noted. Raises FormatError for a key or field name that is not UTF-8, with the shard and the
+    sample's offset, and DuplicateKeys at the end of the block.
     """
 
     def __init__(
@@ -110,29 +109,30 @@ class IndexWriter:
             raise
 
     @property
-    def done(self) -> list[WalkedShard]:
-        """The shards that a killed writer noted."""
+    def done(self) -> list[ShardRecord]:
+        """Shards that a killed writer noted."""
         return self._staging.done
 
     def start_over(self) -> None:
-        """Forget what a killed writer had done."""
+        """Discard the work of a killed writer."""
         if self.done:
             self._staging.start_over()
 
     def add(self, tar_file_id: int, scan: ShardScan) -> None:
-        """Add the samples and parts of one shard."""
+        """Add the samples and fields of one shard."""
         if self._sample_tables:
             self._staging.add_shard(tar_file_id, scan)
 
-    def note(self, shard: WalkedShard) -> None:
-        """Say that all of a shard is added: a writer that resumes need not see it again."""
+    def note(self, shard: ShardRecord) -> None:
+        """Record that a shard is complete, so that a resumed run skips it."""
         self._staging.note(shard)
         self.is_kept = True
 
     def copy(self, tar_file_id: int, old_tar_file_id: int, n_samples: int | None = None) -> None:
-        """Take the rows of one shard over from the previous index.
+        """Copy the rows of one shard from the previous index.
 
-        Raises FormatError where that cannot be read, or has not `n_samples` samples of it; then no rows are taken.
+        Raises FormatError if it cannot be read, or does not have `n_samples` samples of the shard; no rows are then
+        added.
         """
         if not self._sample_tables:
             return
@@ -150,24 +150,24 @@ class IndexWriter:
             self._staging.add_parts(columns, names)
 
     def copy_media(self) -> None:
-        """Take over the media metadata of the previous index, if there is one that has any."""
+        """Copy the media metadata of the previous index, if any."""
         if self._previous is not None:
             self._staging.add_media(["copy"])
 
     def add_media(self, rows: Iterable[tuple[str, str, str]], found_by: tuple[str, str]) -> None:
-        """Add metadata of media: (entry key, type, JSON) rows, each instead of an older one of its key.
+        """Add media metadata: (entry key, type, JSON) rows, which replace older rows of the same key.
 
-        found_by: strategy and patterns of the filter, which are noted once.
+        found_by: strategy and patterns of the filter, which are stored once.
         """
         for row in rows:
             self._staging.add_media(["row", *row])
         self._staging.add_media(["filter", *found_by])
 
     def commit(self) -> None:
-        """Write tables and indexes, and take the target's name."""
+        """Write all tables, and replace the target."""
         try:
             write_index_pages(self._file, self._staging.rows() if self._sample_tables else None)
-        except KeysRepeat as error:
+        except RepeatedKeys as error:
             raise DuplicateKeys(self._file.path, error.keys, error.total) from None
         write_media(self._file.partial_path, self._staging.media(), self._previous)
         self._file.commit()
@@ -175,18 +175,18 @@ class IndexWriter:
         self._close_old()
 
     def abort(self) -> None:
-        """Remove what was written; harmless after `commit()`."""
+        """Remove what was written; a no-op after `commit()`."""
         self._close_old()
         self._staging.remove()
         self._file.abort()
 
     def suspend(self) -> None:
-        """Stop; what was noted stays for a writer with `resume`."""
+        """Stop, and keep the noted shards for a writer with `resume`."""
         self._staging.suspend()
         self.abort()
 
     def _copy_pages(self, tar_file_id: int, old_tar_file_id: int, n_samples: int | None) -> bool:
-        """Take the rows of a shard from the pages of the previous index; False where SQLite has to read them."""
+        """Copy the rows of a shard from the pages of the previous index; False if SQLite has to read them."""
         import sqlite3
 
         assert self._previous is not None
@@ -201,14 +201,14 @@ class IndexWriter:
         if samples is None or parts is None or len(samples.numbers) != len(samples.lengths):
             return False
         if n_samples is not None and len(samples.numbers) != n_samples:
-            return False  # `copy` says what is wrong
+            return False  # `copy` raises the error
         self._staging.add_old_shard(tar_file_id, samples, parts)
         return True
 
     def _old_rows(
         self, query: str, tar_file_id: int, old_tar_file_id: int
     ) -> list[tuple[list[npt.NDArray[np.int64]], Sequence[bytes]]]:
-        """Rows of a shard in the previous index, some at a time: four columns, with its new number, and their texts."""
+        """Read the rows of a shard with SQLite, in batches: four columns, with the new number, and the texts."""
         import sqlite3
 
         assert self._previous is not None
@@ -217,7 +217,7 @@ class IndexWriter:
             if self._old is None:
                 self._old = connect_read_only(self._previous)
             cursor = self._old.execute(query, (old_tar_file_id,))
-            while found := cursor.fetchmany(_ROWS_AT_ONCE):
+            while found := cursor.fetchmany(_BATCH_ROWS):
                 texts, *columns = zip(*found, strict=True)
                 shard = np.full(len(found), tar_file_id, np.int64)
                 rows.append(([shard, *(np.array(values, np.int64) for values in columns)], texts))

@@ -1,7 +1,7 @@
-"""Rows of an `index.sqlite` to be, in files beside it: what is walked when a run is killed need not be walked again.
+"""Staging files for the rows of an `index.sqlite`, so that a killed run can be resumed.
 
-Each column is a file of its own, to which every shard appends, and which is mapped when all shards are there. A file of
-notes says how long the columns are behind each shard; what a killed writer appended behind its last note is cut off.
+Each column is a file, to which every shard appends, and which is mapped when all shards are added. A file of notes
+records the length of each column after each shard; what a killed writer appended after its last note is cut off.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ if TYPE_CHECKING:
     from fastpack.webdataset.shard_index import ShardScan
 
 _COLUMNS = ("samples", "keys", "key_bounds", "parts", "names", "name_bounds", "media")
-_NAMES_KNOWN = 65_536  # names of parts that are looked up; a dataset whose parts all have their own gets some again
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"  # Linux: another text after each start of the machine
+MAX_FIELD_NAMES = 50  # names of stored fields that a shard's record keeps
+_MAX_KNOWN_NAMES = 65_536  # field names in the lookup table; beyond, the table is cleared and names may be stored twice
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"  # Linux: changes with every boot
 
 
-class WalkedShard(NamedTuple):
-    """A shard as it was when it was walked: size in bytes, time of change, samples, and some names of parts."""
+class ShardRecord(NamedTuple):
+    """State of a shard when it was walked: size, modification time, samples, and its first field names."""
 
     name: str
     n_bytes: int
     mtime_ns: int
     n_samples: int
-    parts: list[str]
+    field_names: list[str]
 
 
-def walked_shard(fields: object) -> WalkedShard:
-    """The shard whose fields were written as JSON; ValueError for anything else."""
-    if isinstance(fields, list) and len(fields) == len(WalkedShard._fields):
-        name, *numbers, parts = fields
-        if isinstance(name, str) and all(type(number) is int for number in numbers) and isinstance(parts, list):
-            return WalkedShard(*fields)
-    raise ValueError(f"{fields!r} is not a walked shard")
+def shard_record(fields: object) -> ShardRecord:
+    """Restore a record from its JSON list; ValueError for anything else."""
+    if isinstance(fields, list) and len(fields) == len(ShardRecord._fields):
+        name, *numbers, field_names = fields
+        if isinstance(name, str) and all(type(number) is int for number in numbers) and isinstance(field_names, list):
+            return ShardRecord(*fields)
+    raise ValueError(f"{fields!r} is not the record of a shard")
 
 
 class Staging:
-    """Columns being appended to, beside the file `path` that is to be made of them.
+    """Column files next to the file `path` that will be written from them.
 
-    keep: take up what a writer of the same purpose noted, unless the machine was started anew meanwhile, for then it
-    may not have reached the disk; `done` has the shards. mode: permissions of the files.
+    keep: continue after the last note of a writer with the same `purpose`, unless the machine was rebooted meanwhile
+    (the files may then not have reached the disk). `done` lists the shards that it noted. mode: permissions.
     """
 
     def __init__(self, path: str, purpose: str, *, keep: bool = False, mode: int | None = None) -> None:
-        self.done: list[WalkedShard] = []
+        self.done: list[ShardRecord] = []
         self._header = {"purpose": purpose, "boot": _boot_id()}
         self._names: dict[bytes, int] = {}
         with ExitStack() as opened:
@@ -66,12 +67,12 @@ class Staging:
                 if mode is not None:
                     files[column].set_mode(mode)
             self._notes, self._files = files.pop("notes"), files
-            if not keep or not self._take_up():
+            if not keep or not self._resume():
                 self.start_over()
             opened.pop_all()
 
     def start_over(self) -> None:
-        """Forget all rows and notes."""
+        """Discard all rows and notes."""
         self.done = []
         for file in (self._notes, *self._files.values()):
             file.truncate(0)
@@ -82,7 +83,7 @@ class Staging:
         self._note(self._header)
 
     def add_shard(self, tar_file_id: int, scan: ShardScan) -> None:
-        """Append a shard. FormatError for a key or part name that is not UTF-8, with the sample's offset in it."""
+        """Append a shard. FormatError, with the sample's offset, for a key or field name that is not UTF-8."""
         _check_names(scan, scan.sample_keys, None)
         offsets, n_samples, n_parts = scan.sample_offsets, len(scan.sample_keys), len(scan.part_names)
         shard = np.full(max(n_samples, n_parts), tar_file_id, np.int64)
@@ -96,16 +97,16 @@ class Staging:
             raise
 
     def add_samples(self, columns: Sequence[npt.NDArray[np.int64]], keys: Sequence[bytes]) -> None:
-        """Append samples, given as the four columns of `IndexRows.samples`."""
+        """Append samples: the four columns of `IndexRows.samples`, and the keys."""
         self._append_texts("keys", "key_bounds", keys)
         self._write("samples", np.column_stack(columns))
 
     def add_parts(self, columns: Sequence[npt.NDArray[np.int64]], names: Sequence[bytes]) -> None:
-        """Append parts, given as the first four columns of `IndexRows.parts`."""
+        """Append stored fields: the first four columns of `IndexRows.parts`, and the names."""
         self._write("parts", np.column_stack((*columns, self._numbers(names))))
 
     def add_old_shard(self, tar_file_id: int, samples: ShardRows, parts: ShardRows) -> None:
-        """Append a shard's rows of an older index."""
+        """Append the rows of a shard from an older index."""
         numbers = self._numbers(parts.texts())[parts.numbers]
         samples.columns[:, 0] = parts.columns[:, 0] = tar_file_id
         self._append_joined("keys", "key_bounds", samples.text, samples.lengths)
@@ -113,15 +114,15 @@ class Staging:
         self._write("parts", np.ascontiguousarray(np.column_stack((parts.columns, numbers))))
 
     def add_media(self, entry: Sequence[str]) -> None:
-        """Append something about media, which `media` gives again."""
+        """Append an entry that `media` returns."""
         self._files["media"].write(json.dumps(entry).encode() + b"\n")
 
-    def note(self, shard: WalkedShard) -> None:
-        """Say that all of a shard is appended."""
+    def note(self, shard: ShardRecord) -> None:
+        """Record that a shard is complete."""
         self._note([*shard, [file.tell() for file in self._files.values()]])
 
     def rows(self) -> IndexRows:
-        """All rows, mapped; only while nothing more is appended."""
+        """Return all rows, memory-mapped; nothing may be appended while they are in use."""
         keys, names = (self._map(column) for column in ("keys", "names"))
         key_bounds, name_bounds, samples, parts = (
             self._map(column).view(np.int64) for column in ("key_bounds", "name_bounds", "samples", "parts")
@@ -129,7 +130,7 @@ class Staging:
         return IndexRows(samples.reshape(-1, 4), keys, key_bounds, parts.reshape(-1, 5), names, name_bounds)
 
     def media(self) -> Iterator[list[str]]:
-        """What `add_media` got."""
+        """Return the entries of `add_media`."""
         return map(json.loads, self._map("media").tobytes().splitlines())
 
     def remove(self) -> None:
@@ -138,24 +139,24 @@ class Staging:
             file.abort()
 
     def suspend(self) -> None:
-        """Leave the files for a writer with `keep`."""
+        """Close the files, and keep them for a writer with `keep`."""
         for file in (*self._files.values(), self._notes):
             file.suspend()
 
-    def _take_up(self) -> bool:
-        """Go on behind the last note; False if that is not possible."""
+    def _resume(self) -> bool:
+        """Continue after the last note; False if that is impossible."""
         lines = map_bytes(self._notes.partial_path).tobytes().split(b"\n")
         try:
-            header, *notes = [json.loads(line) for line in lines[:-1]]  # behind the last is half a note, or nothing
+            header, *notes = [json.loads(line) for line in lines[:-1]]  # the last piece is an incomplete note, or empty
             if header != self._header or not notes:
                 return False
-            done = [walked_shard(note[:-1] if isinstance(note, list) else None) for note in notes]
+            done = [shard_record(note[:-1] if isinstance(note, list) else None) for note in notes]
             ends = notes[-1][-1]
             if not (isinstance(ends, list) and all(type(end) is int and end >= 0 for end in ends)):
                 raise ValueError(f"the lengths {ends!r}")
             for file, end in zip(self._files.values(), ends, strict=True):
                 file.truncate(end)
-        except (ValueError, RecursionError):  # torn, cut off, or not written by this class
+        except (ValueError, RecursionError):  # torn, truncated, or foreign
             return False
         self._notes.truncate(self._notes.tell() - len(lines[-1]))
         self._n_names = self._files["name_bounds"].tell() // 8 - 1
@@ -174,12 +175,12 @@ class Staging:
         self._write(bounds, ends)
 
     def _numbers(self, names: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """The numbers of names of parts; new ones are appended. UnicodeDecodeError for one that is not UTF-8."""
+        """Return the numbers of field names, adding new names. UnicodeDecodeError for a name that is not UTF-8."""
         try:
             return np.fromiter(map(self._names.__getitem__, names), np.int64, len(names))
         except KeyError:
             new = list(dict.fromkeys(names))
-        if len(self._names) > _NAMES_KNOWN:
+        if len(self._names) > _MAX_KNOWN_NAMES:
             self._names.clear()
         new = [name for name in new if name not in self._names]
         for name in new:
@@ -198,7 +199,7 @@ class Staging:
 
 
 def _boot_id() -> str:
-    """A text that changes when the machine starts; one of its own for each process where there is none."""
+    """Return a text that changes with every boot; where there is none, one that is unique to this process."""
     try:
         with open(_BOOT_ID) as file:
             return file.read().strip()
@@ -207,7 +208,7 @@ def _boot_id() -> str:
 
 
 def _check_names(scan: ShardScan, names: Iterable[bytes], samples: npt.NDArray[np.int64] | None) -> None:
-    """Raise FormatError for the first name that is not UTF-8; samples: of each name its sample; None: the names'."""
+    """Raise FormatError for the first name that is not UTF-8. samples: the sample of each name (None: its position)."""
     if b"".join(names).isascii():
         return
     for number, name in enumerate(names):

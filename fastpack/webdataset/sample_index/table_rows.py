@@ -1,6 +1,6 @@
-"""Rows of a shard from an `index.sqlite` that fastpack wrote, read from the pages of its tables without SQLite.
+"""Read the rows of a shard from the pages of an `index.sqlite` that fastpack wrote, without SQLite.
 
-Through Python's sqlite3 the rows of 500,000 samples took 2.0 s of CPU, three times as long as walking their shards.
+Through Python's sqlite3 the rows of 500,000 samples took 2.0 s of CPU, three times as long as walking the shards.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.int64]
 
-_N_COLUMNS = 7  # of what `kernels.read_leaves` writes
+_N_COLUMNS = 7  # that `kernels.read_leaves` writes
 _TAR_FILE_ID = 0
 _TEXT_COLUMN = {SAMPLES_SQL: 1, PARTS_SQL: 2}
 
 
 class ShardRows(NamedTuple):
-    """Rows of a shard: the integer columns int64[n, 4] in the table's order, and of each row the number of its text.
+    """Rows of a shard: the integer columns int64[n, 4] in table order, and the text of each row.
 
-    lengths and text: the texts, one after the other. numbers: int64[n], places in `lengths`.
+    text, lengths: the distinct texts, concatenated, and their lengths. numbers: int64[n], positions in `lengths`.
     """
 
     columns: Rows
@@ -38,15 +38,15 @@ class ShardRows(NamedTuple):
     numbers: Rows
 
     def texts(self) -> list[bytes]:
-        """The texts, each as bytes."""
+        """Return the distinct texts."""
         whole, ends = self.text.tobytes(), np.cumsum(self.lengths).tolist()
         return [whole[end - length : end] for end, length in zip(ends, self.lengths.tolist(), strict=True)]
 
 
 class TableRows:
-    """The rows of `samples` or `sample_parts` (sql: SAMPLES_SQL or PARTS_SQL), in the order of their rowids.
+    """The rows of `samples` or `sample_parts` (sql: SAMPLES_SQL or PARTS_SQL), in rowid order.
 
-    ValueError where the database is not one that fastpack wrote: of other pages, or with another such table.
+    Raises ValueError if fastpack did not write the database: other page size, or another schema.
     """
 
     def __init__(self, path: PathLike, db: sqlite3.Connection, sql: str) -> None:
@@ -54,15 +54,15 @@ class TableRows:
         found = db.execute("SELECT rootpage FROM sqlite_master WHERE sql = ?", (sql,)).fetchall()
         head = self._data[:21].tobytes()
         if len(found) != 1 or int.from_bytes(head[16:18], "big") != PAGE_BYTES or head[18:21] != b"\x01\x01\x00":
-            raise ValueError("another database than fastpack writes")
+            raise ValueError("a database that fastpack did not write")
         self._pages = np.array(self._leaves(found[0][0]), np.int64)
 
     def of_shard(self, tar_file_id: int) -> ShardRows | None:
-        """The rows with this number; None where they have to be read through SQLite."""
+        """Return the rows of a shard; None if SQLite has to read them."""
         first, stop = self._search(tar_file_id, "left"), self._search(tar_file_id, "right")
         if first is None or stop is None:
             return None
-        rows = self._read(self._pages[max(first - 1, 0) : stop])  # the page before may end with such rows
+        rows = self._read(self._pages[max(first - 1, 0) : stop])  # the previous page may end with such rows
         if rows is None or (rows[1:, _TAR_FILE_ID] < rows[:-1, _TAR_FILE_ID]).any():
             return None
         start, end = np.searchsorted(rows[:, _TAR_FILE_ID], [tar_file_id, tar_file_id + 1]).tolist()
@@ -79,7 +79,7 @@ class TableRows:
         return ShardRows(np.ascontiguousarray(rows[start:end, integers]), text, lengths, place[rows[start:end, FIRST]])
 
     def _search(self, tar_file_id: int, side: str) -> int | None:
-        """How many pages begin with a number below this one (side "right": or with it)."""
+        """Return how many pages start with a smaller number (side "right": smaller or equal)."""
         low, high = 0, len(self._pages)
         while low < high:
             middle = (low + high) // 2
@@ -99,14 +99,14 @@ class TableRows:
         return None if n_read < 0 else rows[:n_read]
 
     def _leaves(self, root: int) -> list[int]:
-        """The numbers of the leaf pages below a page, from left to right. ValueError for what is no tree of a table."""
+        """Return the numbers of the leaf pages, from left to right. ValueError if this is not the tree of a table."""
         level = [root]
-        for _ in range(20):  # levels: each has at least two children a page
+        for _ in range(20):  # levels; every page has at least two children
             pages = [self._page(number) for number in level]
             if all(page[0] == TABLE_LEAF for page in pages):
                 return level
             level = [child for page in pages for child in _children(page)]
-        raise ValueError("a tree of too many levels")
+        raise ValueError("a tree with too many levels")
 
     def _page(self, number: int) -> bytes:
         if not 1 < number <= len(self._data) // PAGE_BYTES:

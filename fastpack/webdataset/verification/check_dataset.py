@@ -18,8 +18,8 @@ from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FastpackError, FormatError
 from fastpack.io import AnyPath, Progress, size_of
 from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset.sample_index import IndexChecker
 from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
-from fastpack.webdataset.verification.index_rows import IndexRows
 
 _NAMED = 20  # keys that occur twice, and shards of a kind, that are named
 _PREPARE = "`fastpack prepare` writes it"
@@ -62,12 +62,12 @@ def _phase(progress: Progress | None, number: int, phases: int) -> Progress | No
     return lambda done, total: progress(number * total + done, phases * total)
 
 
-def _open_index(folder: AnyPath, report: VerifyReport) -> IndexRows | None:
+def _open_index(folder: AnyPath, report: VerifyReport) -> IndexChecker | None:
     path = nvmeta.index_path(folder)
     if not path.is_file():
         report.add("warning", path, None, "no file", "one (no lookup by key, no joins without it); Energon 6 and later")
         return None
-    rows = IndexRows(path, report)
+    rows = IndexChecker(path, report)
     if report.is_sound and not rows.parts:
         missing = "sample_parts" if rows.samples else "samples"
         report.add("warning", path, None, f"no table {missing}", "one; without it there is no lookup by key")
@@ -75,7 +75,7 @@ def _open_index(folder: AnyPath, report: VerifyReport) -> IndexRows | None:
 
 
 def _check_split(
-    folder: AnyPath, counts: dict[str, int], rows: IndexRows | None, report: VerifyReport, look: VerifyOptions
+    folder: AnyPath, counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport, look: VerifyOptions
 ) -> None:
     path = nvmeta.meta_path(folder, look.split_config)
     try:
@@ -107,7 +107,7 @@ def _check_split(
 
 
 def _check_exclusions(
-    path: AnyPath, exclude: Sequence[str], counts: dict[str, int], rows: IndexRows | None, report: VerifyReport
+    path: AnyPath, exclude: Sequence[str], counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport
 ) -> None:
     numbers = {shard: number for number, shard in enumerate(counts)}
     for name in exclude:
@@ -150,7 +150,7 @@ def _check_unknown(folder: AnyPath, counts: dict[str, int], report: VerifyReport
 def _check_shards(
     folder: AnyPath,
     counts: dict[str, int],
-    rows: IndexRows | None,
+    rows: IndexChecker | None,
     report: VerifyReport,
     threads: int,
     progress: Progress | None,
@@ -183,7 +183,7 @@ def _check_shards(
 
 
 def _check_shard(
-    path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexRows | None, report: VerifyReport
+    path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexChecker | None, report: VerifyReport
 ) -> None:
     report.count(parts=scan.n_parts, members=scan.n_members)
     if scan.n_samples != count:

@@ -18,7 +18,7 @@ import pytest
 
 import fastpack
 from fastpack import kernels
-from fastpack.webdataset.metadata import write_sample_index
+from fastpack.webdataset.sample_index import write_sample_index
 from fastpack.webdataset.sample_index.sqlite_writer import SAMPLES_SQL
 from fastpack.webdataset.sample_index.table_rows import TableRows
 from fastpack.webdataset.shard_index import scan_shard

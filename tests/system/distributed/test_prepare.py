@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from fastpack.distributed.ranks import run_rank
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
 from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
+from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings, SplitSpec
+from fastpack.webdataset.prepare.walk_shards import WalkResult
 
 TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # of media_filters: when the filter was first used
 RATIO = (8, 1, 1)
@@ -42,15 +45,18 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+def prepared(folder: Path, walker: Callable[[str], WalkResult] | None = None, **execution: bool | int) -> PrepareResult:
+    settings = PrepareSettings(SplitSpec(ratio=RATIO), execution=ExecutionSettings(**execution))  # type: ignore[arg-type]
+    return prepare_webdataset(folder, settings, walker=walker)
+
+
 def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
     skip = options.pop("skip_bad_shards", False)
     plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
     for rank in range(size):
         run_rank(plan, rank, size)
     walker = walker_of(plan, skip_bad_shards=skip)
-    result = prepare_webdataset(
-        folder, split_ratio=RATIO, force_overwrite=True, skip_bad_shards=skip, walker=walker, **options
-    )
+    result = prepared(folder, walker, force_overwrite=True, skip_bad_shards=skip, **options)
     clear(plan)
     return result
 
@@ -66,7 +72,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize("sample_tables", [True, False])
 @pytest.mark.parametrize(("size", "n_bytes"), [(1, None), (2, 20_000), (5, 1)])
 def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
-    local = prepare_webdataset(two[0], split_ratio=RATIO, num_workers=1, sample_tables=sample_tables)
+    local = prepared(two[0], num_workers=1, sample_tables=sample_tables)
     result = far(two[1], size, n_bytes, sample_tables=sample_tables)
     assert content(two[1]) == content(two[0])
     assert (result.shards, result.splits, result.part_types) == (local.shards, local.splits, local.part_types)
@@ -75,12 +81,12 @@ def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, 
 
 
 def test_shards_that_did_not_change_are_not_walked_again(two: tuple[Path, Path]) -> None:
-    prepare_webdataset(two[0], split_ratio=RATIO)
+    prepared(two[0])
     far(two[1], 2)
     for folder in two:
         write_tar(folder / "1" / "new.tar", ["n.jpg", "n.json"])
         os.utime(folder / "0" / "003.tar")
-    local = prepare_webdataset(two[0], split_ratio=RATIO, force_overwrite=True)
+    local = prepared(two[0], force_overwrite=True)
     result = far(two[1], 2)
     assert result.reused == local.reused == 13
     assert content(two[1]) == content(two[0])
@@ -94,11 +100,11 @@ def test_bad_shards(two: tuple[Path, Path]) -> None:
         bad.write_bytes(bad.read_bytes()[:700])
         write_tar(folder / "2" / "empty.tar", [])
     with pytest.raises(FormatError) as local:
-        prepare_webdataset(two[0], split_ratio=RATIO)
+        prepared(two[0])
     with pytest.raises(FormatError) as error:
         far(two[1], 2)
     assert str(error.value).replace("/far/", "/local/") == str(local.value)
-    skipped = prepare_webdataset(two[0], split_ratio=RATIO, skip_bad_shards=True, force_overwrite=True).skipped
+    skipped = prepared(two[0], skip_bad_shards=True, force_overwrite=True).skipped
     assert list(far(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
     assert content(two[1]) == content(two[0])
 
@@ -109,7 +115,7 @@ def test_a_shard_that_changed_since_its_task_is_named(two: tuple[Path, Path]) ->
     walker = walker_of(plan)
     write_tar(two[0] / "0" / "000.tar", ["other.txt"])
     with pytest.raises(JobError, match=r"000\.tar was changed since its task"):
-        prepare_webdataset(two[0], split_ratio=RATIO, walker=walker)
+        prepared(two[0], walker)
     with pytest.raises(JobError, match="are not done"):
         walker_of(plan_walk(two[0]))
 
@@ -153,14 +159,14 @@ def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
     assert main(["prepare", str(two[1] / "x.jsonl"), "--collect"]) == 1
     (two[1] / "x.jsonl").write_text("{}\n")
     assert main(["prepare", str(two[1] / "x.jsonl"), "--collect"]) == 2
-    assert "of folders of shards" in capsys.readouterr().err
+    assert "only for folders of shards" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(2)])
 def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
         make(folder / "more", 60, 300, first=100)
-    prepare_webdataset(two[0], split_ratio=RATIO)
+    prepared(two[0])
     words = ["prepare", ".", "--part-bytes", "1000"]
     assert run_and_kill(words, two[1], 3, kills=4, seed=seed) > 0
     collected = run([*words, "--split-ratio", "8,1,1", "--collect"], two[1])

@@ -26,7 +26,8 @@ from fastpack.tokens.flat import tatm_metadata as tatm
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset
+from fastpack.webdataset.prepare.dispatch import prepare
+from fastpack.webdataset.sample_index import SampleIndex
 
 MIB = 1 << 20
 
@@ -114,7 +115,7 @@ def test_tar_names_are_only_names(tmp_path: Path) -> None:
     (tmp_path / "deep/ds").mkdir(parents=True)
     members(tmp_path / "deep/ds/s.tar", *names)
     before = all_files(tmp_path)
-    result = prepare_webdataset(tmp_path / "deep/ds", split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")
+    result = prepare(tmp_path / "deep/ds", split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")
     assert result.samples == len(names)
     written = {f"deep/ds/.nv-meta/{name}" for name in (*result.files, "")} | {"deep/ds/s.tar.idx"}
     assert all_files(tmp_path) - before == {name.rstrip("/") for name in written}
@@ -196,10 +197,10 @@ def test_keys_are_only_texts_to_sqlite(tmp_path: Path) -> None:
     """Quotes and twins that differ only in how they are composed are keys like others."""
     keys = ["a'); DROP TABLE samples; --", 'b" OR 1=1', "caf\u00e9", "cafe\u0301", "%_%", "\U0001f600"]
     members(tmp_path / "s.tar", *(f"{key}.txt" for key in keys))
-    prepare_webdataset(tmp_path, split_ratio=(1, 0, 0))
+    prepare(tmp_path, split_ratio=(1, 0, 0))
     with closing(sqlite3.connect(nvmeta.index_path(tmp_path))) as db:
         assert sorted(key for (key,) in db.execute("SELECT sample_key FROM samples")) == sorted(keys)
-    with closing(nvmeta.SampleIndex(nvmeta.index_path(tmp_path))) as index:
+    with closing(SampleIndex(nvmeta.index_path(tmp_path))) as index:
         for number, key in enumerate(keys):
             assert index.get(key).sample_index == number
 
@@ -208,7 +209,7 @@ def test_keys_that_are_no_text_are_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "s.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
         tar.addfile(tarfile.TarInfo("\udcff.txt"))
     with pytest.raises(FormatError, match="UTF-8"):
-        prepare_webdataset(tmp_path, split_ratio=(1, 0, 0))
+        prepare(tmp_path, split_ratio=(1, 0, 0))
 
 
 def test_links_left_in_a_dataset_are_not_written_through(tmp_path: Path) -> None:
@@ -239,7 +240,7 @@ def test_links_in_place_of_partial_files_are_not_followed(tmp_path: Path, capsys
 
 def test_code_of_a_dataset_does_not_run_untrusted(tmp_path: Path, canary: Path) -> None:
     members(tmp_path / "s.tar", "a.pkl")
-    prepare_webdataset(tmp_path, split_ratio=(1, 0, 0), sample_type="TextSample")
+    prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="TextSample")
     (tmp_path / ".nv-meta/sample_loader.py").write_text(f"open({str(canary)!r}, 'w')\n")
     with pytest.raises(UntrustedCode):
         WebDataset(tmp_path)[0]

@@ -15,6 +15,8 @@ from fastpack.io import TargetExists
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.prepare.duplicates import fix_duplicates
 from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset
+from fastpack.webdataset.prepare.settings import PrepareSettings, SplitSpec
+from fastpack.webdataset.sample_index import SampleIndex
 from fastpack.webdataset.shard_index import scan_shard
 
 LONG = "x" * 120 + "ä"
@@ -51,8 +53,8 @@ def test_every_key_is_unique_afterwards(shards: Path, tmp_path: Path) -> None:
         for name in ("k.jpg", f"{LONG}.txt", "readme"):
             assert old.extractfile(name).read() == new.extractfile(f"t/a.tar/{name}").read()  # type: ignore[union-attr]
         assert "__meta__/x.json" in new.getnames()
-    assert prepare_webdataset(tmp_path / "new", split_ratio=(1, 1, 1)).samples == 8
-    assert len(nvmeta.SampleIndex(nvmeta.index_path(tmp_path / "new"))) == 8
+    assert prepare_webdataset(tmp_path / "new", PrepareSettings(SplitSpec(ratio=(1, 1, 1)))).samples == 8
+    assert len(SampleIndex(nvmeta.index_path(tmp_path / "new"))) == 8
 
 
 def test_links_and_sparse_files(tmp_path: Path) -> None:

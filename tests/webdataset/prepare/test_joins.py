@@ -210,7 +210,7 @@ def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would be removed" in capsys.readouterr().out
     assert len(list((sets / "skip.yaml.cache").iterdir())) == 2
     assert main(["prepare", str(path)]) == 0
-    assert "removed, of an earlier state" in capsys.readouterr().out
+    assert "removed (outdated)" in capsys.readouterr().out
     assert main(["prepare", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: no joins, nothing to prepare\n"
 

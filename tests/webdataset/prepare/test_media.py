@@ -14,12 +14,13 @@ from unittest import mock
 
 import pytest
 from PIL import Image, ImageFile
+from preparing import prepare
 
 from fastpack.cli import main
 from fastpack.errors import JobError, MissingExtra
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.prepare.media import MediaFilter, media_filter
-from fastpack.webdataset.prepare.prepare_webdataset import prepare_media, prepare_webdataset
+from fastpack.webdataset.prepare.prepare_media import prepare_media
 
 SPLIT = Path(__file__).parents[2] / "golden/energon/split"
 EXPECTED = json.loads((SPLIT / "expected.json").read_text())
@@ -59,7 +60,7 @@ def sound() -> bytes:
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_golden(folder: Path, num_workers: int) -> None:
-    result = prepare_webdataset(folder, split_ratio=(8, 1, 1), media=EXTENSION, num_workers=num_workers)
+    result = prepare(folder, split_ratio=(8, 1, 1), media=EXTENSION, num_workers=num_workers)
     assert rows(folder, "media_metadata") == sorted(map(tuple, EXPECTED["media_metadata"]))
     assert rows(folder, "media_filters") == [(1, "EXTENSION", "")]
     assert result.media == len(EXPECTED["media_metadata"])
@@ -67,7 +68,7 @@ def test_golden(folder: Path, num_workers: int) -> None:
 
 def test_pixels_are_not_decoded(folder: Path) -> None:
     with mock.patch.object(ImageFile.ImageFile, "load", side_effect=AssertionError):
-        assert prepare_webdataset(folder, split_ratio=(8, 1, 1), media=EXTENSION).media > 0
+        assert prepare(folder, split_ratio=(8, 1, 1), media=EXTENSION).media > 0
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_filters(tmp_path: Path, wanted: MediaFilter, expected: set[str]) -> Non
             info = tarfile.TarInfo(name)
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
-    prepare_webdataset(tmp_path, split_ratio=(1, 0, 0), media=wanted)
+    prepare(tmp_path, split_ratio=(1, 0, 0), media=wanted)
     found = {key: json.loads(str(text)) for key, kind, text in rows(tmp_path, "media_metadata") if kind == "image"}
     assert set(found) == expected
     if "a.b.PNG" in expected:
@@ -99,12 +100,12 @@ def test_filters(tmp_path: Path, wanted: MediaFilter, expected: set[str]) -> Non
     "options", [{}, {"glob": ""}, {"glob": "x", "header": True}, {"header": True, "extension": True}]
 )
 def test_one_filter_is_wanted(options: dict[str, bool]) -> None:
-    with pytest.raises(ValueError, match="choose one"):
+    with pytest.raises(ValueError, match="choose exactly one"):
         media_filter(**options)  # type: ignore[arg-type]
 
 
 def test_adding_to_a_prepared_set(folder: Path) -> None:
-    prepare_webdataset(folder, split_ratio=(8, 1, 1))
+    prepare(folder, split_ratio=(8, 1, 1))
     samples = rows(folder, "samples")
     n_jpg = prepare_media(folder, media_filter("*.jpg"))
     assert n_jpg == 19
@@ -112,7 +113,7 @@ def test_adding_to_a_prepared_set(folder: Path) -> None:
     assert rows(folder, "media_metadata") == sorted(map(tuple, EXPECTED["media_metadata"]))
     assert rows(folder, "media_filters") == [(1, "GLOB", "*.jpg"), (2, "EXTENSION", "")]
     assert rows(folder, "samples") == samples
-    prepare_webdataset(folder, split_ratio=(8, 1, 1), media=media_filter("*.jpg"), force_overwrite=True)
+    prepare(folder, split_ratio=(8, 1, 1), media=media_filter("*.jpg"), force_overwrite=True)
     assert len(rows(folder, "media_metadata")) == n_jpg  # prepare itself starts anew
 
 

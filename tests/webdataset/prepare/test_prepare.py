@@ -12,17 +12,18 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from preparing import RATIO, keys, prepare, rows, write_tar
+from preparing import keys, prepare, rows, write_tar
 
 from fastpack.errors import JobError
 from fastpack.io import TargetExists
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
 from fastpack.webdataset.metadata import NotPrepared
-from fastpack.webdataset.prepare import walk_shards as walk
-from fastpack.webdataset.prepare.dataset_yaml import write_definition
+from fastpack.webdataset.prepare.dataset_yaml import SampleTypeSpec, write_sample_type
 from fastpack.webdataset.prepare.media import media_filter
-from fastpack.webdataset.prepare.prepare_webdataset import prepare_media, prepare_webdataset, rebuild_indexes
+from fastpack.webdataset.prepare.prepare_media import prepare_media
+from fastpack.webdataset.prepare.prepare_webdataset import rebuild_indexes
+from fastpack.webdataset.sample_index import MAX_FIELD_NAMES
 
 SPLIT = Path(__file__).parents[2] / "golden/energon/split"
 EXPECTED = json.loads((SPLIT / "expected.json").read_text())
@@ -32,9 +33,8 @@ EXPECTED = json.loads((SPLIT / "expected.json").read_text())
 def test_golden(tmp_path: Path, num_workers: int) -> None:
     folder = tmp_path / "split"
     shutil.copytree(SPLIT, folder, ignore=shutil.ignore_patterns(".nv-meta", "*.idx", "*.json"))
-    result = prepare_webdataset(
+    result = prepare(
         folder,
-        split_ratio=RATIO,
         sample_type="CaptioningSample",
         field_map='{"image": "jpg", "caption": "json[caption],txt"}',
         num_workers=num_workers,
@@ -133,7 +133,7 @@ def test_dry_run(shards: Path) -> None:
     assert not result.written
     assert list(result.shards) == ["s0.tar", "s1.tar", "s2.tar", "s3.tar"]
     assert result.splits == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": [], "test": ["s3.tar"]}
-    assert result.warnings == ["no shard is in the part val: a loader of it will fail"]
+    assert result.warnings == ["the split val has no shards: loading it will fail"]
     assert "dataset.yaml" in result.files
 
 
@@ -148,7 +148,7 @@ def test_a_shard_that_energon_leaves_out_is_kept_and_named(shards: Path, shuffle
     ]
     theirs = prepare(shards, split_ratio=(7, 2, 1), shuffle_tars=shuffle, compat="energon")
     assert theirs.splits == {**result.splits, "test": result.splits["test"][:-1]}
-    assert f"1 shard is in no part: {last}" in theirs.warnings
+    assert f"1 shard is in no split: {last}" in theirs.warnings
     assert not any("Energon's rounding" in text for text in theirs.warnings)
 
 
@@ -162,19 +162,19 @@ def test_progress_counts_bytes_of_shards(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"split_ratio": None}, "say how to split"),
-        ({"split_parts": [("train", "s")]}, "one of them"),
+        ({"split_ratio": None}, "exactly one way to split"),
+        ({"split_parts": [("train", "s")]}, "exactly one way to split"),
         ({"split_ratio": (1, 2)}, "three numbers"),
-        ({"split_ratio": None, "split_parts": [("train", "(")]}, "no regular expression"),
+        ({"split_ratio": None, "split_parts": [("train", "(")]}, "not a regular expression"),
         ({"compat": "energon-7"}, "unknown compat"),
         ({"sample_type": "VQAOCRSample"}, "unknown sample type"),
-        ({"field_map": {"image": "jpg"}}, "belongs to a sample type"),
-        ({"sample_type": "ImageSample", "field_map": "{"}, "is no JSON"),
+        ({"field_map": {"image": "jpg"}}, "needs a sample type"),
+        ({"sample_type": "ImageSample", "field_map": "{"}, "is not valid JSON"),
         ({"sample_type": "ImageSample", "field_map": {"image": "jpg", "x": "y"}}, "has no field x"),
         ({"sample_type": "VQASample", "field_map": {"image": "jpg"}}, "lacks context"),
-        ({"sample_type": "ImageSample", "field_map": {"image": 1}}, "mapping of fields"),
+        ({"sample_type": "ImageSample", "field_map": {"image": 1}}, "maps sample fields"),
         ({"num_workers": 0}, "at least 1"),
-        ({"exclude": "("}, "no regular expression"),
+        ({"exclude": "("}, "not a regular expression"),
     ],
 )
 def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], reason: str) -> None:
@@ -186,7 +186,7 @@ def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], 
 def test_globs_and_patterns(shards: Path) -> None:
     result = prepare(shards, split_ratio=None, split_globs=[("train", "s[0-2].tar"), ("val", "s2.tar")])
     assert nvmeta.read_split(shards).parts == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
-    assert result.warnings == ["1 shard is in no part: s3.tar", "1 shard is in several parts: s2.tar"]
+    assert result.warnings == ["1 shard is in no split: s3.tar", "1 shard is in several splits: s2.tar"]
 
 
 def test_a_sample_loader_to_finish(shards: Path) -> None:
@@ -218,7 +218,7 @@ def test_indexes_only(shards: Path) -> None:
     write_tar(shards / "s1.tar", ["one.txt"])
     write_tar(shards / "s9.tar", ["nine.txt"])
     result = rebuild_indexes(shards, num_workers=2)
-    assert result.warnings == ["the number of samples is another one in s1.tar"]
+    assert result.warnings == ["the number of samples has changed in s1.tar"]
     assert nvmeta.read_info(shards) == {"s0.tar": 2, "s1.tar": 1, "s2.tar": 2, "s3.tar": 2}
     assert (shards / ".nv-meta/split.yaml").read_bytes() == split
     assert len(keys(shards)) == 7
@@ -241,7 +241,7 @@ def test_indexes_only_of_an_old_set(shards: Path) -> None:
 
 def test_names_of_parts_are_few(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [f"k.{i}" for i in range(200)])
-    assert prepare(tmp_path).part_types == [str(i) for i in range(walk.MAX_PARTS)]
+    assert prepare(tmp_path).part_types == [str(i) for i in range(MAX_FIELD_NAMES)]
 
 
 def test_media_metadata_is_kept(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_folder_that_is_a_link_is_not_written_through(shards: Path, tmp_path: 
     for write in (
         lambda: prepare(shards),
         lambda: nvmeta.write_split(shards, {"train": ["s0.tar"]}),
-        lambda: write_definition(shards, "TextSample"),
+        lambda: write_sample_type(shards, SampleTypeSpec("TextSample")),
         lambda: prepare_media(shards, media_filter("*.tar")),
     ):
         with pytest.raises(JobError, match=r"\.nv-meta is a link to .*outside"):

@@ -17,7 +17,7 @@ from preparing import keys, prepare, write_tar
 from fastpack.errors import FormatError, JobError
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.metadata import DuplicateKeys
+from fastpack.webdataset.sample_index import DuplicateKeys
 
 
 def truncated(path: Path) -> None:
@@ -84,7 +84,7 @@ def test_no_good_shard(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="all shards are bad"):
         prepare(tmp_path, skip_bad_shards=True)
     assert not nvmeta.is_prepared(tmp_path)
-    with pytest.raises(JobError, match="files there that are not excluded"):
+    with pytest.raises(JobError, match="files that are not excluded"):
         prepare(tmp_path, exclude="a")
     with pytest.raises(FileNotFoundError):
         prepare(tmp_path / "none")
@@ -110,15 +110,14 @@ def test_a_shard_that_changes_meanwhile(shards: Path) -> None:
 
     with (
         mock.patch.object(webdataset, "scan_shard", slow_scan),
-        pytest.raises(JobError, match="was changed while it was walked"),
+        pytest.raises(JobError, match="changed while it was walked"),
     ):
         prepare(shards)
 
 
 KILLED = """
 import os, signal, sys
-from fastpack.webdataset.prepare import prepare_webdataset as prepare
-from fastpack.webdataset.prepare import walk_shards as walk
+import fastpack
 from fastpack.webdataset import shard_index as webdataset
 scan = webdataset.scan_shard
 def scan_and_die(path):
@@ -126,7 +125,7 @@ def scan_and_die(path):
         os.kill(os.getpid(), signal.SIGKILL)
     return scan(path)
 webdataset.scan_shard = scan_and_die
-prepare.prepare_webdataset({folder!r}, split_ratio=(8, 1, 1), num_workers=1, skip_bad_shards=True)
+fastpack.prepare({folder!r}, split_ratio=(8, 1, 1), num_workers=1, skip_bad_shards=True)
 """
 
 

@@ -134,7 +134,7 @@ def test_patterns_of_one_name() -> None:
 
 @pytest.mark.parametrize("compat", [None, "energon"])
 def test_bad_patterns(compat: None) -> None:
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         split_by_patterns(SHARDS, [("x", "(")], compat=compat)
 
 
@@ -161,9 +161,9 @@ def test_globs(glob: str, expected: list[str]) -> None:
 def test_problems() -> None:
     parts = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
     assert describe_problems(SHARDS[:10], parts, ["train", "test"]) == [
-        "no shard is in the part test: a loader of it will fail",
-        "7 shards are in no part: train/part_03.tar, train/part_04.tar, train/part_05.tar, train/part_06.tar, "
+        "the split test has no shards: loading it will fail",
+        "7 shards are in no split: train/part_03.tar, train/part_04.tar, train/part_05.tar, train/part_06.tar, "
         "train/part_07.tar and 2 more",
-        "1 shard is in several parts: train/part_00.tar",
+        "1 shard is in several splits: train/part_00.tar",
     ]
     assert describe_problems(SHARDS[:1], {"train": SHARDS[:1], "val": []}, ["train"]) == []

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fastpack.errors import FormatError, JobError
-from fastpack.webdataset.metadata import IndexWriter, WalkedShard
+from fastpack.webdataset.sample_index import IndexWriter, ShardRecord
 from fastpack.webdataset.shard_index import ShardScan
 
 FILTER = ("GLOB", "*.jpg")
@@ -74,7 +74,7 @@ def test_media_of_a_run_that_was_stopped(tmp_path: Path) -> None:
     with pytest.raises(JobError), IndexWriter(path, previous=path, resume=True) as writer:
         writer.copy_media()
         writer.add_media([("a.jpg", "image", "1")], FILTER)
-        writer.note(WalkedShard("a.tar", 1, 2, 3, []))
+        writer.note(ShardRecord("a.tar", 1, 2, 3, []))
         writer.add_media([("lost.jpg", "image", "2")], FILTER)
         raise JobError("stop")
     assert answers(path, MEDIA) == [("old.jpg", "0")]
@@ -94,7 +94,7 @@ def test_what_of_a_damaged_index_can_be_taken_over(tmp_path: Path) -> None:
     with open(path, "r+b") as file:
         file.seek(4096 * root)
         file.write(b"\xff" * (n_bytes - 4096 * root))
-    with pytest.raises(FormatError, match="metadata of media to be taken over"):
+    with pytest.raises(FormatError, match="readable media metadata"):
         write(path, [], copy=True)
     assert path.stat().st_size == n_bytes
     with IndexWriter(path, previous=path) as writer:

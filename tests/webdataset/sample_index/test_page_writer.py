@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fastpack.io import AtomicFile
 from fastpack.webdataset.sample_index import page_writer as nvmeta_pages
-from fastpack.webdataset.sample_index.page_writer import IndexRows, KeysRepeat, write_index_pages
+from fastpack.webdataset.sample_index.page_writer import IndexRows, RepeatedKeys, write_index_pages
 
 Sample: TypeAlias = tuple[int, bytes, int, int, int]
 Part: TypeAlias = tuple[int, int, bytes, int, int]
@@ -199,7 +199,7 @@ def test_every_number_of_keys_on_the_last_pages(tmp_path: Path, length: int) -> 
 
 def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows and pages at a time, and a sample with more parts than rows at a time."""
-    monkeypatch.setattr(nvmeta_pages, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(nvmeta_pages, "_BATCH_ROWS", 7)
     keys = [[b"%d/%d" % (shard, i * 7919 % 500) for i in range(500)] for shard in range(2)]
     samples, parts = dataset(keys, [b"b", b"a"])
     parts += [(2, 0, b"%d" % (i * 37 % 100), i, 5) for i in range(100)]
@@ -233,12 +233,12 @@ def test_sqlite_goes_on_with_the_file(tmp_path: Path) -> None:
 def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [[b"b", b"a", b"b"], [b"c", b"x"], *([b"c"] for _ in range(6)), [b"once"]]
     samples, parts = dataset(keys, [b"jpg"])
-    with pytest.raises(KeysRepeat, match="2 keys occur more than once") as caught:
+    with pytest.raises(RepeatedKeys, match="2 keys occur more than once") as caught:
         write(tmp_path / "x", samples, parts)
     assert caught.value.total == 2
     assert caught.value.keys == [("b", [0]), ("c", [1, 2, 3, 4, 5])]
-    monkeypatch.setattr(nvmeta_pages, "_LISTED", 1)
-    with pytest.raises(KeysRepeat) as caught:
+    monkeypatch.setattr(nvmeta_pages, "_MAX_LISTED", 1)
+    with pytest.raises(RepeatedKeys) as caught:
         write(tmp_path / "x", samples, parts)
     assert (caught.value.total, caught.value.keys) == (2, [("b", [0])])
     assert list(tmp_path.iterdir()) == []
@@ -247,10 +247,10 @@ def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("samples", "parts", "message"),
     [
-        ([(0, b"a", 1, 0, 0), (0, b"b", 0, 0, 0)], [], r"row 1, \[0, 0, 0, 0\], is not behind \[0, 1, 0, 0\]"),
-        ([(0, b"a", 0, 0, 0), (0, b"b", 0, 7, 0)], [], r"row 1, \[0, 0, 7, 0\], is not behind \[0, 0, 0, 0\]"),
-        ([], [(1, 0, b"a", 0, 0), (0, 5, b"a", 0, 0)], r"row 1, \[0, 5, 0, 0, 0\], is not behind"),
-        ([], [(0, 0, b"a", 8, 0), (0, 0, b"b", 7, 0)], r"row 1, \[0, 0, 7, 0, 0\], is not behind"),
+        ([(0, b"a", 1, 0, 0), (0, b"b", 0, 0, 0)], [], r"row 1, \[0, 0, 0, 0\], does not follow \[0, 1, 0, 0\]"),
+        ([(0, b"a", 0, 0, 0), (0, b"b", 0, 7, 0)], [], r"row 1, \[0, 0, 7, 0\], does not follow \[0, 0, 0, 0\]"),
+        ([], [(1, 0, b"a", 0, 0), (0, 5, b"a", 0, 0)], r"row 1, \[0, 5, 0, 0, 0\], does not follow"),
+        ([], [(0, 0, b"a", 8, 0), (0, 0, b"b", 7, 0)], r"row 1, \[0, 0, 7, 0, 0\], does not follow"),
     ],
 )
 def test_rows_in_disorder(tmp_path: Path, samples: list[Sample], parts: list[Part], message: str) -> None:

@@ -36,11 +36,11 @@ def test_the_lock_byte_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sqlite_pages, "LOCK_BYTE_PAGE", 4)
     file = Memory()
     pages = PageFile(file)
-    assert (pages.next_page(), pages.room()) == (2, 2)
+    assert (pages.next_page(), pages.n_appendable()) == (2, 2)
     assert pages.append_overflow(b"a" * 4092 + b"b" * 4092 + b"c") == 2
     assert [file.page(number)[:5] for number in (2, 3, 4, 5)] == [b"\0\0\0\3a", b"\0\0\0\5b", bytes(5), b"\0\0\0\0c"]
     assert (pages.n_pages, pages.next_page()) == (5, 6)
-    assert pages.room() > 1 << 31
+    assert pages.n_appendable() > 1 << 31
     pages = PageFile(Memory())
     rows = np.zeros((3000, 1), np.int64)
     tree = Tree(pages, TABLE_LEAF)

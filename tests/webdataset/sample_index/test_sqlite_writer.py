@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.errors import FormatError, JobError
-from fastpack.webdataset.metadata import DuplicateKeys, IndexWriter, SampleIndex, WalkedShard, write_sample_index
+from fastpack.webdataset.sample_index import DuplicateKeys, IndexWriter, SampleIndex, ShardRecord, write_sample_index
 from fastpack.webdataset.sample_index import page_writer as nvmeta_pages
 from fastpack.webdataset.sample_index import staging as nvmeta_staging
 
@@ -88,7 +88,7 @@ KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 @given(shards=st.lists(KEYS, max_size=3).map(lambda shards: [[f"{n}/{k}" for k in s] for n, s in enumerate(shards)]))
 def test_rows(tmp_path: Path, shards: list[list[str]]) -> None:
     path = tmp_path / "x"
-    with mock.patch.object(nvmeta_pages, "_ROWS_AT_ONCE", 7):
+    with mock.patch.object(nvmeta_pages, "_BATCH_ROWS", 7):
         assert write_sample_index(path, (scan(list(keys)) for keys in shards)) == sum(map(len, shards))
     assert rows(path, "samples") == sorted(
         (n, key, i, i * 4096, 4096) for n, keys in enumerate(shards) for i, key in enumerate(keys)
@@ -172,12 +172,12 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 from test_sqlite_writer import scan
-from fastpack.webdataset.metadata import IndexWriter, WalkedShard
+from fastpack.webdataset.sample_index import IndexWriter, ShardRecord
 from fastpack.webdataset.sample_index import sqlite_writer as nvmeta_sqlite
 writer = IndexWriter({path!r}, resume=True, purpose={purpose!r})
 for number in range(2):
     writer.add(number, scan([f"{{number}}/{{i}}" for i in range(1000)]))
-    writer.note(WalkedShard(f"{{number}}.tar", 1, 2, 1000, ["jpg"]))
+    writer.note(ShardRecord(f"{{number}}.tar", 1, 2, 1000, ["jpg"]))
 writer.add(2, scan([f"lost{{i}}" for i in range(50_000)]))
 if {late}:
     nvmeta_sqlite.write_media = lambda *arguments: os.kill(os.getpid(), signal.SIGKILL)
@@ -199,7 +199,7 @@ def test_taking_up_what_a_killed_writer_left(tmp_path: Path, late: bool) -> None
     kill_a_writer(path, late=late)
     assert rows(path, "samples") == [(0, "old", 0, 0, 4096)]
     with IndexWriter(path, resume=True, purpose="p") as writer:
-        assert writer.done == [WalkedShard(f"{n}.tar", 1, 2, 1000, ["jpg"]) for n in range(2)]
+        assert writer.done == [ShardRecord(f"{n}.tar", 1, 2, 1000, ["jpg"]) for n in range(2)]
         writer.add(2, scan(["last"]))
     assert len(rows(path, "samples")) == 2001
     assert len(rows(path, "sample_parts")) == 4002
@@ -231,7 +231,7 @@ def test_an_error_leaves_what_is_noted_for_the_next_writer(tmp_path: Path) -> No
     path = tmp_path / "x"
     with pytest.raises(JobError), IndexWriter(path, resume=True) as writer:
         writer.add(0, scan(["a"]))
-        writer.note(WalkedShard("a.tar", 1, 2, 1, []))
+        writer.note(ShardRecord("a.tar", 1, 2, 1, []))
         raise JobError("stop")
     with pytest.raises(JobError, match="another process"), IndexWriter(path), IndexWriter(path):
         pass
@@ -278,7 +278,7 @@ def test_indexes_of_energon_6(tmp_path: Path) -> None:
 
 
 def test_what_is_no_index(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="prepare"):
+    with pytest.raises(FileNotFoundError, match="Prepare the dataset"):
         SampleIndex(tmp_path / "none").get("a")
     (tmp_path / "x").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
     with pytest.raises(FormatError, match="SQLite's error"):

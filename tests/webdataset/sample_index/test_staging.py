@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fastpack.webdataset.sample_index import staging as nvmeta_staging
-from fastpack.webdataset.sample_index.staging import Staging, WalkedShard
+from fastpack.webdataset.sample_index.staging import ShardRecord, Staging
 from fastpack.webdataset.shard_index import ShardScan
 
-SHARD = WalkedShard("ä.tar", 5, 6, 2, ["jpg"])
+SHARD = ShardRecord("ä.tar", 5, 6, 2, ["jpg"])
 
 
 def scan(keys: list[bytes], names: list[bytes]) -> ShardScan:
@@ -51,7 +51,7 @@ def test_rows(tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_longer_known_get_another_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvmeta_staging, "_NAMES_KNOWN", 3)
+    monkeypatch.setattr(nvmeta_staging, "_MAX_KNOWN_NAMES", 3)
     names = [b"%d" % (i // 2 % 7) for i in range(30)]
     staging = Staging(str(tmp_path / "x"), "p")
     for i in range(0, 30, 2):

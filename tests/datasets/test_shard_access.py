@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from fastpack import FormatError, MemoryMappedDataset, MixtureDataset
-from fastpack.datasets import storage as reading
-from fastpack.datasets import windows
+from fastpack.datasets import mapped_shards, read_windows, window_groups, windows
 from fastpack.errors import DataWarning
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -114,7 +113,7 @@ def test_a_changed_file_is_an_error_where_it_is_opened_and_where_asked(tmp_path:
 
 
 def test_reading_by_position_keeps_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_OPEN_FILES", 3)
+    monkeypatch.setattr(read_windows, "MAX_OPEN_FILES", 3)
     for k in range(9):
         np.save(tmp_path / f"{k}.npy", np.full(6, k, [np.uint16, np.uint32, ">u2"][k % 3]))
     dataset = MemoryMappedDataset(tmp_path, 3, io="pread")
@@ -123,9 +122,9 @@ def test_reading_by_position_keeps_few_files_open(tmp_path: Path, monkeypatch: p
     assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
     assert dataset[17]["labels"].tolist() == [8, 8]
     files: Any = dataset._windows
-    assert len(files._files) == 3
+    assert files.n_open_files == 3
     dataset.close()
-    assert not files._files
+    assert not files.n_open_files
     np.save(tmp_path / "9.npy", np.zeros((6, 2)))
     with pytest.raises(ValueError, match="flat arrays"):
         MemoryMappedDataset(tmp_path, 3, io="pread")
@@ -157,23 +156,23 @@ def test_running_out_of_mappings_lets_some_go(tmp_path: Path, monkeypatch: pytes
     open_shard = TokenSegment.open
 
     def scarce(shard: TokenSegment) -> Any:
-        if len(dataset._windows._mapped.arrays) >= 4:
+        if len(dataset._windows.shards.mappings.arrays) >= 4:
             raise OSError(errno.ENOMEM, "too many mappings", shard.path)
         return open_shard(shard)
 
     monkeypatch.setattr(TokenSegment, "open", scarce)
-    dataset._windows._openers = [shard.open for shard in dataset._files]
+    dataset._windows.shards.openers = [shard.open for shard in dataset._files]
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(24)
         assert dataset.batch(order)["labels"][:, 0].tolist() == (order // 2).tolist()
-    assert len(dataset._windows._mapped.arrays) <= 4
+    assert len(dataset._windows.shards.mappings.arrays) <= 4
     assert dataset[23]["labels"].tolist() == [11, 11]
 
 
 def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     """With 65,530 mappings nothing else works any more, and 284 of the last dataset's shards were all that it had."""
-    monkeypatch.setattr(windows, "MAX_OPEN_IN_ALL", 12)
-    monkeypatch.setattr(windows, "_alive", windows._Alive())
+    monkeypatch.setattr(mapped_shards, "MAX_OPEN_IN_ALL", 12)
+    monkeypatch.setattr(mapped_shards, "_all_shards", mapped_shards._AllShards())
     for number, name in enumerate("abc"):
         (tmp_path / name).mkdir()
         for k in range(8):
@@ -195,7 +194,7 @@ def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pyte
         assert [datasets[k].batch([0])["labels"][0, 0] for k in range(3)] == [0, 8, 16]
         assert 0 < mapped() <= 12
     del datasets, mixture
-    assert windows._alive.n_shards == 0
+    assert mapped_shards._all_shards.n_shards == 0
 
 
 def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +205,7 @@ def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatc
     monkeypatch.setattr(windows.files, "is_in_memory", lambda *_: not cold)
     monkeypatch.setattr(windows.files, "will_need", lambda *where: asked.append(where))
     dataset.will_need([3, 5])
-    first = dataset._windows.shard(0).__array_interface__["data"][0]
+    first = dataset._windows.shards.shard(0).__array_interface__["data"][0]
     assert asked == [(first + 3 * 2000, 2000), (first + 5 * 2000, 2000)]
     cold = False
     for _ in range(100):
@@ -217,7 +216,7 @@ def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatc
         dataset.will_need([3])
     assert len(asked) > 2
     with pytest.raises(IndexError):
-        dataset._windows._calm = 0
+        dataset._windows._calm_batches = 0
         dataset.will_need([40])
 
 
@@ -344,11 +343,11 @@ def test_a_shard_that_opens_shorter_than_its_windows_is_refused(backend: str, dt
     tokens = np.arange(20, dtype=dtype)
     sound = windows.Windows([lambda: tokens], [4], 5, 5)
     out = np.zeros((2, 5), np.int64)
-    windows.fill_windows(sound.groups(np.array([0, 3])), out)
+    window_groups.fill_rows(sound.groups(np.array([0, 3])), {"ids": out}, "ids", None)
     assert out[1].tolist() == [15, 16, 17, 18, 19]
     short = windows.Windows([lambda: tokens[:19]], [4], 5, 5)
     with pytest.raises(ValueError, match="a window is 5 tokens from token 15 of 19"):
-        windows.fill_windows(short.groups(np.array([0, 3])), out)
+        window_groups.fill_rows(short.groups(np.array([0, 3])), {"ids": out}, "ids", None)
     starts = windows.ChosenWindows(lambda: tokens, np.array([0, 16]), 5)
     with pytest.raises(ValueError, match="sample 1 is 5 tokens from token 16 of 20"):
-        windows.fill_windows(starts.groups(np.array([0, 1])), out)
+        window_groups.fill_rows(starts.groups(np.array([0, 1])), {"ids": out}, "ids", None)

@@ -1,35 +1,36 @@
-"""The rows of `index.sqlite` against what the headers of the shards say."""
+"""Compare the rows of `index.sqlite` with the headers of the shards."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastpack.analysis.findings import VerifyReport
 from fastpack.io import AnyPath
-from fastpack.webdataset.sample_index.reader import read_only_uri
-from fastpack.webdataset.shard_index import ShardScan
+from fastpack.webdataset.sample_index.reader import connect_read_only
 
-_AT_ONCE = 16_384  # rows
+if TYPE_CHECKING:
+    from fastpack.analysis.findings import VerifyReport
+    from fastpack.webdataset.shard_index import ShardScan
+
+_BATCH_ROWS = 16_384
 _SAMPLES = "sample_key, sample_index, byte_offset, byte_size"
 _PARTS = "sample_index, part_name, content_byte_offset, content_byte_size"
-_Rows = Iterator[list[tuple[Any, ...]]]  # some at a time
+_Rows = Iterator[list[tuple[Any, ...]]]  # in batches
 
 
-class IndexRows:
-    """An open `index.sqlite`, for one thread; what is wrong with it goes to the report.
+class IndexChecker:
+    """An open `index.sqlite`, for one thread; problems are added to the report.
 
-    samples, parts: whether there are tables of them.
+    samples, parts: whether the tables exist.
     """
 
     def __init__(self, path: AnyPath, report: VerifyReport) -> None:
         self.path, self._report = path, report
-        self._db = sqlite3.connect(read_only_uri(path), uri=True)
+        self._db = connect_read_only(path)
         self.samples = self.parts = False
         self._safely(self._find_tables)
 
@@ -37,7 +38,7 @@ class IndexRows:
         self._db.close()
 
     def compare(self, number: int, scan: ShardScan) -> None:
-        """The rows of shard `number` have to be those that its headers ask for; one finding a table at most."""
+        """Check the rows of shard `number` against its headers; at most one finding per table."""
         if self.samples:
             order = "ORDER BY sample_index"
             self._safely(lambda: self._compare("samples", _SAMPLES, order, number, _sample_rows(scan), scan.path))
@@ -46,14 +47,16 @@ class IndexRows:
             self._safely(lambda: self._compare("sample_parts", _PARTS, order, number, _part_rows(scan), scan.path))
 
     def check_numbers(self, n_shards: int) -> None:
-        """No row may be of a shard that is none."""
+        """Check that every row belongs to an existing shard."""
         for table in ("samples",) * self.samples + ("sample_parts",) * self.parts:
             self._safely(partial(self._check_numbers, table, n_shards))
 
     def key_exists(self, number: int, key: str) -> bool:
-        """Whether shard `number` has a sample of this key; True where nobody can tell."""
+        """Return whether shard `number` has a sample with this key; True if that is unknown."""
         if not self.samples:
             return True
+        import sqlite3
+
         query = "SELECT 1 FROM samples WHERE sample_key = ? AND tar_file_id = ?"
         try:
             return self._db.execute(query, (key, number)).fetchone() is not None
@@ -90,6 +93,8 @@ class IndexRows:
             self._report.add("error", self.path, None, found, f"shards 0 to {n_shards - 1}, as .info.json has them")
 
     def _safely(self, question: Any) -> None:
+        import sqlite3
+
         try:
             question()
         except sqlite3.Error as error:
@@ -99,16 +104,16 @@ class IndexRows:
 
 def _sample_rows(scan: ShardScan) -> _Rows:
     offsets = scan.sample_offsets
-    for start in range(0, scan.n_samples, _AT_ONCE):
-        keys = scan.sample_keys[start : start + _AT_ONCE]
+    for start in range(0, scan.n_samples, _BATCH_ROWS):
+        keys = scan.sample_keys[start : start + _BATCH_ROWS]
         places = offsets[start : start + len(keys) + 1]
         columns = (range(start, start + len(keys)), places[:-1].tolist(), np.diff(places).tolist())
         yield list(zip(map(bytes.decode, keys), *columns, strict=True))
 
 
 def _part_rows(scan: ShardScan) -> _Rows:
-    for start in range(0, scan.n_parts, _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
+    for start in range(0, scan.n_parts, _BATCH_ROWS):
+        rows = slice(start, start + _BATCH_ROWS)
         numbers = (scan.part_samples[rows].tolist(), scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
         samples, offsets, sizes = numbers
         yield list(zip(samples, map(bytes.decode, scan.part_names[rows]), offsets, sizes, strict=True))

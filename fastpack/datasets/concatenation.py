@@ -1,0 +1,173 @@
+"""The base class of datasets that concatenate others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.datasets.base import Dataset, Indices, RowDataset, Selection, WindowDataset
+from fastpack.datasets.map_dataset import Closeable, MapDataset, SampleDataset, Stateful
+from fastpack.datasets.outputs import Arrays
+from fastpack.datasets.row_format import DATASET_IDX, ConcatenatedRows, TokenRows, without_dataset_idx
+from fastpack.datasets.window_groups import RowNumbers, fill_rows
+from fastpack.datasets.windows import Windows, concatenated_windows
+from fastpack.display import facts
+from fastpack.item_numbers import item_numbers
+
+
+class Concatenation(RowDataset):
+    """Concatenated datasets.
+
+    Datasets of one kind (windows of one length, of tokens of one dtype, with the same EOS) fill a batch by one kernel
+    call, as one dataset does; otherwise each dataset fills its own rows, which costs 8 us per dataset.
+    """
+
+    _shown = facts("datasets", samples="_total", names=lambda self: ", ".join(self.dataset_names), closed="_closed")
+    _numbered = False  # whether a batch has dataset_idx
+
+    def __init__(self, datasets: Sequence[MapDataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        self._bounds: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
+        self._cumulative = np.array(self._bounds, np.int64)
+        self._total = self._bounds[-1]
+        self._concatenated_rows: ConcatenatedRows | None = None
+        self._alike: bool | None = None
+        self._row_datasets = [dataset if isinstance(dataset, RowDataset) else None for dataset in self.datasets]
+        self._concatenate()
+
+    def _concatenate(self) -> None:
+        """Concatenate the windows of datasets of one kind."""
+        self._windows: Windows | None = None
+        self._window_format: TokenRows | None = None
+        datasets = [dataset for dataset in self._row_datasets if isinstance(dataset, WindowDataset)]
+        if datasets and len(datasets) == len(self.datasets) and len({dataset._eos for dataset in datasets}) == 1:
+            self._eos, self._window_format = datasets[0]._eos, datasets[0]._format
+            self._windows = concatenated_windows([dataset._windows for dataset in datasets])
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Return the dataset and the number within it of a sample in range."""
+        number = bisect_right(self._bounds, index) - 1
+        return number, index - self._bounds[number]
+
+    def _locate_many(self, index: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the dataset of each sample, and its number within that; raise IndexError."""
+        numbers, local = np.empty_like(index), np.empty_like(index)
+        n_good = kernels.locate_many(self._cumulative, index, numbers, local)
+        if n_good < len(index):
+            raise IndexError(f"Index {index[n_good]} out of range [0, {self._total})")
+        return numbers, local
+
+    def _absolute(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Resolve negative indices, where the dataset takes them."""
+        return index
+
+    @property
+    def _row_format(self) -> ConcatenatedRows:
+        if self._concatenated_rows is None:
+            sizes = enumerate(pairwise(self._bounds))
+            formats = [self._row_dataset(number)._row_format for number, (start, end) in sizes if start < end]
+            self._concatenated_rows = ConcatenatedRows(formats, self._numbered)
+        return self._concatenated_rows
+
+    def _row_dataset(self, number: int) -> RowDataset:
+        dataset = self._row_datasets[number]
+        if dataset is None:
+            dataset = self._row_datasets[number] = SampleDataset(self.datasets[number])
+        return dataset
+
+    def _fill_rows(self, index: npt.NDArray[np.int64], arrays: Arrays, rows: RowNumbers | None) -> None:
+        index = self._absolute(index)
+        numbers, local = self._locate_many(index)
+        if self._numbered and DATASET_IDX in arrays:
+            arrays[DATASET_IDX][slice(None) if rows is None else rows] = numbers
+            arrays = without_dataset_idx(arrays)
+        if not arrays:
+            return
+        if self._windows is not None and self._window_format is not None and self._windows.uniform:
+            block = self._window_format.block_in(arrays)
+            fill_rows(self._windows.groups(index), arrays, block, self._eos, rows)
+            return
+        for number, order in _by_dataset(numbers):
+            self._row_dataset(number)._fill_rows(local[order], arrays, order if rows is None else rows[order])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """Return the samples as `Rows` if all datasets have the same outputs, otherwise sample by sample."""
+        if isinstance(indices, Selection) and "outputs" in indices.options:
+            return super().__getitems__(indices)
+        if self._alike is None:
+            self._alike = self._are_alike()
+        return super().__getitems__(indices) if self._alike else [self[index] for index in indices]
+
+    def _are_alike(self) -> bool:
+        """Return whether one batch holds the samples of all datasets: the same names, shapes and dtypes."""
+        forms = []
+        for number, (start, end) in enumerate(pairwise(self._bounds)):
+            dataset = self._row_datasets[number]
+            if start == end:
+                continue
+            if dataset is None or isinstance(dataset, SampleDataset):
+                return False
+            if isinstance(dataset, Concatenation) and not dataset._are_alike():
+                return False
+            forms.append({name: (array.shape, array.dtype) for name, array in dataset.new_outputs(1).items()})
+        return bool(forms) and all(form == forms[0] for form in forms)
+
+    def will_need(self, indices: Indices) -> None:
+        """Hint each dataset to prefetch its samples among `indices`."""
+        numbers, local = self._locate_many(self._absolute(item_numbers(indices)))
+        for number, order in _by_dataset(numbers):
+            dataset = self.datasets[number]
+            if isinstance(dataset, Dataset):
+                dataset.will_need(local[order])
+
+    def check_unchanged(self) -> None:
+        """Raise FormatError if a file of one of the datasets has changed since construction."""
+        for dataset in self.datasets:
+            if isinstance(dataset, Dataset):
+                dataset.check_unchanged()
+
+    def close(self) -> None:
+        """Close the datasets that have a `close`."""
+        super().close()
+        if self._windows is not None:
+            self._windows.close()
+        for dataset in self.datasets:
+            if isinstance(dataset, Closeable):
+                dataset.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_windows", "_window_format", "_concatenated_rows")
+        return {name: value for name, value in vars(self).items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _concatenated_rows=None)
+        self._concatenate()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return {"dataset_0": its state, ...} of the datasets that have a `state_dict`."""
+        return {
+            f"dataset_{number}": dataset.state_dict()
+            for number, dataset in enumerate(self.datasets)
+            if isinstance(dataset, Stateful)
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Load the state of each dataset that `state` names."""
+        for number, dataset in enumerate(self.datasets):
+            if f"dataset_{number}" in state and isinstance(dataset, Stateful):
+                dataset.load_state_dict(state[f"dataset_{number}"])
+
+
+def _by_dataset(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, RowNumbers]]:
+    """Yield each dataset with the positions of its samples in the batch."""
+    order, start = np.argsort(numbers, kind="stable"), 0
+    for number, n_rows in enumerate(np.bincount(numbers).tolist()):
+        if n_rows:
+            yield number, order[start : start + n_rows]
+            start += n_rows

@@ -1,0 +1,32 @@
+"""The names of `fastpack.energon`."""
+
+from .webdataset.av_decoder import AVData as AVData
+from .webdataset.av_decoder import AVDecoder as AVDecoder
+from .webdataset.av_decoder import AVMetadata as AVMetadata
+from .webdataset.av_decoder import get_clips_uniform as get_clips_uniform
+from .webdataset.av_decoder import get_single_frames_uniform as get_single_frames_uniform
+from .webdataset.cooking import Cooker as Cooker
+from .webdataset.cooking import basic_sample_keys as basic_sample_keys
+from .webdataset.dataset import WebDataset as WebDataset
+from .webdataset.field_map import FieldAccessError as FieldAccessError
+from .webdataset.prepare.crude_jsonl_index import JsonlIndexResult as JsonlIndexResult
+from .webdataset.prepare.dispatch import prepare as prepare
+from .webdataset.prepare.media import MediaFilter as MediaFilter
+from .webdataset.prepare.metadataset import MetadatasetResult as MetadatasetResult
+from .webdataset.prepare.prepare_webdataset import PrepareResult as PrepareResult
+from .webdataset.prepare.prepare_webdataset import prepare_webdataset as prepare_webdataset
+from .webdataset.prepare.prepare_webdataset import rebuild_indexes as rebuild_indexes
+from .webdataset.samples import CaptioningSample as CaptioningSample
+from .webdataset.samples import CrudeSample as CrudeSample
+from .webdataset.samples import ImageClassificationSample as ImageClassificationSample
+from .webdataset.samples import ImageSample as ImageSample
+from .webdataset.samples import InterleavedSample as InterleavedSample
+from .webdataset.samples import MultiChoiceVQASample as MultiChoiceVQASample
+from .webdataset.samples import OCRSample as OCRSample
+from .webdataset.samples import Sample as Sample
+from .webdataset.samples import SimilarityInterleavedSample as SimilarityInterleavedSample
+from .webdataset.samples import SourceInfo as SourceInfo
+from .webdataset.samples import TextSample as TextSample
+from .webdataset.samples import VidQASample as VidQASample
+from .webdataset.samples import VQAOCRSample as VQAOCRSample
+from .webdataset.samples import VQASample as VQASample

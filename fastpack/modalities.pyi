@@ -1,0 +1,32 @@
+"""The names of `fastpack.modalities`."""
+
+from .datasets.dummy import DummyDataset as DummyDataset
+from .datasets.dummy import DummySampleConfig as DummySampleConfig
+from .datasets.factory import DatasetFactory as DatasetFactory
+from .datasets.jsonl import MemMapDataset as MemMapDataset
+from .datasets.mixture import CombinedDataset as CombinedDataset
+from .datasets.packed_blocks import PackedMemMapDatasetBase as PackedMemMapDatasetBase
+from .datasets.packed_blocks import PackedMemMapDatasetContinuous as PackedMemMapDatasetContinuous
+from .datasets.packed_megatron import PackedMemMapDatasetMegatron as PackedMemMapDatasetMegatron
+from .documents.create_index import create_raw_data_index as create_raw_data_index
+from .documents.create_index import create_raw_index as create_raw_index
+from .documents.lines_reader import LargeFileLinesReader as LargeFileLinesReader
+from .io import FileExistencePolicy as FileExistencePolicy
+from .loading.collators import DatasetBatch as DatasetBatch
+from .loading.collators import GPT2LLMCollateFn as GPT2LLMCollateFn
+from .loading.collators import LossMaskingCollateFnWrapper as LossMaskingCollateFnWrapper
+from .loading.resumable_sampler import ResumableDistributedSampler as ResumableDistributedSampler
+from .packing.chat.instruction_tuning import PreparedChat as PreparedChat
+from .packing.chat.instruction_tuning import PreparedPartition as PreparedPartition
+from .packing.chat.instruction_tuning import prepare_instruction_tuning_data as prepare_instruction_tuning_data
+from .packing.pack import pack_encoded_data as pack_encoded_data
+from .tokenizers.pretrained import PreTrainedHFTokenizer as PreTrainedHFTokenizer
+from .tokenizers.pretrained import PreTrainedSPTokenizer as PreTrainedSPTokenizer
+from .tokens.edit.chunk import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
+from .tokens.edit.chunk import create_shuffled_jsonl_chunk as create_shuffled_jsonl_chunk
+from .tokens.edit.chunk import create_shuffled_jsonl_dataset_chunk as create_shuffled_jsonl_dataset_chunk
+from .tokens.edit.filter import create_filtered_tokenized_dataset as create_filtered_tokenized_dataset
+from .tokens.edit.merge import merge_packed_data as merge_packed_data
+from .tokens.edit.merge import merge_packed_data_files as merge_packed_data_files
+from .tokens.edit.shuffle import shuffle_jsonl_data as shuffle_jsonl_data
+from .tokens.edit.shuffle import shuffle_tokenized_data as shuffle_tokenized_data

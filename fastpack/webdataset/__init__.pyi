@@ -1,0 +1,32 @@
+"""The names of `fastpack.webdataset`."""
+
+from .av_decoder import AVData as AVData
+from .av_decoder import AVDecoder as AVDecoder
+from .av_decoder import AVMetadata as AVMetadata
+from .av_decoder import get_clips_uniform as get_clips_uniform
+from .av_decoder import get_single_frames_uniform as get_single_frames_uniform
+from .cooking import Cooker as Cooker
+from .cooking import basic_sample_keys as basic_sample_keys
+from .dataset import WebDataset as WebDataset
+from .field_map import FieldAccessError as FieldAccessError
+from .prepare.crude_jsonl_index import JsonlIndexResult as JsonlIndexResult
+from .prepare.dispatch import prepare as prepare
+from .prepare.media import MediaFilter as MediaFilter
+from .prepare.metadataset import MetadatasetResult as MetadatasetResult
+from .prepare.prepare_webdataset import PrepareResult as PrepareResult
+from .prepare.prepare_webdataset import prepare_webdataset as prepare_webdataset
+from .prepare.prepare_webdataset import rebuild_indexes as rebuild_indexes
+from .samples import CaptioningSample as CaptioningSample
+from .samples import CrudeSample as CrudeSample
+from .samples import ImageClassificationSample as ImageClassificationSample
+from .samples import ImageSample as ImageSample
+from .samples import InterleavedSample as InterleavedSample
+from .samples import MultiChoiceVQASample as MultiChoiceVQASample
+from .samples import OCRSample as OCRSample
+from .samples import Sample as Sample
+from .samples import SimilarityInterleavedSample as SimilarityInterleavedSample
+from .samples import SourceInfo as SourceInfo
+from .samples import TextSample as TextSample
+from .samples import VidQASample as VidQASample
+from .samples import VQAOCRSample as VQAOCRSample
+from .samples import VQASample as VQASample
