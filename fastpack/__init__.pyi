@@ -37,12 +37,12 @@ from .loading.mixture_sampler import MixtureSampler as MixtureSampler
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase
 from .loading.sampler import DistributedSampler as DistributedSampler
-from .packing.pack import PackResult as PackResult
+from .packing.pack import pack as pack
 from .packing.pack import pack_each as pack_each
 from .packing.pack import pack_encoded_data as pack_encoded_data
 from .packing.pack_estimate import PlannedPack as PlannedPack
 from .packing.pack_estimate import plan_packing as plan_packing
-from .packing.source_indexes import pack as pack
+from .packing.pack_result import PackResult as PackResult
 from .tokens.edit.chunk import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
 from .tokens.edit.chunk import create_shuffled_jsonl_chunk as create_shuffled_jsonl_chunk
 from .tokens.edit.edit_result import EditResult as EditResult
@@ -60,7 +60,7 @@ from .tokens.pbin.packed_file import PackedFile as PackedFile
 from .tokens.pbin.packed_writer import PackedWriter as PackedWriter
 from .version import __version__ as __version__
 from .webdataset.dataset import WebDataset as WebDataset
-from .webdataset.prepare.dispatch import prepare as prepare
-from .webdataset.prepare.media import MediaFilter as MediaFilter
-from .webdataset.prepare.metadataset import MetadatasetResult as MetadatasetResult
-from .webdataset.prepare.prepare_webdataset import PrepareResult as PrepareResult
+from .webdataset.preparation.dispatch import prepare as prepare
+from .webdataset.preparation.media import MediaFilter as MediaFilter
+from .webdataset.preparation.metadataset import MetadatasetResult as MetadatasetResult
+from .webdataset.preparation.prepare_webdataset import PrepareResult as PrepareResult

@@ -86,7 +86,7 @@ def test_it_lies_in_the_folder_or_above(folder: Path, tmp_path: Path, monkeypatc
     assert dataset[0]["labels"].tolist() == [2, 9, 3, 9]
     with pytest.raises(ValueError, match="because it contains relative paths"):
         fastpack.write_manifest(folder, folder / "more" / "manifest.fpm")
-    with pytest.raises(ValueError, match=r"has to end in \.fpm"):
+    with pytest.raises(ValueError, match=r"must end in \.fpm"):
         fastpack.write_manifest(folder, folder / "manifest.npy")
     monkeypatch.chdir(folder)
     assert [row[0] for row in said(fastpack.write_manifest(".").path)] == ["a.bin", "b.npy", "c.npy", "d.npy"]
