@@ -95,7 +95,7 @@ def create_raw_index(
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Write the byte-offset index of a JSON Lines file, byte for byte as Modalities.
+    r"""Write the byte-offset index of a JSON Lines file, byte for byte as Modalities.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def create_raw_index(
     >>> import pathlib, tempfile, fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = pathlib.Path(folder.name, "a.jsonl")
-    >>> _ = source.write_text('{"text": "a"}\\n{"text": "bcd"}\\n')
+    >>> _ = source.write_text('{"text": "a"}\n{"text": "bcd"}\n')
     >>> result = fastpack.create_raw_index(source)
     >>> result.path.name, result.entries
     ('a.idx', 2)

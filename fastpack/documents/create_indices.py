@@ -23,7 +23,7 @@ def create_raw_indices(
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> list[IndexResult]:
-    """Write the byte-offset index of each of many JSON Lines files next to it.
+    r"""Write the byte-offset index of each of many JSON Lines files next to it.
 
     An error ends the run; complete indexes are kept.
 
@@ -55,7 +55,7 @@ def create_raw_indices(
     >>> import pathlib, tempfile, fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> for name in ("a", "b"):
-    ...     _ = pathlib.Path(folder.name, f"{name}.jsonl").write_text('{"text": ""}\\n')
+    ...     _ = pathlib.Path(folder.name, f"{name}.jsonl").write_text('{"text": ""}\n')
     >>> [(result.path.name, result.entries) for result in fastpack.create_raw_indices(folder.name)]
     [('a.idx', 1), ('b.idx', 1)]
     >>> folder.cleanup()

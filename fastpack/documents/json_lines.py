@@ -78,7 +78,7 @@ def faulty_lines(data: Data, rows: Rows) -> Faults:
 
 
 def _contiguous(data: Data, rows: Rows) -> tuple[npt.NDArray[np.uint8], Rows]:
-    """An array that contains the lines, and their rows in it; of an object in a store, one range is read."""
+    """Return an array with the lines, and their rows in it; of an object in a store, one range is read."""
     if isinstance(data, np.ndarray):
         return data, rows
     first = int(rows[:, 0].min(initial=len(data)))

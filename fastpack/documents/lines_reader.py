@@ -13,7 +13,7 @@ from fastpack.item_numbers import item_number
 
 
 class LargeFileLinesReader(Described):
-    """Read the lines of a JSON Lines file by number, with its index (as Modalities).
+    r"""Read the lines of a JSON Lines file by number, with its index (as Modalities).
 
     `len(reader)` is the number of lines, `reader[i]` is line i; i may be negative. A reader pickles as its paths and
     can be used after a fork.
@@ -47,7 +47,7 @@ class LargeFileLinesReader(Described):
     >>> from fastpack.modalities import LargeFileLinesReader
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = pathlib.Path(folder.name, "a.jsonl")
-    >>> _ = source.write_text('{"text": "a"}\\n{"text": "bcd"}\\n')
+    >>> _ = source.write_text('{"text": "a"}\n{"text": "bcd"}\n')
     >>> _ = fastpack.create_raw_index(source)
     >>> with LargeFileLinesReader(source) as reader:
     ...     len(reader), reader[-1]

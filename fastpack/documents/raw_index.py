@@ -205,7 +205,7 @@ class JsonlFile:
 def repair_raw_index(
     raw_data_path: PathLike, index_path: PathLike | None = None, *, out_path: PathLike | None = None
 ) -> int:
-    """Correct an index whose lengths count characters (Modalities before v0.4.0) to lengths in bytes.
+    r"""Correct an index whose lengths count characters (Modalities before v0.4.0) to lengths in bytes.
 
     Such indexes also leave out the carriage return before a newline, and may count the newline of the last line.
 
@@ -235,7 +235,7 @@ def repair_raw_index(
     >>> import pathlib, tempfile, fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = pathlib.Path(folder.name, "a.jsonl")
-    >>> _ = source.write_text('"ä"\\n"b"\\n', encoding="utf-8")
+    >>> _ = source.write_text('"ä"\n"b"\n', encoding="utf-8")
     >>> fastpack.write_raw_index(source.with_suffix(".idx"), [(0, 3), (5, 3)])
     >>> fastpack.repair_raw_index(source)
     1

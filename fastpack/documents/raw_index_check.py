@@ -222,7 +222,7 @@ def line_at(data: ByteArray, offset: int) -> npt.NDArray[np.uint8] | None:
 
 
 def known_lengths(line: npt.NDArray[np.uint8], is_last: bool) -> set[int]:
-    """Return the lengths that versions of Modalities give `line`: in bytes, or in characters with "\\r\\n" as "\\n"."""
+    r"""Return the lengths that versions of Modalities give `line`: in bytes, or in characters with "\r\n" as "\n"."""
     n_characters = int(np.count_nonzero((line & 0xC0) != 0x80))
     ends_in_return = bool(len(line)) and line[-1] == _RETURN
     n_text = n_characters - ends_in_return

@@ -74,7 +74,7 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _split_pattern(url: str) -> tuple[str, str]:
-    """The folder before the first path component with a wildcard, and the rest."""
+    """Split a pattern into the folder before the first path component with a wildcard, and the rest."""
     names = url.split("/")
     first = next(k for k, name in enumerate(names) if WILDCARDS.intersection(name))
     return "/".join(names[:first]), "/".join(names[first:])

@@ -312,7 +312,7 @@ def _no_tokens() -> Tokens:
 
 
 def _groups(rows: Integers) -> Iterator[tuple[int, Integers]]:
-    """Number of the first document and rows of groups of up to 8 MiB, at least one document each."""
+    """Yield the number of the first document and rows of groups of up to 8 MiB, at least one document each."""
     step = min(_MAX_ROWS, rows_in(_GROUP_BYTES, int(rows[:, 1].sum()), len(rows)))
     first = 0
     while first < len(rows):
@@ -353,7 +353,7 @@ class _GroupReader:
         return self._all
 
     def chosen(self, kept: Mask) -> Data:
-        """The documents of the mask `kept`, concatenated."""
+        """Return the documents of the mask `kept`, concatenated."""
         if kept.all():
             return self.all()
         if self._all is None:

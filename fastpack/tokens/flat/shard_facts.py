@@ -133,7 +133,7 @@ def _dtype_warnings(shards: Sequence[TokenSegment], is_guessed: bool) -> list[st
 
 
 def _without_tail(shard: TokenSegment, eos: int | None) -> TokenSegment:
-    """The segment without its trailing zeros, if there are so many that they are unused space."""
+    """Return the segment without its trailing zeros, if there are so many that they are unused space."""
     if shard.dtype.kind not in "ui":
         raise JobError(f"{shard.path}: tokens of dtype {shard.dtype}, expected integers")
     trimmed = shard.trimmed(keep=int(eos == 0))

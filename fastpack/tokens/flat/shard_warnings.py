@@ -180,7 +180,7 @@ def _sampled(shards: Sequence[TokenSegment]) -> list[TokenSegment]:
 
 
 def _sample(shard: TokenSegment, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
-    """The first and the last `n_bytes` of the tokens."""
+    """Read the first and the last `n_bytes` of the tokens."""
     whole = shard.length * shard.dtype.itemsize
     n_bytes = min(n_bytes, whole // 8 * 4) if whole > n_bytes else whole
     sample = np.empty(2 * n_bytes, np.uint8)

@@ -57,7 +57,7 @@ def _can_hash(path: AnyPath, report: VerifyReport) -> bool:
 def _check_shard(
     shards: ManifestShards, number: int, hashed: bool, options: VerifyOptions
 ) -> tuple[list[Finding], int]:
-    """Findings of a shard, and the number of its EOS tokens if they are counted."""
+    """Return the findings of a shard, and the number of its EOS tokens if they are counted."""
     shard, manifest, found = shards[number], shards.manifest, list[Finding]()
     try:
         shard.check_unchanged()

@@ -288,7 +288,7 @@ def _read_header(data: npt.NDArray[np.uint8], path: str) -> tuple[int, int, int,
 
 
 def _location_hash(path: PathLike) -> int:
-    """A hash of the folder, stored in a manifest in a store to detect copies."""
+    """Return a hash of the folder, stored in a manifest in a store to detect copies."""
     return hash_of(os.fspath(as_path(path).parent))
 
 

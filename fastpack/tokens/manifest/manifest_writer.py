@@ -183,7 +183,7 @@ def _find(folder: PathLike, file_pattern: str | None) -> list[AnyPath]:
 
 
 def _base(output: AnyPath, folder: PathLike) -> str:
-    """The folder of the manifest, with a final slash; ValueError if the shards are not in it."""
+    """Return the folder of the manifest, with a final slash; ValueError if the shards are not in it."""
     base, inside = absolute(output.parent).rstrip("/") + "/", absolute(folder).rstrip("/") + "/"
     if not inside.startswith(base):
         raise ValueError(f"{output} must be in {folder} or a folder above it, because it contains relative paths")

@@ -57,7 +57,7 @@ def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 
 def _borders(file: PackedFile) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The numbers of the first and last token of each document that is not empty, int64 [n] each."""
+    """Return the numbers of the first and last token of each document that is not empty, int64 [n] each."""
     rows = file.index[file.index[:, 1] > 0] // file.token_size_in_bytes
     return rows[:, 0], rows.sum(axis=1) - 1
 
@@ -67,7 +67,7 @@ def _samples(file: PackedFile, seq_len: int) -> dict[str, int | None]:
 
 
 def _megatron(file: PackedFile, seq_len: int) -> int | None:
-    """The number of blocks of Modalities' Megatron dataset; None if the documents are not contiguous."""
+    """Count the blocks of Modalities' Megatron dataset; None if the documents are not contiguous."""
     rows = file.index
     ends = rows[:, 0] + rows[:, 1]
     if len(rows) and (rows[0, 0] != 0 or (rows[1:, 0] != ends[:-1]).any()):
@@ -85,7 +85,7 @@ def _index_warnings(file: PackedFile, n_indexed: int) -> list[str]:
 
 
 def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
-    """Starts and lengths of the documents, in tokens, int64 [k] each."""
+    """Yield the starts and lengths of the documents, in tokens, int64 [k] each."""
     size = file.token_size_in_bytes
     for first in range(0, len(file), _BLOCK_ROWS):
         rows = file.index[first : first + _BLOCK_ROWS]
@@ -93,7 +93,7 @@ def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
 
 
 def _guess_eos(file: PackedFile) -> Eos:
-    """The token in which nearly all of a sample of documents end."""
+    """Guess EOS: the token in which nearly all of a sample of documents end."""
     rows = file.index[:: max(1, len(file) // SAMPLED_ENDS)]
     rows = rows[rows[:, 1] > 0]
     return guess_eos(file.data[rows.sum(axis=1) // file.token_size_in_bytes - 1], "documents")
