@@ -1,4 +1,4 @@
-"""validate() against what KempnerForge's own script printed, and check_contents() on data with something wrong."""
+"""validate() against the output of KempnerForge's script, and check_contents() on faulty data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def prepared(case: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output_is_the_scripts(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_matches_the_script(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, expected = prepared(case, tmp_path), CASES[case]
     stdout, stderr = (expected[name].replace("<DIR>", str(folder)) for name in ("stdout", "stderr"))
     assert validate(folder) == (stdout, stderr, expected["rc"])
@@ -50,7 +50,7 @@ def test_output_is_the_scripts(case: str, tmp_path: Path, capsys: pytest.Capture
     ("dtype", "n_tokens", "verdict"),
     [("uint16", 2001, True), ("uint32", 1000, True), (None, 1000, True), ("int32", 1000, False)],
 )
-def test_bin_shards_are_taken_at_the_metadatas_word(
+def test_bin_shards_have_the_dtype_of_the_metadata(
     tmp_path: Path, dtype: str | None, n_tokens: int, verdict: bool
 ) -> None:
     for name in ("b.bin", "a.bin"):
@@ -75,7 +75,7 @@ def test_bin_shards_are_taken_at_the_metadatas_word(
     ("text", "error"),
     [("tokenized_info: null", AttributeError), ("tokenized_info: {dtype: smell}", TypeError), ("{", ValueError)],
 )
-def test_bad_metadata_end_as_they_do_there(
+def test_invalid_metadata_raises_as_the_script(
     tmp_path: Path, text: str, error: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(8))
@@ -89,7 +89,7 @@ def test_bad_metadata_end_as_they_do_there(
     assert "internal error" not in printed.err
 
 
-def test_sound_shards_have_nothing_wrong(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_shards_have_no_findings(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = np.arange(1, 1001)
     for name, dtype in (("a", "uint16"), ("b", ">u4"), ("c", "int64")):
         np.save(tmp_path / f"{name}.npy", tokens.astype(dtype))
@@ -111,7 +111,7 @@ def test_sound_shards_have_nothing_wrong(tmp_path: Path, backend: str, capsys: p
     assert "largest id                  1,000\n" in capsys.readouterr().out
 
 
-def test_every_trap_is_named(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_is_a_finding(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = np.random.default_rng(0).integers(300, 32000, 6000).astype(np.uint16)
     tokens[5000] = 40000
     tokens.tofile(tmp_path / "a.bin")
@@ -153,7 +153,7 @@ def test_negative_ids_and_odd_arrays(tmp_path: Path, backend: str) -> None:
     ]
 
 
-def test_a_folder_without_shards_cannot_be_looked_into(tmp_path: Path) -> None:
+def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"no \.bin or \.npy files"):
         check_contents(tmp_path)
 
@@ -170,7 +170,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("dtype", ODD)
-def test_arrays_of_no_tokens_are_one_line_in_every_reader(
+def test_arrays_that_are_not_tokens_are_one_line_in_every_command(
     dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "a.npy", ODD[dtype])
@@ -192,7 +192,7 @@ def test_arrays_of_no_tokens_are_one_line_in_every_reader(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool"])
-def test_floats_and_bools_are_found_and_still_read_as_kempnerforge_reads_them(dtype: str, tmp_path: Path) -> None:
+def test_floats_and_bools_are_findings_but_readable_as_in_kempnerforge(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(100, dtype))
     assert [finding.what for finding in check_contents(tmp_path)["findings"]] == [
         f"the dtype is {dtype}: tokens must be integers"
