@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fastpack.distributed.plan import Plan, finished, run_task, unmarked
+from fastpack.distributed.plan import Plan, finished, without_marker
+from fastpack.distributed.task_execution import run_task
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt
 from fastpack.io import Progress
 
@@ -53,7 +54,7 @@ def run_rank(
     if failed:
         raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
     # Thousands of ranks that opened thousands of marks each would keep a file system busy for minutes.
-    left = unmarked(plan) or {task.name for task in plan.needed} - finished(plan).keys()
+    left = without_marker(plan) or {task.name for task in plan.needed} - finished(plan).keys()
     return RankResult(len(own), len(own) - len(todo), len(left))
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from fastpack.distributed.plan import Plan, Task, finished, load_plan, run_task, save_plan
+from fastpack.distributed.plan import Plan, Task, finished, load_plan, save_plan
+from fastpack.distributed.task_execution import run_task
 from fastpack.errors import JobError, MissingExtra
 from fastpack.io import Progress, absolute, as_path
 

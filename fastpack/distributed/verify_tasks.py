@@ -9,7 +9,8 @@ from typing import Any
 
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import VerifyOptions
-from fastpack.distributed.plan import Plan, Task, parts_folder, results
+from fastpack.distributed.map_concatenate import numbered_tasks, task_folder
+from fastpack.distributed.plan import Plan, results
 from fastpack.errors import FastpackError
 from fastpack.inspection.check_checksums import check_sums, files_with_sums
 from fastpack.inspection.verify import CHECKERS, Job, found, jobs_in, kind_of, look_at
@@ -35,7 +36,7 @@ def plan_verify(
     folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it looks into
     files where there is one path; of several, those that cannot be looked at are left to the last step.
     """
-    home = parts_folder(f"{absolute(paths[0])}.verify", folder)
+    home = task_folder(f"{absolute(paths[0])}.verify", folder)
     look = {
         "vocab_size": vocab_size,
         "eos_token_id": eos_token_id,
@@ -45,7 +46,7 @@ def plan_verify(
         "dataset_config": dataset_config,
         "split_parts": split_parts,
     }
-    tasks: list[Task] = []
+    tasks: list[tuple[dict[str, Any], int]] = []
     stamps: list[Any] = []
     for number, path in enumerate(paths):
         try:
@@ -61,9 +62,9 @@ def plan_verify(
             known = _stamps(file, home)
             stamps += known
             arguments = {"number": number, "path": os.fspath(file), "kind": kind}
-            tasks.append(Task(f"{len(tasks):06d}", arguments, max(1, sum(size for _, size, _ in known))))
+            tasks.append((arguments, max(1, sum(size for _, size, _ in known))))
     settings = {"paths": [os.fspath(path) for path in paths], "look": look, "threads": threads}
-    return Plan("fastpack.distributed.verify_tasks:verify_part", home, settings, stamps, tasks)
+    return Plan("verify", home, settings, stamps, numbered_tasks(tasks))
 
 
 def _stamps(path: AnyPath, home: str) -> list[Any]:
@@ -73,7 +74,7 @@ def _stamps(path: AnyPath, home: str) -> list[Any]:
     return [fingerprint(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
 
 
-def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
+def verify_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
     """Do a task: look at one file or dataset; returns what the report has of it."""
     path, kind = as_path(arguments["path"]), arguments["kind"]
     report = VerifyReport(os.fspath(path), kind)
