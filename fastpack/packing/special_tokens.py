@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
-from fastpack.tokenizers.postprocess import put_back
+from fastpack.tokenizers.postprocess import replace_texts
 
 SpecialRule: TypeAlias = Literal["keep", "split", "skip", "error"]
 RULES: tuple[SpecialRule, ...] = ("keep", "split", "skip", "error")
@@ -82,7 +82,9 @@ class SpecialTokenFilter:
         if not some:
             return tokens, lengths
         ids = np.concatenate([ids for _, ids in some])
-        return put_back((tokens, lengths), [number for number, _ in some], (ids, np.array([len(i) for _, i in some])))
+        return replace_texts(
+            (tokens, lengths), [number for number, _ in some], (ids, np.array([len(i) for _, i in some]))
+        )
 
     def skipped(self, documents: list[_Document]) -> list[tuple[int, str]]:
         """Return (number, reason) of the documents that are not packed."""
