@@ -15,7 +15,7 @@ from fastpack.cli.output import emit, put, say
 if TYPE_CHECKING:
     from fastpack.inspection.preview_shards import FoundShards
     from fastpack.inspection.preview_tokens import Reader
-    from fastpack.tokenizers.decode import ReadBack
+    from fastpack.tokenizers.decode import TokenDecoder
 
 SHOWN = 3  # documents, where nobody can be asked for more
 NO_TOKENIZER = "none"
@@ -213,12 +213,12 @@ def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
 def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
     from fastpack.inspection.preview_tokens import Reader
 
-    read_back: ReadBack | None = None
+    read_back: TokenDecoder | None = None
     if tokenizer is not None:
-        from fastpack.tokenizers.decode import ReadBack
+        from fastpack.tokenizers.decode import TokenDecoder
         from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-        read_back = ReadBack(TokenizerSpec.from_name(tokenizer).build())
+        read_back = TokenDecoder(TokenizerSpec.from_name(tokenizer).build())
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
         if read_back is None:
