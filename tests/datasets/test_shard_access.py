@@ -149,9 +149,7 @@ def test_a_stale_file_handle_is_reopened(tmp_path: Path, monkeypatch: pytest.Mon
     assert dataset.batch([0])["labels"].tolist() == [[1, 2, 3, 4]]
 
 
-def test_shards_are_unmapped_when_mappings_run_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+def test_shards_are_unmapped_if_mappings_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     for k in range(12):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 3)

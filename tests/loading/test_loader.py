@@ -253,9 +253,7 @@ def test_pickles_without_its_buffers(shards: Path) -> None:
     np.testing.assert_array_equal(next(iter(twin))["labels"], next(loader)["labels"])
 
 
-def test_kernels_warm_up_only_for_long_epochs_in_the_main_process(
-    shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_warm_up_for_long_epochs_in_main_processes(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(kernels, "warm", lambda **options: calls.append(options))
     fastpack.StatefulDataLoader(packed(shards), 8)
