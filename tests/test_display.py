@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.webdataset.prepare.metadataset import MetadatasetResult
+from fastpack.webdataset.preparation.metadataset import MetadatasetResult
 
 LINE = 120
 HOSTILE = '<script>alert("&")\n\x1b'
