@@ -310,15 +310,32 @@ class StatefulDataLoader(_StatefulDataLoader[BatchT]):
         config: object = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
+        prefetch: int | None = None,
+        outputs: Sequence[str] | None = None,
+        dtype: OutputDtype = "int64",
+        num_threads: int = 1,
+        elastic: bool = True,
+        cu_seqlens_length: int | None = None,
         pin_memory: bool | None = None,
-        **options: Unpack[LoaderOptions],
     ) -> None:
         has_device = torch.cuda.is_available()
         if pin_memory and not has_device:
             warnings.warn("pin_memory=True, but torch finds no CUDA device: nothing is pinned", stacklevel=2)
         requested = getattr(config, "pin_memory", False) if pin_memory is None else pin_memory
         self.pin_memory = bool(requested and has_device)
-        super().__init__(dataset, batch_size, sampler, config, collate_fn, **options)
+        super().__init__(
+            dataset,
+            batch_size,
+            sampler,
+            config,
+            collate_fn,
+            prefetch=prefetch,
+            outputs=outputs,
+            dtype=dtype,
+            num_threads=num_threads,
+            elastic=elastic,
+            cu_seqlens_length=cu_seqlens_length,
+        )
 
     def _make_pool(self) -> BufferPool:
         if not self.pin_memory:
@@ -364,7 +381,7 @@ def _pinned(batch: Any) -> Any:
 class _OneByOne:
     """A dataset without `batch` and `__getitems__`."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: MapDataset[Any]) -> None:
         self._dataset = dataset
 
     def __len__(self) -> int:
@@ -374,7 +391,7 @@ class _OneByOne:
         return from_arrays(self._dataset[index])
 
 
-def sample_by_sample(dataset: Any, batch_size: int) -> Iterator[Any]:
+def sample_by_sample(dataset: MapDataset[Any], batch_size: int) -> Iterator[Any]:
     """Yield shuffled batches, epoch after epoch, of torch's DataLoader over single samples, as a benchmark baseline."""
     loader = torch.utils.data.DataLoader(_OneByOne(dataset), batch_size, shuffle=True, drop_last=True)
     while True:

@@ -77,7 +77,9 @@ class DummyDataset(Dataset):
         closed="_closed",
     )
 
-    def __init__(self, num_samples: int, sample_definition: Sequence[Any], *, seed: int = 0) -> None:
+    def __init__(
+        self, num_samples: int, sample_definition: Sequence[DummySampleConfig | Mapping[str, Any]], *, seed: int = 0
+    ) -> None:
         self._total = self.num_samples = num_samples
         self.sample_definition = tuple(_definition(one) for one in sample_definition)
         self.seed = seed

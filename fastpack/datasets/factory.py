@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fastpack.datasets.dummy import DummyDataset
-from fastpack.datasets.jsonl import MemMapDataset
+from fastpack.datasets.base import Dataset
+from fastpack.datasets.dummy import DummyDataset, DummySampleConfig
+from fastpack.datasets.jsonl import MemMapDataset, TextTokenizer
+from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.mixture import CombinedDataset
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron
@@ -26,14 +28,16 @@ class DatasetFactory:
     """
 
     @staticmethod
-    def get_dummy_dataset(num_samples: int, sample_definition: Sequence[Any]) -> DummyDataset:
+    def get_dummy_dataset(
+        num_samples: int, sample_definition: Sequence[DummySampleConfig | Mapping[str, Any]]
+    ) -> DummyDataset:
         """Return a `DummyDataset`."""
         return DummyDataset(num_samples, sample_definition)
 
     @staticmethod
     def get_mem_map_dataset(
         raw_data_path: PathLike,
-        tokenizer: Any,
+        tokenizer: TextTokenizer | Callable[[str], list[int]],
         sample_key: str,
         index_path: PathLike | None = None,
         jq_pattern: str = ".text",
@@ -79,12 +83,14 @@ class DatasetFactory:
         )
 
     @staticmethod
-    def get_combined_dataset(datasets: Sequence[Any]) -> CombinedDataset:
+    def get_combined_dataset(datasets: Sequence[MapDataset[Any]]) -> CombinedDataset:
         """Return a `CombinedDataset`."""
         return CombinedDataset(datasets)
 
 
-def dataset_from_config(component: Mapping[str, Any], *, tokenizer: Any = None) -> Any:
+def dataset_from_config(
+    component: Mapping[str, Any], *, tokenizer: TextTokenizer | Callable[[str], list[int]] | None = None
+) -> Dataset:
     """Create the dataset of a component of a Modalities configuration.
 
     Parameters
@@ -154,7 +160,7 @@ def _tokenizer(configured: Any, given: Any) -> Any:
     return configured
 
 
-Variant = tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]  # builder, required options, further options
+Variant = tuple[Callable[..., Dataset], tuple[str, ...], tuple[str, ...]]  # builder, required options, further options
 _VARIANTS: dict[str, Variant] = {
     "packed_mem_map_dataset_continuous": (
         DatasetFactory.get_packed_mem_map_dataset_continuous,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, SupportsIndex, runtime_checkable
 
 from fastpack.datasets.base import Dataset
 from fastpack.display import facts
@@ -12,6 +12,15 @@ from fastpack.documents.lines_reader import LargeFileLinesReader
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
 from fastpack.item_numbers import item_number
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """A tokenizer as Modalities defines it."""
+
+    def tokenize(self, text: str, /) -> list[int]:
+        """Return the token ids of a text."""
+        ...
 
 
 class MemMapDataset(Dataset):
@@ -66,7 +75,7 @@ class MemMapDataset(Dataset):
     def __init__(
         self,
         raw_data_path: PathLike,
-        tokenizer: Any,
+        tokenizer: TextTokenizer | Callable[[str], list[int]],
         sample_key: str,
         index_path: PathLike | None = None,
         jq_pattern: str = ".text",
@@ -79,7 +88,8 @@ class MemMapDataset(Dataset):
 
     def _attach(self) -> None:
         self._text_of: Callable[[Line], str] = compile_pattern(self.jq_pattern)
-        self._tokenize = getattr(self.tokenizer, "tokenize", self.tokenizer)
+        tokenizer = self.tokenizer
+        self._tokenize = tokenizer.tokenize if isinstance(tokenizer, TextTokenizer) else tokenizer
         if not callable(self._tokenize):
             raise TypeError(f"a {type(self.tokenizer).__name__} is not a tokenizer: it has no tokenize(text)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,21 @@ class GPT2LLMCollateFn:
         return np.stack(samples)
 
 
+class MaskTokens(Protocol):
+    """The tokens that mark spans."""
+
+    b_include_to_loss_token: str
+    e_include_to_loss_token: str
+
+
+class TokenIds(Protocol):
+    """A tokenizer that knows the ids of tokens."""
+
+    def get_token_id(self, token: str, /) -> int:
+        """Return the id of a token."""
+        ...
+
+
 class LossMaskingCollateFnWrapper:
     """Mask the targets of another collator's batches outside spans that two tokens mark (as Modalities).
 
@@ -142,8 +157,8 @@ class LossMaskingCollateFnWrapper:
         wrapped_collate_fn: Callable[[Any], Any],
         target_keys_to_mask: Sequence[str],
         loss_ignore_index: int,
-        mask_tokens: Any,
-        tokenizer: Any,
+        mask_tokens: Mapping[str, str] | MaskTokens,
+        tokenizer: TokenIds,
         *,
         compat: Literal["modalities-0.5"] | None = None,
     ) -> None:
@@ -171,7 +186,7 @@ class LossMaskingCollateFnWrapper:
         return mask(targets, self.b_mask_token_id, self.e_mask_token_id, self.loss_ignore_index)
 
 
-def _token(mask_tokens: Any, name: str) -> str:
+def _token(mask_tokens: Mapping[str, str] | MaskTokens, name: str) -> str:
     if isinstance(mask_tokens, Mapping):
         if name not in mask_tokens:
             raise ValueError(f"mask_tokens has no {name}")

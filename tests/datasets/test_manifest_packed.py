@@ -104,13 +104,13 @@ def test_a_manifest_equals_the_combined_dataset_of_its_files(
 
 
 def test_the_manifest_provides_the_facts(folder: Path) -> None:
-    said = Manifest(folder / "manifest.fpm")
-    assert (said.names(), said.documents.tolist(), said.tokens.tolist()) == (
+    manifest_file = Manifest(folder / "manifest.fpm")
+    assert (manifest_file.names(), manifest_file.documents.tolist(), manifest_file.tokens.tolist()) == (
         ["0.pbin", "1.pbin", "2.pbin"],
         [2, 2, 2],
         [50, 51, 52],
     )
-    assert said.offsets.tolist() == [12, 12, 12]
+    assert manifest_file.offsets.tolist() == [12, 12, 12]
     np.save(folder / "a.npy", np.arange(5))  # flat shards take precedence
     fastpack.write_manifest(folder, file_existence_policy="override", eos_token_id=1, checksums=True)
     assert Manifest(folder / "manifest.fpm").names() == ["a.npy"]

@@ -45,14 +45,14 @@ def values_of(dataset: Any) -> dict[str, Any]:
 
 
 def assert_alike(folder: Path, manifest: Path, *arguments: Any, **options: Any) -> None:
-    expected, told = opened(folder, *arguments, **options)
-    found, told_too = opened(manifest, *arguments, **options)
+    expected, texts = opened(folder, *arguments, **options)
+    found, warnings_of_manifest = opened(manifest, *arguments, **options)
     if isinstance(expected, Exception):
         assert type(found) is type(expected)
         assert str(found).replace(str(manifest), str(folder)) == str(expected)
         return
     assert not isinstance(found, Exception), found
-    assert {text.replace(str(manifest), str(folder)) for text in told_too} >= set(told)
+    assert {text.replace(str(manifest), str(folder)) for text in warnings_of_manifest} >= set(texts)
     for name in ("path", "dtype", "length", "offset", "plain"):
         assert [getattr(shard, name) for shard in found._files] == [getattr(shard, name) for shard in expected._files]
     assert found._bounds == expected._bounds
@@ -211,9 +211,9 @@ def test_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     assert len(result.warnings) == 2
     with pytest.warns(DataWarning) as caught:
         MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin")
-    told = [str(one.message) for one in caught]
-    assert re.search('is doubtful.*pass dtype="uint16"', told[0])
-    assert "trim_zero_tail=True" in told[1]
+    texts = [str(one.message) for one in caught]
+    assert re.search('is doubtful.*pass dtype="uint16"', texts[0])
+    assert "trim_zero_tail=True" in texts[1]
     trimmed = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin", dtype="uint16", trim_zero_tail=True)
     assert len(trimmed) == 500
     assert trimmed[499]["labels"][-1] == 5000

@@ -95,7 +95,7 @@ def test_blocks_match_the_reference_loop(
 
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), block=st.integers(4, 50), size=st.sampled_from([1, 2, 4]))
-def test_compat_starts_12_bytes_in_and_shortens_samples(
+def test_compat_starts_12_bytes_in_with_short_samples(
     tmp_path: Path, lengths: list[int], block: int, size: int
 ) -> None:
     tokens = write(tmp_path / "a.pbin", lengths, size)

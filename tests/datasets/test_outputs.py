@@ -51,7 +51,7 @@ def by_definition(windows: list[list[int]], eos: int) -> dict[str, Any]:
     top=st.sampled_from([1, 3, 60]),
     dtype=st.sampled_from(["int64", "int32"]),
     names=st.sets(st.sampled_from(ALL), min_size=1),
-    room=st.one_of(st.none(), st.integers(0, 9)),
+    padding_length=st.one_of(st.none(), st.integers(0, 9)),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_outputs_match_their_definitions(
@@ -64,7 +64,7 @@ def test_outputs_match_their_definitions(
     top: int,
     dtype: Any,
     names: set[str],
-    room: int | None,
+    padding_length: int | None,
     seed: int,
 ) -> None:
     folder, rng = tmp_path_factory.mktemp("shards"), np.random.default_rng(seed)
@@ -75,7 +75,9 @@ def test_outputs_match_their_definitions(
         windows += tokens.reshape(4, seq_len).tolist()
     order = rng.integers(0, len(windows), n_rows)
     expected = by_definition([windows[i] for i in order], eos)
-    length = None if room is None or "cu_seqlens" not in names else len(expected["cu_seqlens"]) + room
+    length = (
+        None if padding_length is None or "cu_seqlens" not in names else len(expected["cu_seqlens"]) + padding_length
+    )
     with fastpack.MemoryMappedDataset(folder, seq_len, pack_sequences=True, eos_token_id=eos) as dataset:
         found = dataset.batch(order, outputs=sorted(names), dtype=dtype, cu_seqlens_length=length)
     assert set(found) == names

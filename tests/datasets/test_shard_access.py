@@ -149,9 +149,7 @@ def test_a_stale_file_handle_is_reopened(tmp_path: Path, monkeypatch: pytest.Mon
     assert dataset.batch([0])["labels"].tolist() == [[1, 2, 3, 4]]
 
 
-def test_shards_are_unmapped_when_mappings_run_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
-) -> None:
+def test_shards_are_unmapped_if_mappings_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     for k in range(12):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 3)
@@ -202,21 +200,21 @@ def test_datasets_share_the_mapping_limit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_will_need_prefetches_pages_that_are_not_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.arange(40_000, dtype=np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 1000)
-    asked: list[tuple[int, int]] = []
+    prefetched: list[tuple[int, int]] = []
     cold = True
     monkeypatch.setattr(windows.files, "is_in_memory", lambda *_: not cold)
-    monkeypatch.setattr(windows.files, "will_need", lambda *where: asked.append(where))
+    monkeypatch.setattr(windows.files, "will_need", lambda *where: prefetched.append(where))
     dataset.will_need([3, 5])
     first = dataset._windows.shards.shard(0).__array_interface__["data"][0]
-    assert asked == [(first + 3 * 2000, 2000), (first + 5 * 2000, 2000)]
+    assert prefetched == [(first + 3 * 2000, 2000), (first + 5 * 2000, 2000)]
     cold = False
     for _ in range(100):
         dataset.will_need([3])
-    assert len(asked) == 2
+    assert len(prefetched) == 2
     cold = True
     for _ in range(windows.CALM_INTERVAL):  # checked rarely while all was in memory
         dataset.will_need([3])
-    assert len(asked) > 2
+    assert len(prefetched) > 2
     with pytest.raises(IndexError):
         dataset._windows._calm_batches = 0
         dataset.will_need([40])
@@ -231,7 +229,7 @@ def test_will_need_accepts_any_dtype(tmp_path: Path, backend: str) -> None:
     assert dataset.batch(range(6))["labels"].tolist() == [[1, 2, 3, 4], [6, 7, 8, 9]] * 3
 
 
-def said(folder: Path, *arguments: Any, **options: Any) -> list[str]:
+def warnings_of(folder: Path, *arguments: Any, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         MemoryMappedDataset(folder, *arguments, **options)
@@ -248,13 +246,13 @@ METADATA = """\
 def test_uint16_read_as_uint32_raises_a_warning(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 32000, 4000).astype(np.uint16)
     ids.tofile(tmp_path / "a.bin")
-    (text,) = said(tmp_path, 10, "*.bin")
+    (text,) = warnings_of(tmp_path, 10, "*.bin")
     assert 'above 1,048,576: if the tokens are uint16, give dtype="uint16"' in text
-    assert said(tmp_path, 10, "*.bin", dtype="uint16") == []
+    assert warnings_of(tmp_path, 10, "*.bin", dtype="uint16") == []
     dataset = MemoryMappedDataset(tmp_path, 10, "*.bin", dtype="uint16")
     np.testing.assert_array_equal(dataset[1]["input_ids"], ids[10:19])
     ids.astype(np.uint32).tofile(tmp_path / "a.bin")
-    assert said(tmp_path, 10, "*.bin") == []
+    assert warnings_of(tmp_path, 10, "*.bin") == []
 
 
 def test_dtype_metadata_uses_the_metadata(tmp_path: Path) -> None:
@@ -262,29 +260,29 @@ def test_dtype_metadata_uses_the_metadata(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs a metadata\.yaml"):
         MemoryMappedDataset(tmp_path, 10, "*.bin", dtype="metadata")
     (tmp_path / "metadata.yaml").write_text(METADATA % "uint16")
-    (text,) = said(tmp_path, 10, "*.bin")
+    (text,) = warnings_of(tmp_path, 10, "*.bin")
     assert text.endswith(
         'is read as uint32, by its size, but the metadata next to it says uint16: give dtype="metadata"'
     )
-    assert said(tmp_path, 10, "*.bin", dtype="metadata") == []
+    assert warnings_of(tmp_path, 10, "*.bin", dtype="metadata") == []
     assert MemoryMappedDataset(tmp_path, 10, "*.bin", dtype="metadata")[3]["labels"][-1] == 39
     (tmp_path / "metadata.yaml").write_text(METADATA % "complex")
-    assert "cannot be read (dtype 'complex'" in said(tmp_path, 10, "*.bin")[0]
+    assert "cannot be read (dtype 'complex'" in warnings_of(tmp_path, 10, "*.bin")[0]
     (tmp_path / "metadata.yaml").write_text("{")
-    assert "cannot be read" in said(tmp_path, 10, "*.bin")[0]
+    assert "cannot be read" in warnings_of(tmp_path, 10, "*.bin")[0]
 
 
 def test_other_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", np.arange(40, dtype=np.uint16))
     np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.bin")
     np.arange(101, dtype=np.uint16).tofile(tmp_path / "b.bin")
-    (text,) = said(tmp_path, 10, "*", dtype="uint16")
+    (text,) = warnings_of(tmp_path, 10, "*", dtype="uint16")
     assert "files ending in .bin, .npy, and all are read as raw tokens" in text
-    assert "here are both kinds" in said(tmp_path, 10, "*.bin")[0]
+    assert "here are both kinds" in warnings_of(tmp_path, 10, "*.bin")[0]
     (tmp_path / "b.bin").write_bytes(bytes(range(1, 100)))
-    assert "1 of 2 files" in said(tmp_path, 10, "*.bin", dtype="uint16")[0]
+    assert "1 of 2 files" in warnings_of(tmp_path, 10, "*.bin", dtype="uint16")[0]
     (tmp_path / "a.bin").unlink()
-    assert "the dataset is empty" in said(tmp_path, 100, "*.npy")[0]
+    assert "the dataset is empty" in warnings_of(tmp_path, 100, "*.npy")[0]
     for name in ("float32", "colour"):
         with pytest.raises(ValueError, match=f"'{name}'"):
             MemoryMappedDataset(tmp_path, 10, "*.bin", dtype=name)
@@ -299,10 +297,10 @@ def test_zero_tails_raise_a_warning_and_can_be_trimmed(tmp_path: Path, eos: int 
         with open(tmp_path / name, "wb") as file:
             file.write(tokens.tobytes())
             file.truncate(1 << 22)  # a hole, as tatm leaves it
-    (text,) = said(tmp_path, 1000, "*.bin", eos_token_id=eos)
+    (text,) = warnings_of(tmp_path, 1000, "*.bin", eos_token_id=eos)
     assert "ends in zeros" in text
     assert "trim_zero_tail=True" in text
-    assert said(tmp_path, 1000, "*.bin", eos_token_id=eos, trim_zero_tail=True) == []
+    assert warnings_of(tmp_path, 1000, "*.bin", eos_token_id=eos, trim_zero_tail=True) == []
     dataset = MemoryMappedDataset(tmp_path, 1000, "*.bin", eos_token_id=eos, trim_zero_tail=True)
     assert len(dataset) == 6
     assert [shard.length for shard in dataset._files] == [3000 + (eos == 0)] * 2

@@ -114,11 +114,11 @@ def test_copies_and_pickles_are_plain_arrays() -> None:
     pool = BufferPool()
     array = pool.lease((10,), "int64")
     array[:] = 3
-    twins = [array.copy(), copy.deepcopy(array), pickle.loads(pickle.dumps(array))]
+    copies = [array.copy(), copy.deepcopy(array), pickle.loads(pickle.dumps(array))]
     where = address(array)
     del array
     pool.lease((10,), "int64")[:] = 4
-    assert all((twin == 3).all() and address(twin) != where for twin in twins)
+    assert all((one == 3).all() and address(one) != where for one in copies)
     again = pickle.loads(pickle.dumps(BufferPool(5, 2)))
     assert (again._ring, again._rest, again.idle) == (5, 2, 0)
 

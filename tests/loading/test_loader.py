@@ -249,13 +249,11 @@ def test_pickles_without_its_buffers(shards: Path) -> None:
     loader = iter(fastpack.StatefulDataLoader(packed(shards), 8))
     next(loader)
     assert len(pickle.dumps(loader)) < 5000
-    twin = pickle.loads(pickle.dumps(loader))
-    np.testing.assert_array_equal(next(iter(twin))["labels"], next(loader)["labels"])
+    unpickled = pickle.loads(pickle.dumps(loader))
+    np.testing.assert_array_equal(next(iter(unpickled))["labels"], next(loader)["labels"])
 
 
-def test_kernels_warm_up_only_for_long_epochs_in_the_main_process(
-    shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_warm_up_for_long_epochs_in_main_processes(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(kernels, "warm", lambda **options: calls.append(options))
     fastpack.StatefulDataLoader(packed(shards), 8)
@@ -302,10 +300,10 @@ def test_a_computed_order_is_never_stored() -> None:
 
 def test_cu_seqlens_of_fixed_length(shards: Path) -> None:
     dataset = fastpack.MemoryMappedDataset(shards, 9, pack_sequences=True, eos_token_id=0)
-    wanted = ("input_ids", "cu_seqlens")
-    loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), outputs=wanted, cu_seqlens_length=64)
+    names = ("input_ids", "cu_seqlens")
+    loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), outputs=names, cu_seqlens_length=64)
     for number, batch in enumerate(loader):
-        one = dataset.batch(range(4 * number, 4 * number + 4), wanted, cu_seqlens_length=64)
+        one = dataset.batch(range(4 * number, 4 * number + 4), names, cu_seqlens_length=64)
         assert batch["cu_seqlens"].shape == (64,)
         np.testing.assert_array_equal(batch["cu_seqlens"], one["cu_seqlens"])
     with pytest.raises(ValueError, match="which was not requested"):

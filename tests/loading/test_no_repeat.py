@@ -21,7 +21,7 @@ def cumulative(sizes: list[int]) -> list[int]:
     return [0, *np.cumsum(sizes).tolist()]
 
 
-class Job:
+class TrainingJob:
     """The loaders of all ranks; `step` returns their samples in the global order."""
 
     def __init__(self, sizes: list[int], weights: list[float], ranks: int, batch_size: int, **options: Any) -> None:
@@ -40,7 +40,7 @@ class Job:
             return None
         return [int(number) for numbers in zip(*batches, strict=True) for number in numbers]
 
-    def begin(self) -> None:
+    def start(self) -> None:
         for loader in self.loaders:
             iter(loader)
 
@@ -93,10 +93,10 @@ def test_any_history_of_an_epoch(
 ) -> None:
     """Changes of weights, interrupted and restarted loops, and resumes on other ranks and batch sizes."""
     original = weights = [1.0] * len(sizes)
-    job = Job(sizes, original, ranks, batch_size, shuffle=shuffle)
+    job = TrainingJob(sizes, original, ranks, batch_size, shuffle=shuffle)
     length = job.samplers[0].global_order_length(ranks)
     job.load({"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}})
-    job.begin()
+    job.start()
     delivered: list[int] = []
     segments = [(0, weights)]  # the number delivered before each change of weights, and the weights
     for name, value in [*history, ("steps", 10**6)]:
@@ -116,9 +116,9 @@ def test_any_history_of_an_epoch(
             if segments[-1][1] != weights:
                 segments.append((len(delivered), weights))
             job.set_weights(weights)
-            job.begin()
+            job.start()
         elif name == "break":
-            job.begin()
+            job.start()
         elif name == "peek":
             for sampler in job.samplers:
                 sampler.set_epoch(epoch + 1)  # as Lightning, which counts epochs itself
@@ -126,12 +126,12 @@ def test_any_history_of_an_epoch(
             state = job.loaders[-1].state_dict()
             if not delivered:  # another layout of a whole epoch
                 length = job.samplers[0].global_order_length(value[0])
-            job = Job(sizes, original, value[0], value[1], shuffle=shuffle)
+            job = TrainingJob(sizes, original, value[0], value[1], shuffle=shuffle)
             if value[2]:  # phases are replayed before or after the state is loaded
                 job.set_weights(weights)
             job.load(state)
             job.set_weights(weights)
-            job.begin()
+            job.start()
         if job.loaders[0].state_dict()["epoch"] != epoch:  # all batches were already taken
             break
     check_passes(delivered, sizes)
@@ -142,17 +142,17 @@ def test_any_history_of_an_epoch(
 def test_a_loop_restarts_after_an_elastic_resume() -> None:
     """Regression: 2 ranks, new weights, 1 rank, break, restart; 424 of 2,000 samples were never drawn."""
     sizes = [1000, 600, 400]
-    job = Job(sizes, [5, 3, 2], ranks=2, batch_size=4)
-    job.begin()
+    job = TrainingJob(sizes, [5, 3, 2], ranks=2, batch_size=4)
+    job.start()
     delivered = [number for _ in range(60) for number in job.step() or ()]
     job.set_weights([5.0, 3.1, 2.1])
-    job.begin()
+    job.start()
     delivered += [number for _ in range(20) for number in job.step() or ()]
     state = job.loaders[0].state_dict()
-    one = Job(sizes, [5.0, 3.1, 2.1], ranks=1, batch_size=4)
+    one = TrainingJob(sizes, [5.0, 3.1, 2.1], ranks=1, batch_size=4)
     one.load(state)
     for n_batches in (70, 50, 10**6):
-        one.begin()
+        one.start()
         for _ in range(n_batches):
             samples = one.step()
             if samples is None:
@@ -165,11 +165,11 @@ def test_a_loop_restarts_after_an_elastic_resume() -> None:
 
 def test_a_second_pass_starts_when_the_first_is_complete() -> None:
     """Regression: sizes 100 and 900, weights .1/.9 then .9/.1; 18 samples were repeated before 54 were drawn."""
-    job = Job([100, 900], [0.1, 0.9], ranks=1, batch_size=10)
-    job.begin()
+    job = TrainingJob([100, 900], [0.1, 0.9], ranks=1, batch_size=10)
+    job.start()
     delivered = [number for _ in range(40) for number in job.step() or ()]
     job.set_weights([0.9, 0.1])
-    job.begin()
+    job.start()
     for _ in range(60):
         delivered += job.step() or []
         check_passes(delivered, [100, 900])
@@ -238,7 +238,7 @@ def test_states_of_other_orders_are_refused() -> None:
     next(iter(theirs))
     state = theirs.state_dict()
     for saved in (state, {name: value for name, value in state.items() if name != "elastic"}):
-        ours = Job(sizes, [1, 1], 1, 4).loaders[0]
+        ours = TrainingJob(sizes, [1, 1], 1, 4).loaders[0]
         with pytest.raises(ValueError, match="order was torch, is passes-1"):
             ours.load_state_dict(saved)
             iter(ours)

@@ -1,4 +1,4 @@
-"""What loaders are tested with: a dataset whose items tell their place, and what is drawn from a loader."""
+"""Test helpers for loaders: a dataset whose items are their indices, and the batches of repeated `next` calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Numbers:
 
 
 def drawn(loader: fastpack.StatefulDataLoader, times: int) -> list[Any]:
-    """What `next` gives, as the golden scripts write it."""
+    """Return the results of `next`, as the golden scripts record them."""
     found: list[Any] = []
     for _ in range(times):
         try:
