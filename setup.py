@@ -32,7 +32,6 @@ SDIST_EXTRAS = (
     ".github/workflows/*.yml",
     "docs/*",
     "docs/_extensions/*.py",
-    "docs/schemas/*.json",
     "kernels/**/*.h",
     "kernels/**/*.pxi",
     "examples/*.py",

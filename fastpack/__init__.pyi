@@ -37,12 +37,12 @@ from .loading.mixture_sampler import MixtureSampler as MixtureSampler
 from .loading.phases import PhaseSchedule as PhaseSchedule
 from .loading.phases import TrainingPhase as TrainingPhase
 from .loading.sampler import DistributedSampler as DistributedSampler
-from .packing.pack import PackResult as PackResult
+from .packing.pack import pack as pack
 from .packing.pack import pack_each as pack_each
 from .packing.pack import pack_encoded_data as pack_encoded_data
 from .packing.pack_estimate import PlannedPack as PlannedPack
 from .packing.pack_estimate import plan_packing as plan_packing
-from .packing.source_indexes import pack as pack
+from .packing.pack_result import PackResult as PackResult
 from .tokens.edit.chunk import create_shuffled_dataset_chunk as create_shuffled_dataset_chunk
 from .tokens.edit.chunk import create_shuffled_jsonl_chunk as create_shuffled_jsonl_chunk
 from .tokens.edit.edit_result import EditResult as EditResult
@@ -53,6 +53,7 @@ from .tokens.edit.repair import RepairResult as RepairResult
 from .tokens.edit.repair import repair as repair
 from .tokens.edit.shuffle import shuffle_jsonl_data as shuffle_jsonl_data
 from .tokens.edit.shuffle import shuffle_tokenized_data as shuffle_tokenized_data
+from .tokens.formats import open_tokens as open_tokens
 from .tokens.manifest.manifest_writer import ManifestResult as ManifestResult
 from .tokens.manifest.manifest_writer import write_manifest as write_manifest
 from .tokens.pbin.packed_file import PackedFile as PackedFile

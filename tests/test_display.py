@@ -136,7 +136,7 @@ OBJECTS: dict[str, Callable[[Path], Made]] = {
     ),
     "PhaseSchedule": lambda _: (
         fastpack.PhaseSchedule([fastpack.TrainingPhase(5)] * 1, names=MIXED, weights=[1, 1]),
-        ["phases=1", "begun=0", "datasets=2"],
+        ["phases=1", "started=0", "datasets=2"],
     ),
 }
 MANY = [{"line": number, "reason": "no text in <b>it</b>"} for number in range(1000)]

@@ -30,7 +30,8 @@ def test_the_command_reference_has_every_command_alias_and_option() -> None:
 
 def test_the_api_reference_has_a_page_for_every_public_name() -> None:
     names = api_pages.public_names("fastpack")
-    assert {*names, "kernels"} == set(fastpack.__all__)
+    modules = {"energon", "kernels", "modalities", "tatm", "webdataset"}
+    assert {*names, *modules} == set(fastpack.__all__)
     page = api_pages.namespace_page("fastpack", names)
     assert all(f"\n{name} <fastpack.{name}>\n" in page for name in names)
     assert ".. autoclass:: fastpack.PackedFile" in api_pages.object_page("fastpack", "PackedFile")

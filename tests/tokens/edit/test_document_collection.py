@@ -11,28 +11,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.io import map_bytes
-from fastpack.tokens.edit import document_spans as spans
-from fastpack.tokens.edit.document_spans import Collection, Spans
+from fastpack.tokens.edit import document_collection as spans
+from fastpack.tokens.edit.document_collection import DocumentCollection
+from fastpack.tokens.token_file import DocumentSpans
 
 
 @pytest.fixture
 def tiny_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
-        ("LEAST_WINDOW", 50),
-        ("MOST_WINDOW", 200),
-        ("_PIECE", 64),
-        ("_LEAST_ROWS", 9),
-        ("_AT_ONCE", 4),
+        ("MIN_WINDOW", 50),
+        ("MAX_WINDOW", 200),
+        ("_DROP_BYTES", 64),
+        ("_MIN_ROWS", 9),
+        ("_BLOCK_ROWS", 4),
     ):
         monkeypatch.setattr(spans, name, value)
-    monkeypatch.setattr(spans, "_READ_AROUND", 16)
+    monkeypatch.setattr(spans, "_READAHEAD_BYTES", 16)
 
 
-def written(sources: list[Spans], order: np.ndarray) -> tuple[bytes, list[int], list[tuple[int, int]]]:
+def written(sources: list[DocumentSpans], order: np.ndarray) -> tuple[bytes, list[int], list[tuple[int, int]]]:
     blocks: list[bytes] = []
     lengths: list[int] = []
     seen: list[tuple[int, int]] = []
-    collection = Collection(sources)
+    collection = DocumentCollection(sources)
     collection.write(
         order.astype(np.int32),
         lambda block, sizes: (blocks.append(block.tobytes()), lengths.extend(sizes.tolist())),
@@ -58,7 +59,7 @@ def test_any_order_of_any_documents(
         rows[:, 1] = rng.integers(0, 10, len(rows)) * 4
         if data.draw(st.booleans()):
             rows = rows[np.argsort(rows[:, 0])]
-        sources.append(Spans(file, rows, base, swap))
+        sources.append(DocumentSpans(file, rows, base, swap))
         for start, length in rows.tolist():
             document = file[base + start : base + start + length].copy()
             documents.append(document.view(f">u{swap}").astype(f"<u{swap}").tobytes())
@@ -72,22 +73,22 @@ def test_any_order_of_any_documents(
 
 
 def test_a_part_of_the_documents(backend: str, tiny_windows: None) -> None:
-    source = Spans(np.arange(100, dtype=np.uint8), np.array([[n, 10] for n in range(0, 100, 10)]))
+    source = DocumentSpans(np.arange(100, dtype=np.uint8), np.array([[n, 10] for n in range(0, 100, 10)]))
     assert written([source], np.array([9, 0]))[0] == bytes([*range(90, 100), *range(10)])
     assert written([source], np.array([], np.int64)) == (b"", [], [])
 
 
 def test_no_documents() -> None:
     assert written([], np.array([])) == (b"", [], [])
-    nothing = Spans(np.empty(0, np.uint8), np.empty((0, 2), np.int64))
+    nothing = DocumentSpans(np.empty(0, np.uint8), np.empty((0, 2), np.int64))
     assert written([nothing, nothing], np.array([])) == (b"", [], [])
-    empty = Spans(np.zeros(3, np.uint8), np.zeros((3, 2), np.int64))
+    empty = DocumentSpans(np.zeros(3, np.uint8), np.zeros((3, 2), np.int64))
     assert written([empty], np.array([2, 0, 1]))[:2] == (b"", [0, 0, 0])
 
 
 def test_a_document_larger_than_a_window(backend: str, tiny_windows: None) -> None:
     data = np.arange(1000).astype(np.uint8)
-    source = Spans(data, np.array([[0, 5], [5, 990], [995, 5]]))
+    source = DocumentSpans(data, np.array([[0, 5], [5, 990], [995, 5]]))
     assert written([source], np.array([2, 1, 0]))[0] == b"".join(
         part.tobytes() for part in (data[995:], data[5:995], data[:5])
     )
