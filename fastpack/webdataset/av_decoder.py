@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, TypeAlias
 
-import numpy as np
-
-from fastpack.errors import MediaError, MissingExtra
+from fastpack.errors import MissingExtra
 from fastpack.webdataset.av_container import (
     AudioSamples,
     ByteBudget,
@@ -22,6 +20,7 @@ from fastpack.webdataset.av_container import (
     media_errors,
     open_container,
 )
+from fastpack.webdataset.av_metadata import AVMetadata, check_container, measure_audio, measure_video
 
 MAX_DECODED_BYTES = 1 << 34  # per call: 16 GiB are 13 minutes of 640 x 360 at 30 frames per second
 AV_EXTENSIONS = frozenset(("mp4", "avi", "mov", "webm", "mkv", "flac", "mp3", "wav", "flv"))
@@ -52,21 +51,6 @@ class AVData:
     video_timestamps: list[Range] = field(default_factory=list)
     audio_clips: list[Any] = field(default_factory=list)
     audio_timestamps: list[Range] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class AVMetadata:
-    """Properties of audio and video; None if unknown or not requested. Durations are in seconds."""
-
-    video_duration: float | None = None
-    video_num_frames: int | None = None
-    video_fps: float | None = None
-    video_width: int | None = None
-    video_height: int | None = None
-    audio_duration: float | None = None
-    audio_channels: int | None = None
-    audio_sample_rate: int | None = None
-    audio_num_samples: int | None = None
 
 
 class AVDecoder:
@@ -124,14 +108,14 @@ class AVDecoder:
         self.stream: BinaryIO = io.BytesIO(stream) if isinstance(stream, bytes) else stream
         self.suppress_warnings = suppress_warnings
         self._tensors, self._max_decoded_bytes = tensors, max_decoded_bytes
-        self._array: Callable[[Any], Any] = _torch().from_numpy if tensors else _same
+        self._array: Callable[[Any], Any] = import_torch().from_numpy if tensors else _same
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_array"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._array = _torch().from_numpy if self._tensors else _same
+        self._array = import_torch().from_numpy if self._tensors else _same
 
     def __repr__(self) -> str:
         return f"AVDecoder(stream={self.stream!r})"
@@ -365,9 +349,9 @@ class AVDecoder:
         with self._opened() as container:
             video, audio = first_stream(container, "video"), first_stream(container, "audio")
             if get_video and video is not None:
-                _measure_video(container, video, found, get_video_duration, get_video_frame_count, get_video_frame_size)
+                measure_video(container, video, found, get_video_duration, get_video_frame_count, get_video_frame_size)
             if get_audio and audio is not None:
-                _measure_audio(container, audio, found, get_audio_duration, get_audio_num_samples)
+                measure_audio(container, audio, found, get_audio_duration, get_audio_num_samples)
         return found
 
     def check(self) -> None:
@@ -382,159 +366,14 @@ class AVDecoder:
             check_container(container)
 
 
-def check_container(container: Any) -> None:
-    """See `AVDecoder.check`."""
-    found = [first_stream(container, "video"), first_stream(container, "audio")]
-    streams = [stream for stream in found if stream is not None]
-    if not streams:
-        raise MediaError("the file has neither audio nor video")
-    for stream in streams:
-        container.seek(0)
-        if next(container.decode(stream), None) is None:
-            raise MediaError(f"a {stream.type} stream without frames")
-
-
-def _measure_video(container: Any, stream: Any, found: AVMetadata, duration: bool, count: bool, size: bool) -> None:
-    ticks = stream.duration
-    if count or (ticks is None and duration):
-        packets = [packet for packet in container.demux(stream) if packet.pts is not None]
-        found.video_num_frames = len(packets)
-        if ticks is None and packets and packets[-1].duration is not None:
-            ticks = packets[-1].pts + packets[-1].duration
-    found.video_duration = _seconds(stream, ticks)
-    if stream.average_rate is not None:
-        found.video_fps = float(stream.average_rate)
-    elif found.video_num_frames and found.video_duration:
-        found.video_fps = found.video_num_frames / found.video_duration
-    if size:
-        container.seek(0)
-        first = next(container.decode(stream), stream)
-        found.video_width, found.video_height = first.width, first.height
-
-
-def _measure_audio(container: Any, stream: Any, found: AVMetadata, duration: bool, count: bool) -> None:
-    found.audio_sample_rate, found.audio_channels = stream.sample_rate, stream.channels
-    ticks = stream.duration
-    if count:
-        container.seek(0)
-        found.audio_num_samples = 0
-        for frame in container.decode(stream):
-            found.audio_num_samples += frame.samples
-            if frame.pts is not None:
-                ticks = frame.pts + frame.duration
-    elif ticks is None and duration:
-        container.seek(0)
-        packets = [packet for packet in container.demux(stream) if packet.pts is not None]
-        if packets and packets[-1].duration is not None:
-            ticks = packets[-1].pts + packets[-1].duration
-    found.audio_duration = _seconds(stream, ticks)
-
-
-def _seconds(stream: Any, ticks: int | None) -> float | None:
-    return None if ticks is None else (ticks - (stream.start_time or 0)) * float(stream.time_base or 1)
-
-
 def _same(values: Any) -> Any:
     return values
 
 
-def _torch() -> Any:
+def import_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtra("torch", "torch", "audio and video as tensors (av_decode: torch)") from error
-
-
-def get_clips_uniform(
-    av_decoder: AVDecoder,
-    clip_duration_seconds: float,
-    num_clips: int,
-    request_video: bool = False,
-    request_audio: bool = False,
-    video_out_frame_size: Size | None = None,
-) -> AVData:
-    """Decode clips of equal duration at equal distances, from the start to the end.
-
-    Parameters
-    ----------
-    av_decoder
-        The media file.
-    clip_duration_seconds
-        Duration of each clip; 0: single frames.
-    num_clips
-        Number of clips.
-    request_video, request_audio
-        Which streams to decode; at least one is required.
-    video_out_frame_size
-        (width, height) to scale the frames to.
-
-    Returns
-    -------
-    AVData
-        The clips.
-
-    Raises
-    ------
-    ValueError
-        If no stream is requested, or its duration or frame rate is unknown.
-    """
-    if not (request_video or request_audio):
-        raise ValueError("request_video or request_audio must be true")
-    durations = [av_decoder.get_video_duration()[0]] if request_video else []
-    durations += [av_decoder.get_audio_duration()] if request_audio else []
-    known = [duration for duration in durations if duration is not None]
-    if len(known) < len(durations):
-        raise ValueError("the duration is unknown, or the requested stream does not exist")
-    first, last = 0.0, min(known) - clip_duration_seconds
-    if clip_duration_seconds == 0:
-        fps = av_decoder.get_video_fps()
-        if not fps:
-            raise ValueError("single frames need a video with a frame rate")
-        first, last = 0.5 / fps, min(known) - 0.5 / fps
-    starts = [float(start) for start in np.linspace(first, last, num_clips)]
-    clips = [(start, start + clip_duration_seconds) for start in starts]
-    return av_decoder.get_clips(
-        video_clip_ranges=clips if request_video else None,
-        audio_clip_ranges=clips if request_audio else None,
-        video_out_frame_size=video_out_frame_size,
-    )
-
-
-def get_single_frames_uniform(
-    av_decoder: AVDecoder,
-    num_frames: int,
-    *,
-    video_out_frame_size: Size | None = None,
-    return_timestamps: bool = False,
-) -> Any:
-    """Decode single frames at equal distances.
-
-    Parameters
-    ----------
-    av_decoder
-        The media file.
-    num_frames
-        Number of frames.
-    video_out_frame_size
-        (width, height) to scale the frames to.
-    return_timestamps
-        Also return the start of each frame.
-
-    Returns
-    -------
-    array or tuple
-        Frames uint8 [n, 3, height, width]; with `return_timestamps` also a list of seconds.
-
-    Raises
-    ------
-    ValueError
-        If there are no frames, or the duration or frame rate is unknown.
-    """
-    found = get_clips_uniform(av_decoder, 0, num_frames, request_video=True, video_out_frame_size=video_out_frame_size)
-    if not found.video_clips:
-        raise ValueError("no video frames were found")
-    is_array = isinstance(found.video_clips[0], np.ndarray)
-    frames = np.concatenate(found.video_clips) if is_array else _torch().cat(found.video_clips)
-    return (frames, [start for start, _ in found.video_timestamps]) if return_timestamps else frames
