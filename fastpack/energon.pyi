@@ -2,9 +2,7 @@
 
 from .webdataset.av_decoder import AVData as AVData
 from .webdataset.av_decoder import AVDecoder as AVDecoder
-from .webdataset.av_decoder import AVMetadata as AVMetadata
-from .webdataset.av_decoder import get_clips_uniform as get_clips_uniform
-from .webdataset.av_decoder import get_single_frames_uniform as get_single_frames_uniform
+from .webdataset.av_metadata import AVMetadata as AVMetadata
 from .webdataset.cooking import Cooker as Cooker
 from .webdataset.cooking import basic_sample_keys as basic_sample_keys
 from .webdataset.dataset import WebDataset as WebDataset
@@ -30,3 +28,5 @@ from .webdataset.samples import TextSample as TextSample
 from .webdataset.samples import VidQASample as VidQASample
 from .webdataset.samples import VQAOCRSample as VQAOCRSample
 from .webdataset.samples import VQASample as VQASample
+from .webdataset.uniform_clips import get_clips_uniform as get_clips_uniform
+from .webdataset.uniform_clips import get_single_frames_uniform as get_single_frames_uniform

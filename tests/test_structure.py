@@ -50,8 +50,11 @@ def test_no_module_name_occurs_more_than_twice() -> None:
 @pytest.mark.parametrize("path", sources(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_modules_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node, clean=False) or "" for node in ast.walk(tree) if isinstance(node, documented)]
+    assert len(text.splitlines()) - sum(len(docstring.splitlines()) for docstring in docstrings) <= 400
+    for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False) or ""
             n_lines = (node.end_lineno or 0) - node.lineno + 1 - len(docstring.splitlines())

@@ -2,9 +2,7 @@
 
 from .av_decoder import AVData as AVData
 from .av_decoder import AVDecoder as AVDecoder
-from .av_decoder import AVMetadata as AVMetadata
-from .av_decoder import get_clips_uniform as get_clips_uniform
-from .av_decoder import get_single_frames_uniform as get_single_frames_uniform
+from .av_metadata import AVMetadata as AVMetadata
 from .cooking import Cooker as Cooker
 from .cooking import basic_sample_keys as basic_sample_keys
 from .dataset import WebDataset as WebDataset
@@ -35,3 +33,5 @@ from .samples import TextSample as TextSample
 from .samples import VidQASample as VidQASample
 from .samples import VQAOCRSample as VQAOCRSample
 from .samples import VQASample as VQASample
+from .uniform_clips import get_clips_uniform as get_clips_uniform
+from .uniform_clips import get_single_frames_uniform as get_single_frames_uniform

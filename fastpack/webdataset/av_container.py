@@ -1,4 +1,4 @@
-"""Frames of video and samples of audio from media in memory, by position or by time, read with PyAV."""
+"""Read frames of video and samples of audio from media in memory with PyAV, by position or time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import numpy.typing as npt
 
 from fastpack.errors import MediaError, MissingExtra
 
-# Playlists name other files and addresses to open. No protocol has this name, so none is opened.
+# Playlists name other files and addresses. No protocol is called "none", so nothing else is opened.
 _OPTIONS = {"protocol_whitelist": "none"}
-_BY_FRAMES, _BY_TIME = {"mov", "mp4"}, {"matroska", "webm"}  # how Energon seeks in these containers
+_BY_FRAMES, _BY_TIME = {"mov", "mp4"}, {"matroska", "webm"}  # the unit in which Energon seeks
 
 Array = npt.NDArray[Any]
-Clip = tuple[Array, tuple[float, float]]  # frames or samples, and when they begin and end, in seconds
+Clip = tuple[Array, tuple[float, float]]  # frames or samples, and their (start, end) in seconds
 
 
 _OLDEST_AV = 18  # earlier versions crash when they open a file object, or lack the duration of a frame
 
 
 def import_av() -> Any:
-    """Return the package `av`; MissingExtra where it is missing or older than version 18."""
+    """Return the package `av`. Raises MissingExtra if it is missing or older than version 18."""
     try:
         import av
     except ModuleNotFoundError as error:
@@ -43,33 +43,33 @@ def _major_version(av: Any) -> int:
 
 
 def _metadata_options(av: Any) -> dict[str, str]:
-    """Options of `av.open` for metadata that is not UTF-8: from 19 on it is always kept as surrogates."""
+    """Return options of `av.open` for metadata that is not UTF-8; from 19 on it is kept as surrogates."""
     return {"metadata_errors": "replace"} if _major_version(av) < 19 else {}
 
 
 def open_container(stream: BinaryIO) -> Any:
-    """A PyAV input container that decodes in the calling thread only; MediaError for what is no media file."""
+    """Open a PyAV container that decodes in the calling thread only. Raises MediaError for invalid files."""
     av = import_av()
     with media_errors(av):
         stream.seek(0)
         container = av.open(stream, "r", options=dict(_OPTIONS), **_metadata_options(av))
         for one in container.streams:
-            if one.codec_context is not None:  # threads deadlock when a process forks
+            if one.codec_context is not None:  # threads deadlock after a fork
                 one.codec_context.thread_type = "NONE"
         return container
 
 
 def first_stream(container: Any, kind: str) -> Any:
-    """The first stream of "video" or "audio"; None where there is none. MediaError for one of an unknown codec."""
+    """Return the first "video" or "audio" stream, or None. Raises MediaError for an unknown codec."""
     stream = next(iter(getattr(container.streams, kind)), None)
     if stream is not None and stream.codec_context is None:
-        raise MediaError(f"a stream of {kind} that cannot be decoded: its codec is unknown")
+        raise MediaError(f"a {kind} stream that cannot be decoded: its codec is unknown")
     return stream
 
 
 @contextmanager
 def media_errors(av: Any) -> Iterator[None]:
-    """Turn FFmpeg's errors into MediaError."""
+    """Convert FFmpeg's errors to MediaError."""
     try:
         yield
     except av.error.FFmpegError as error:
@@ -78,7 +78,7 @@ def media_errors(av: Any) -> Iterator[None]:
 
 
 class ByteBudget:
-    """How many bytes may still be decoded; MediaError beyond."""
+    """The number of bytes that may still be decoded. Raises MediaError beyond."""
 
     def __init__(self, max_bytes: int) -> None:
         self._left = self._max = max_bytes
@@ -88,34 +88,34 @@ class ByteBudget:
         self._left -= n_bytes
         if self._left < 0:
             raise MediaError(
-                f"audio or video of more than {self._max:,} bytes once decoded: read shorter clips, or allow more "
-                "(max_decoded_bytes)"
+                f"audio or video that decodes to more than {self._max:,} bytes: read shorter clips, or raise "
+                "max_decoded_bytes"
             )
 
 
 class VideoFrames:
-    """The first video stream of an open container. Frames are numbered from 0 in the order in which they are shown.
+    """The first video stream of an open container. Frames are numbered from 0 in presentation order.
 
-    is_sought_by: "frames", "seconds" or "either", see `clip`. is_even: whether frame i is shown at i / average rate.
+    seek_unit: "frames", "seconds" or "either", see `clip`. is_even: whether frame i is presented at i / average rate.
     """
 
     def __init__(self, container: Any, budget: ByteBudget) -> None:
         self._container, self._stream, self._budget = container, first_stream(container, "video"), budget
         if self._stream is None:
-            raise MediaError("media without a video stream, of which video was asked for")
+            raise MediaError("video was requested, but the file has no video stream")
         if not self._stream.average_rate:
             raise MediaError("a video stream without a frame rate")
         names = set(container.format.name.split(","))
-        self.is_sought_by = "frames" if names & _BY_FRAMES else "seconds" if names & _BY_TIME else "either"
+        self.seek_unit = "frames" if names & _BY_FRAMES else "seconds" if names & _BY_TIME else "either"
         self._list_frames()
 
     def _list_frames(self) -> None:
-        """Read all packets, of which none is decoded: when each frame begins and ends, and which are keyframes."""
+        """Read all packets without decoding: start and end of each frame, and the keyframes."""
         rows: list[tuple[int, int]] = []
         keys: list[int] = []
         for packet in self._container.demux(self._stream):
             if packet.size and not packet.is_discard:
-                if packet.pts is None:  # as of B-frames in AVI: only decoding tells
+                if packet.pts is None:  # such as B-frames in AVI: decode to find out
                     keys = []
                     self._container.seek(0)
                     rows = [(_ticks(frame), frame.duration or 0) for frame in self._container.decode(self._stream)]
@@ -132,10 +132,10 @@ class VideoFrames:
         self._keys = sorted(keys)
 
     def clip(self, start: float, end: float, unit: str, size: tuple[int, int] | None) -> Clip | None:
-        """Frames uint8 [n, 3, height, width] from `start` to `end`, both included; None if the video ends before.
+        """Decode frames uint8 [n, 3, height, width] from `start` to `end`, inclusive; None after the end of the video.
 
-        unit: "frames" or "seconds". As Energon, MP4 and MOV turn seconds into frame numbers by the average rate, and
-        Matroska and WebM turn frame numbers into seconds. size: (width, height) of the frames, None for their own.
+        unit: "frames" or "seconds". As in Energon, seconds are converted to frame numbers by the average rate for MP4
+        and MOV, and frame numbers to seconds for Matroska and WebM. size: (width, height), None for the original.
         """
         bounds = self._bounds(start, end, unit)
         if bounds is None:
@@ -150,18 +150,18 @@ class VideoFrames:
             frames.append(scaled.to_ndarray())
             times.append((frame.pts, frame.pts + (frame.duration or 0)))
         if not frames:
-            raise MediaError(f"video whose frames {bounds[0]} to {bounds[1]} are not there")
+            raise MediaError(f"frames {bounds[0]} to {bounds[1]} of the video are missing")
         if len({frame.shape for frame in frames}) > 1:
-            raise MediaError("video whose frames differ in size: pass video_out_frame_size")
+            raise MediaError("the frames of the video differ in size: pass video_out_frame_size")
         base = self._stream.time_base
         return np.stack(frames).transpose(0, 3, 1, 2), (float(times[0][0] * base), float(times[-1][1] * base))
 
     def _bounds(self, start: float, end: float, unit: str) -> tuple[int, int] | None:
-        """The first and the last frame of a range."""
+        """Return the first and the last frame of a range."""
         if not 0 <= start <= end:
             raise ValueError(f"the video clip from {start} to {end}: expected 0 <= start <= end")
         rate, base, last = self._stream.average_rate, self._stream.time_base, len(self._starts) - 1
-        by_frames = unit == "frames" if self.is_sought_by == "either" else self.is_sought_by == "frames"
+        by_frames = unit == "frames" if self.seek_unit == "either" else self.seek_unit == "frames"
         if by_frames:
             scale = 1 if unit == "frames" else rate
             first, final = int(start * scale), last if math.isinf(end) else min(int(end * scale), last)
@@ -172,7 +172,7 @@ class VideoFrames:
         return (first, max(first, final)) if first <= last else None
 
     def _decode(self, first: int, last: int) -> Iterator[Any]:
-        """The frames of these numbers."""
+        """Yield the frames with these numbers."""
         begin, end = self._starts[first], self._starts[last]
         place = bisect_right(self._keys, begin) - 1
         frames: Iterator[Any] = iter(())
@@ -185,7 +185,7 @@ class VideoFrames:
             frames = self._container.decode(self._stream)
             frame = next(frames, None)
             if target is None or (frame is not None and _ticks(frame) <= begin):
-                break  # else the container's own index, by the order of decoding, led too far
+                break  # else the container's index, which is in decoding order, seeked too far
         while frame is not None and _ticks(frame) <= end:
             if frame.pts >= begin:
                 yield frame
@@ -198,7 +198,7 @@ class AudioSamples:
     def __init__(self, container: Any, budget: ByteBudget) -> None:
         stream = first_stream(container, "audio")
         if stream is None:
-            raise MediaError("media without an audio stream, of which audio was asked for")
+            raise MediaError("audio was requested, but the file has no audio stream")
         self._container, self._budget = container, budget
         self.rate: int = stream.sample_rate
         self._begin = float((stream.start_time or 0) * stream.time_base)
@@ -207,7 +207,7 @@ class AudioSamples:
             raise MediaError("an audio stream without a sample rate")
 
     def clip(self, start: float, end: float) -> Clip | None:
-        """Samples [channels, n], of the stored dtype, from `start` to `end` seconds; None if the audio ends before."""
+        """Decode samples [channels, n] from `start` to `end` seconds; None after the end of the audio."""
         if not 0 <= start <= end:
             raise ValueError(f"the audio clip from {start} to {end}: expected 0 <= start <= end")
         wanted = None if math.isinf(end) else int((end - start) * self.rate + 0.5)
@@ -222,7 +222,7 @@ class AudioSamples:
                 if skipped >= samples.shape[1]:
                     continue
                 samples, begin = samples[:, skipped:], max(start, time)
-                if wanted is not None:  # of audio that begins later than the clip
+                if wanted is not None:  # the audio starts after the clip
                     wanted = max(0, wanted - max(0, int((time - start) * self.rate + 0.5)))
             samples = samples if wanted is None else samples[:, : wanted - n_samples]
             self._budget.take(samples.nbytes)
@@ -234,7 +234,7 @@ class AudioSamples:
         return (np.concatenate(pieces, axis=1), (begin, reached)) if pieces else None
 
     def _frames_from(self, start: float) -> Iterator[Any]:
-        """Frames from the one that holds the sample at `start`, or an earlier one."""
+        """Yield frames from the one that contains the sample at `start`, or an earlier one."""
         if self._is_at_begin and start <= self._begin:  # FFmpeg 8.1 loses the first frame of AAC after a seek to 0
             self._is_at_begin = False
             return iter(self._container.decode(audio=0))
@@ -248,13 +248,13 @@ class AudioSamples:
             frames = self._container.decode(audio=0)
             first = next(frames, None)
             if first is not None and _seconds(first) <= start:
-                break  # else the place was one of the video's
+                break  # else the seek used a position of the video
         return frames if first is None else chain((first,), frames)
 
 
 def _ticks(frame: Any) -> int:
     if frame.pts is None:
-        raise MediaError("audio or video with a frame that has no timestamp")
+        raise MediaError("a frame of the audio or video has no timestamp")
     ticks: int = frame.pts
     return ticks
 

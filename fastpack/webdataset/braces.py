@@ -1,7 +1,8 @@
-"""Brace expressions in lists of shards, `a_{00..11}.tar` or `{train,val}/x.tar`, expanded as braceexpand does.
+"""Brace expressions in lists of shards, such as `a_{00..11}.tar` or `{train,val}/x.tar`, expanded as by braceexpand.
 
-A backslash takes the meaning of the next character away. Ranges of integers keep the width of zero-padded ends; letters
-run from A to Z and on to a to z.
+A backslash escapes the next character. Integer ranges keep the width of zero-padded ends; letter ranges run from A to
+Z and then from a to z. Unlike braceexpand, the number of texts is known before any is made, so that a file of some
+bytes (`{0..999999999999}`) cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-MAX_NAMES = 10_000_000  # one expression may stand for: a file of some bytes must not ask for all memory
-MAX_DEPTH = 100  # of braces in braces; each level is parsed by itself
+MAX_NAMES = 10_000_000  # that one expression may expand to
+MAX_DEPTH = 100  # of nested braces
 
 _INT_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$")
 _LETTER_RANGE = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$")
@@ -39,7 +40,7 @@ class _Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """Texts as they stand."""
+    """Literal texts."""
 
     values: Sequence[str]
 
@@ -66,7 +67,7 @@ class _Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """Slots one behind the other; each level takes one backslash of two, as braceexpand does."""
+    """Concatenated slots; each level removes one of two backslashes, as braceexpand does."""
 
     slots: Sequence[_Slot]
     escape: bool
@@ -88,10 +89,10 @@ _Slot: TypeAlias = _Numbers | _Texts | _Choice
 
 
 def expand(expression: str, *, escape: bool = True) -> Iterator[str]:
-    """The texts a brace expression stands for, in order; one without braces stands for itself.
+    """Return the expansions of a brace expression, in order; one without braces expands to itself.
 
-    escape=False leaves backslashes alone, so that braces cannot be escaped. Raises ValueError for braces that do not
-    match, for more than 10 million texts, and for braces nested more than 100 deep.
+    escape=False keeps backslashes, so that braces cannot be escaped. Raises ValueError for unbalanced braces, for more
+    than 10 million texts, and for more than 100 nested braces.
     """
     if "{" not in expression and "}" not in expression and "\\" not in expression:
         return iter((expression,))
@@ -106,7 +107,7 @@ def expand(expression: str, *, escape: bool = True) -> Iterator[str]:
 
 
 def expand_all(expressions: Iterable[str]) -> list[str]:
-    """The texts of all expressions, one behind the other; ValueError as from `expand`."""
+    """Return the expansions of all expressions, concatenated. Raises ValueError as `expand`."""
     names: list[str] = []
     for expression in expressions:
         names.extend(expand(expression))
@@ -116,10 +117,10 @@ def expand_all(expressions: Iterable[str]) -> list[str]:
 
 
 def collapse(names: Sequence[str]) -> list[str]:
-    """Expressions whose expansions, one behind the other, are exactly `names`, in that order.
+    """Return expressions whose concatenated expansions are exactly `names`, in order.
 
-    Runs of names that differ in one number, of one width and growing by 1, become one expression; characters that mean
-    something in an expression are escaped. Raises ValueError for a name that no expression stands for.
+    Runs of names that differ in one number of the same width, which increases by 1, become one expression. Special
+    characters are escaped. Raises ValueError for a name that cannot be written as an expression.
     """
     expressions: list[str] = []
     first = 0
@@ -157,7 +158,7 @@ def _parse(text: str, escape: bool) -> _Pattern:
 
 
 def _unescaped(text: str, escape: bool) -> Iterator[tuple[int, str]]:
-    """Positions and characters of braces and commas that no backslash precedes."""
+    """Yield positions and characters of unescaped braces and commas."""
     position = 0
     while position < len(text):
         character = text[position]
@@ -169,7 +170,7 @@ def _unescaped(text: str, escape: bool) -> Iterator[tuple[int, str]]:
 
 
 def _braced(inner: str, escape: bool) -> list[_Slot]:
-    """What `{inner}` stands for: a range, a choice, or itself with what is inside expanded."""
+    """Parse `{inner}`: a range, a choice, or literal braces around an expression."""
     if numbers := _INT_RANGE.match(inner):
         return [_numbers(*numbers.groups())]
     if letters := _LETTER_RANGE.match(inner):
@@ -206,7 +207,7 @@ def _letters(first: str, last: str, step: str | None) -> _Texts:
 
 
 def _run(names: Sequence[str], first: int) -> tuple[int, str]:
-    """The end (exclusive) of the run that begins at `first`, and its expression."""
+    """Return the end (exclusive) of the run that starts at `first`, and its expression."""
     pieces = _NUMBER.split(names[first])  # numbers at odd positions
     before, slot, end = pieces, 0, first + 1
     while end < len(names):
@@ -225,7 +226,7 @@ def _run(names: Sequence[str], first: int) -> tuple[int, str]:
 
 
 def _literal(name: str) -> str:
-    """An expression that stands for `name` alone."""
+    """Return an expression that expands to `name` only."""
     for expression in (name, _SPECIAL.sub(r"\\\1", name)):
         try:
             if list(expand(expression)) == [name]:

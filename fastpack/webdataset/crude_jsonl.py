@@ -1,4 +1,4 @@
-"""The lines of a JSONL file as crude samples, by the `.jsonl.idx` that `prepare` writes beside it."""
+"""Random access to the lines of a JSONL file as crude samples, through the `.jsonl.idx` that `prepare` writes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class _Open(NamedTuple):
 
 
 class JsonLines:
-    """Sample i is line i of the index, blank lines behind it included, its key its number; see `Samples`.
+    """Sample i is line i of the index, with following blank lines; its key is its number. See `Samples`.
 
-    Raises FileNotFoundError, FormatError for an index that is not of this file.
+    Raises FileNotFoundError, FormatError for an index of another file.
     """
 
     def __init__(self, path: AnyPath, io: Io = "mmap") -> None:

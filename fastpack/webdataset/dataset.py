@@ -1,4 +1,4 @@
-"""`WebDataset`: samples of a prepared WebDataset, or of a JSONL file, by number and by key."""
+"""`WebDataset`: random access to the samples of a prepared WebDataset, or of a JSONL file."""
 
 from __future__ import annotations
 
@@ -23,35 +23,87 @@ from fastpack.webdataset.sample_definition import Definition, parts_filter, read
 from fastpack.webdataset.samples import CrudeSample, SourceInfo
 from fastpack.webdataset.selection import LineKeys, TarKeys, select
 
-_AHEAD = 64  # samples that are asked for before the first of them is read, in an order that is not the tars'
+_AHEAD = 64  # samples that are prefetched before the first of them is read, in shuffled order
 
 
 class WebDataset(Dataset):
-    """The samples of a WebDataset that Energon or `fastpack prepare` prepared, decoded: `[i]`, also from the end.
+    """Random access to the decoded samples of a prepared WebDataset.
 
-    `[i]` and `get(key)` are of the type that dataset.yaml names (`CaptioningSample`, ...; arrays are NumPy's), or crude
-    where it says so or is not there: dicts of decoded parts. Iterating goes through them in order, `iterate(shuffle=
-    True)` shuffled. Under a loader, give a collate_fn that makes a batch of a list of samples.
+    ``dataset[i]`` and ``dataset.get(key)`` return samples of the type in ``dataset.yaml`` (`CaptioningSample`, ...)
+    with NumPy arrays. If the type is ``CrudeWebdataset``, or there is no ``dataset.yaml``, a sample is a dict of
+    decoded fields. Samples that ``split.yaml`` excludes are left out. (Energon skips them as well, but counts them in
+    its length.)
 
-    path: the folder with `.nv-meta`, or a `.jsonl` file with its `.jsonl.idx`, whose lines are crude samples of one
-    part `json`. split_part: a part that split.yaml names; None: all shards, in the order of .info.json. Samples that
-    split.yaml excludes are not there (Energon skips them too, and counts them in its length).
+    Parameters
+    ----------
+    path
+        The folder with ``.nv-meta``, or a ``.jsonl`` file with its ``.jsonl.idx``, whose lines are crude samples with
+        the single field ``json``.
+    split_part
+        A split in ``split.yaml``, such as ``"train"``. None: all shards, in the order of ``.info.json``.
+    raw
+        Return dicts of ``__key__`` and undecoded fields, whatever ``dataset.yaml`` says.
+    image_decode
+        What images become, such as ``"torchrgb"`` (default): float32 [3, H, W] from 0 to 1. See `Decoder`.
+    av_decode
+        What audio and video become: ``"AVDecoder"`` (default), an `AVDecoder`; ``"torch"``, decoded tensors;
+        ``"pyav"``, a container of the package av.
+    video_decode_audio
+        With ``av_decode="torch"``: also decode the audio of videos.
+    max_decoded_bytes
+        Maximum size of a decoded field. The default is 1 GiB, for audio and video 16 GiB.
+    decoder
+        A function (field name, bytes) -> value that replaces the decoder and its options. Options that are not given
+        are those of ``decoder`` in ``dataset.yaml``.
+    trust_code
+        Run the code that ``sample_loader``, ``part_filter`` and sample types of other modules name, and decode fields
+        that run code (pkl, pickle, pyd, pth).
+    subflavors
+        Added to those of ``dataset.yaml``.
+    part_filter
+        For raw and crude samples: the names of the fields to read, or a function of a name.
+    cookers
+        For crude samples: the first cooker that matches the subflavors makes the samples. See `Cooker`.
+    split_config, dataset_config
+        Other names for ``split.yaml`` and ``dataset.yaml``.
+    io
+        ``"mmap"``, or ``"pread"``, with which a shard that shrinks is an error instead of a crash. At most 64 files are
+        open with ``"pread"``.
 
-    raw: samples are dicts of `__key__` and undecoded parts, whatever dataset.yaml says. image_decode: what images
-    become, see `Decoder`; float32 [3, H, W] from 0 to 1 by default. av_decode: what audio and video become: an
-    `AVDecoder` ("AVDecoder", default), decoded tensors ("torch", with video_decode_audio the audio of videos too), or a
-    container of the package av ("pyav"). max_decoded_bytes: how large a part may be once decoded (default: 1 GiB). What
-    is not given of these is as dataset.yaml's `decoder` says. decoder: a function (part, bytes) -> value in place of
-    all this. trust_code: run what sample_loader, part_filter and sample types of other modules say, and decode kinds of
-    parts that run code (pkl, pickle, pyd, pth); UntrustedCode without it. subflavors: added to those of dataset.yaml.
-    part_filter: names of the parts to be read, or a function of a name, of raw and crude samples. cookers: of crude
-    samples, the first that matches the subflavors makes a sample of each. split_config, dataset_config: other names for
-    split.yaml and dataset.yaml. io: "mmap", or "pread", with which a shard that shrinks is an error instead of the end
-    of the process (and 64 files at most are open).
+    Raises
+    ------
+    FileNotFoundError
+        If the dataset is not prepared.
+    ValueError
+        If `split_part` is not in ``split.yaml``, or options conflict.
+    FormatError
+        If a file is damaged; for a sample, when it is read. The error names the file, the byte and the sample.
+    UntrustedCode
+        If code would have to run, without `trust_code`.
 
-    Pickles as paths, needs one read a sample, and may be used by several threads and after a fork. Raises
-    FileNotFoundError where nothing was prepared, ValueError for a part that split.yaml does not have, FormatError, a
-    ValueError, for whatever else is wrong, of a sample when it is asked for: with the file, the byte and the sample.
+    Notes
+    -----
+    Pickles as paths. A sample is one read. Safe to use from several threads and after a fork. With a loader, pass a
+    collate_fn that makes a batch of a list of samples.
+
+    Examples
+    --------
+    >>> import io, json, tarfile, tempfile
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     for name, data in (("a.json", b'{"n": 1}'), ("a.txt", b"one"), ("b.json", b'{"n": 2}'), ("b.txt", b"two")):
+    ...         info = tarfile.TarInfo(name)
+    ...         info.size = len(data)
+    ...         tar.addfile(info, io.BytesIO(data))
+    >>> _ = fastpack.prepare(folder.name, split_ratio=(1, 0, 0), sample_type="TextSample", field_map={"text": "txt"})
+    >>> dataset = fastpack.WebDataset(folder.name, "train")
+    >>> len(dataset), dataset[0].text, dataset.get("b").text
+    (2, 'one', 'two')
+    >>> fastpack.WebDataset(folder.name, raw=True)[-1]
+    {'__key__': 'b', 'json': b'{"n": 2}', 'txt': b'two'}
+    >>> dataset.close()
+    >>> folder.cleanup()
     """
 
     _subject = "path"
@@ -96,7 +148,7 @@ class WebDataset(Dataset):
         self._attach()
 
     def _find(self, split_config: str, io: Io) -> tuple[Samples, TarKeys | LineKeys, list[int]]:
-        """All samples, their keys, and the positions of those that are left out."""
+        """Return all samples, their keys, and the positions of the excluded ones."""
         if self._is_jsonl:
             lines = JsonLines(self.path, io)
             return lines, LineKeys(lines), []
@@ -106,18 +158,20 @@ class WebDataset(Dataset):
         return shards, keys, keys.excluded(selection).tolist()
 
     def _attach(self) -> None:
-        """What is not pickled: functions may come from files."""
+        """Restore what is not pickled; functions may come from files."""
         self._definition = self._define()
         self.sample_type = self._definition.sample_type
         self.subflavors = {**self._definition.subflavors, **self._given_subflavors}
         self._cook: Callable[[Any], Any] | None = None
         if self._cookers:
             if self.raw or self.sample_type is not None:
-                raise ValueError("cookers are for the samples of crude datasets")
+                raise ValueError("cookers are only for crude datasets")
             self._cook = choose_cooker(self._cookers, self.subflavors)
         given, decoder = self._decoding
         if decoder is not None and given:
-            raise ValueError(f"{next(iter(given))} is for fastpack's own decoder: give one or the other")
+            raise ValueError(
+                f"{next(iter(given))} is an option of fastpack's decoder: pass either options or a decoder"
+            )
         options = self._definition.decoder
         if given:
             options = {**(options or {}), **given}
@@ -134,7 +188,7 @@ class WebDataset(Dataset):
         if self._part_filter is not None:
             if definition.sample_type is not None:
                 raise ValueError(
-                    "part_filter is for raw and crude samples: this dataset's type says which parts it needs"
+                    "part_filter is only for raw and crude samples: the sample type of this dataset selects its fields"
                 )
             definition.wanted = self._part_filter
         return definition
@@ -143,7 +197,7 @@ class WebDataset(Dataset):
         return self._sample(self._position(index))
 
     def _position(self, index: SupportsIndex) -> int:
-        """The position among all samples, excluded ones too."""
+        """Return the position among all samples, including excluded ones."""
         self._check_open()
         i = item_number(index)
         if not -self._total <= i < self._total:
@@ -152,13 +206,13 @@ class WebDataset(Dataset):
         return i + bisect_right(self._shifted, i) if self._excluded else i
 
     def _sample(self, position: int, key: str | None = None) -> Any:
-        """The sample at a position, where one with this key is to be, if it is given."""
+        """Read the sample at `position`; if `key` is given, check that it matches."""
         raw = self._samples.read(position, self._definition.wanted)
         if key is not None:
             self._check_key(raw.key, key)
-        return {"__key__": raw.key, **raw.parts} if self.raw else self._made(raw, position)
+        return {"__key__": raw.key, **raw.parts} if self.raw else self._to_sample(raw, position)
 
-    def _made(self, raw: RawSample, position: int) -> Any:
+    def _to_sample(self, raw: RawSample, position: int) -> Any:
         decode = self._decode
         parts = raw.parts
         if decode is not None:
@@ -186,7 +240,7 @@ class WebDataset(Dataset):
             error.add_note(self._where(raw, position))
             raise
         except Exception as error:
-            found = f"part {part!r} of sample {raw.key!r} that cannot be decoded ({type(error).__name__}: {error})"
+            found = f"field {part!r} of sample {raw.key!r} that cannot be decoded ({type(error).__name__}: {error})"
             expected = f"{part.rpartition('.')[2]} data"
             raise FormatError(self._samples.path(position), raw.offsets[part], found, expected) from error
 
@@ -194,20 +248,53 @@ class WebDataset(Dataset):
         return f"in sample {raw.key!r} of {self._samples.path(position)}"
 
     def key(self, index: SupportsIndex) -> str:
-        """The key of sample `index`, of which only the headers are read. Errors as of `[i]`."""
+        """Return the key of a sample; only headers are read.
+
+        Parameters
+        ----------
+        index
+            Number of the sample; negative numbers count from the end.
+
+        Returns
+        -------
+        str
+            The key.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
+        FormatError
+            If the shard is damaged.
+        """
         return self._samples.key(self._position(index))
 
     def index(self, key: str) -> int:
-        """The number of the sample with this key, of several the first. KeyError.
+        """Return the number of the sample with this key, the first of several.
 
-        Looked up in index.sqlite. Where a dataset has none (Energon before 6), the first call reads all headers.
+        The key is looked up in ``index.sqlite``. If there is none (Energon before 6), the first call reads all headers.
+
+        Parameters
+        ----------
+        key
+            The key of a sample.
+
+        Returns
+        -------
+        int
+            The number of the sample.
+
+        Raises
+        ------
+        KeyError
+            If the split has no such sample.
         """
         position = self._position_of(key)
         self._check_key(self._samples.key(position), key)
         return position - bisect_left(self._excluded, position)
 
     def _position_of(self, key: str) -> int:
-        """The position that the index has for a key."""
+        """Return the position of a key in the index."""
         self._check_open()
         position = self._keys.position(key)
         i = bisect_left(self._excluded, position)
@@ -220,20 +307,53 @@ class WebDataset(Dataset):
     def _check_key(self, found: str, key: str) -> None:
         if found != key:
             index = meta_path(self.path, "index.sqlite")
-            raise FormatError(index, 0, f"a place for {key!r} where {found!r} is", "the shards that were prepared")
+            raise FormatError(index, 0, f"the location of {key!r} where {found!r} is", "the shards that were prepared")
 
     def get(self, key: str) -> Any:
-        """The sample with this key, as `[i]` gives it. KeyError for one that is not in this part of the dataset."""
+        """Return the sample with this key, as ``dataset[i]`` does.
+
+        Parameters
+        ----------
+        key
+            The key of a sample.
+
+        Returns
+        -------
+        object
+            The sample.
+
+        Raises
+        ------
+        KeyError
+            If the split has no such sample.
+        FormatError
+            If the shard is damaged, or does not match the index.
+        """
         return self._sample(self._position_of(key), key)
 
     def get_file(self, name: str) -> Any:
-        """One part of a sample by the name it has in the tar, `<key>.<part>`, decoded, or as bytes with `raw`.
+        """Return one field of a sample by its file name in the tar, ``<key>.<field>``.
 
-        Of a part that is there twice the last, as `[i]` has it. KeyError.
+        Parameters
+        ----------
+        name
+            The file name. If a sample has the field twice, the last one is returned, as in ``dataset[i]``.
+
+        Returns
+        -------
+        object
+            The decoded value; bytes for a raw dataset.
+
+        Raises
+        ------
+        KeyError
+            If there is no such sample or field.
+        FormatError
+            If the shard is damaged.
         """
         names = split_name(name)
         if names is None:
-            raise KeyError(f"{name} is no name of a sample's part")
+            raise KeyError(f"{name} is not the name of a field, <key>.<field>")
         position = self._position_of(names[0])
         raw = self._samples.read(position, names[1].__eq__)
         self._check_key(raw.key, names[0])
@@ -249,10 +369,30 @@ class WebDataset(Dataset):
     def iterate(
         self, *, shuffle: bool = False, seed: int = 0, epoch: int = 0, order: Literal["torch", "feistel"] = "torch"
     ) -> Iterator[Any]:
-        """The samples, one by one, in order or shuffled: as `DistributedSampler` for one rank with the same options.
+        """Iterate over the samples, in order or shuffled.
 
-        order: "torch" is torch.randperm's, seeded by seed + epoch, and takes 4 bytes a sample; "feistel" is another one
-        that takes none. A loader with that sampler gives the same, and can be stopped and resumed.
+        The order is that of `DistributedSampler` with one rank and the same options. A loader with that sampler yields
+        the same samples, and can be stopped and resumed.
+
+        Parameters
+        ----------
+        shuffle
+            Shuffle the samples.
+        seed, epoch
+            Select the permutation.
+        order
+            ``"torch"``: the permutation of torch.randperm, seeded with ``seed + epoch``; 4 bytes per sample.
+            ``"feistel"``: another permutation, which needs no memory.
+
+        Returns
+        -------
+        Iterator
+            The samples.
+
+        Raises
+        ------
+        ValueError
+            If `order` is unknown.
         """
         if order not in ("torch", "feistel"):
             raise ValueError(f"order is {order!r}: choose torch or feistel")
@@ -274,24 +414,42 @@ class WebDataset(Dataset):
             yield from map(self.__getitem__, block.tolist())
 
     def will_need(self, indices: Indices) -> None:
-        """Have the system read these samples in the background, where they are not in memory: for those that come soon.
+        """Hint the operating system to prefetch these samples.
 
-        From the first call that found some on the disk, mapped shards count as read at random. Raises IndexError.
+        Returns immediately; does nothing if they are in memory or prefetching is not supported. After the first call
+        that finds samples on disk, mapped shards are advised as randomly accessed.
+
+        Parameters
+        ----------
+        indices
+            Numbers of samples that will be read soon.
+
+        Raises
+        ------
+        IndexError
+            If there is no such sample.
         """
         self._samples.will_need([self._position(i) for i in np.asarray(indices).tolist()])
 
     def check_unchanged(self) -> None:
-        """FormatError when a shard that is open is not the file it was (2 us a shard); a loader asks every epoch."""
+        """Check that the open shards have not been replaced or modified (2 us per shard).
+
+        Raises
+        ------
+        FormatError
+            If a shard has another size, modification time or inode than when it was opened.
+        """
         self._samples.check_unchanged()
 
     def close(self) -> None:
+        """Close all files; the dataset cannot be used afterwards."""
         super().close()
         self._samples.close()
         self._keys.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        made = ("_definition", "_cook", "_decode", "sample_type", "subflavors")
-        return {name: value for name, value in vars(self).items() if name not in made}
+        derived = ("_definition", "_cook", "_decode", "sample_type", "subflavors")
+        return {name: value for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

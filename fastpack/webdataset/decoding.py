@@ -1,4 +1,4 @@
-"""The bytes of a part -> what they stand for, by the last extension of the part's name; the kinds Energon knows."""
+"""Decode the bytes of a stored field by the last extension of its name; the kinds that Energon supports."""
 
 from __future__ import annotations
 
@@ -20,25 +20,45 @@ from fastpack.webdataset.images import IMAGE_EXTENSIONS, IMAGE_MODES, decode_ima
 from fastpack.webdataset.tenbin import decode_tenbin
 from fastpack.webdataset.unpacking import MAX_DECODED_BYTES, decode_npy, decode_npz, gunzip
 
-# orjson makes floats of whole numbers beyond 64 bits, Python's json, which Energon uses, keeps them.
+# orjson turns integers beyond 64 bits into floats; Python's json, which Energon uses, keeps them.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 class Decoder:
-    """Decodes parts as Energon's default decoder does; picklable.
+    """Decode stored fields as Energon's default decoder does; picklable.
 
-    image_decode: what images become, one of `IMAGE_MODES`: torchrgb (default) float32 [3, H, W] from 0 to 1, torchrgb8
-    uint8, rgb and rgb8 [H, W, 3], with l or rgba instead of rgb likewise ([H, W] for l), pil, pill and pilrgba Pillow
-    images. Arrays are NumPy's, also for the names that begin with torch.
-    av_decode: what audio and video become: "AVDecoder" (default), which decodes on request; "torch": an `AVData` of all
-    frames or samples as tensors (extra torch), None for flv; "pyav": an open container of the package av.
-    video_decode_audio: with "torch", the audio of videos too.
-    trust_code: decode kinds that run code on being read (pkl, pickle, pyd, pth).
-    max_decoded_bytes: how large a part may be once decoded (default: 1 GiB; audio and video, one call: 16 GiB).
-    Raises ValueError for other modes.
+    Parameters
+    ----------
+    image_decode
+        What images become, one of `IMAGE_MODES`: ``torchrgb`` (default) is float32 [3, H, W] from 0 to 1, ``torchrgb8``
+        uint8; ``rgb`` and ``rgb8`` are [H, W, 3]; with ``l`` or ``rgba`` instead of ``rgb`` likewise ([H, W] for
+        ``l``); ``pil``, ``pill`` and ``pilrgba`` are Pillow images. Arrays are NumPy arrays, also for names with
+        ``torch``.
+    av_decode
+        What audio and video become: ``"AVDecoder"`` (default), which decodes on request; ``"torch"``, an `AVData` with
+        all frames or samples as tensors (extra ``torch``), None for flv; ``"pyav"``, an open container of the package
+        av.
+    video_decode_audio
+        With ``"torch"``: also decode the audio of videos.
+    trust_code
+        Decode fields that run code (pkl, pickle, pyd, pth).
+    max_decoded_bytes
+        Maximum size of a decoded field. The default is 1 GiB, for one call on audio and video 16 GiB.
+
+    Raises
+    ------
+    ValueError
+        If a mode is unknown.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset.decoding import Decoder
+    >>> decode = Decoder()
+    >>> decode("txt", b"hello"), decode("meta.json", b'{"n": 1}'), decode("bin", b"as it is")
+    ('hello', {'n': 1}, b'as it is')
     """
 
-    tensors = False  # what an AVDecoder returns
+    tensors = False  # whether an AVDecoder returns tensors
 
     def __init__(
         self,
@@ -59,16 +79,35 @@ class Decoder:
         self.max_av_bytes = MAX_AV_BYTES if max_decoded_bytes is None else max_decoded_bytes
 
     def __call__(self, part: str, data: bytes) -> Any:
-        """The value of a part named e.g. `seg.png` or `json.gz`, or `data` itself where the kind is not known.
+        """Decode a field named such as ``seg.png`` or ``json.gz``; bytes of unknown kinds are returned unchanged.
 
         Kinds: txt text transcript -> str; cls cls2 index inx id -> int; json jsn; npy -> array, npz -> {name: array},
         neither with Python objects; mp msg (extra msgpack); cbor (extra cbor); ten tb -> arrays; images (extra media)
-        and mp4 avi mov webm mkv flac mp3 wav flv (extra av), their extensions in any case, the others as written here.
-        `.gz` is unpacked first.
+        and mp4 avi mov webm mkv flac mp3 wav flv (extra av), whose extensions are case-insensitive. ``.gz`` is unpacked
+        first.
 
-        Raises UntrustedCode for pkl, pickle, pyd and pth without trust_code, MissingExtra, TooLarge (a ValueError) for
-        what is larger than `max_decoded_bytes`, and whatever is wrong with the data: ValueError mostly, OSError for
-        images.
+        Parameters
+        ----------
+        part
+            The name of the field.
+        data
+            Its bytes.
+
+        Returns
+        -------
+        object
+            The value.
+
+        Raises
+        ------
+        UntrustedCode
+            For pkl, pickle, pyd and pth without `trust_code`.
+        MissingExtra
+            If a package is missing.
+        TooLarge
+            If the value exceeds `max_decoded_bytes`. It is a ValueError.
+        ValueError
+            If the data are invalid; for images also OSError.
         """
         if part == "gz" or part.endswith(".gz"):
             part, data = part[:-3], gunzip(data, self.max_bytes)
@@ -86,17 +125,17 @@ class Decoder:
             return data
         if not self.trust_code:
             raise UntrustedCode(
-                f"a part of kind {kind!r} runs whatever code it holds when it is decoded: if you trust who made it, "
-                "say trust_code=True; raw=True gives the bytes"
+                f"decoding a field of kind {kind!r} runs the code that it contains. If you trust its author, "
+                "pass trust_code=True; raw=True returns the bytes"
             )
         return _RUNNING[kind](data)
 
     def image(self, data: bytes) -> Any:
-        """What an image becomes."""
+        """Decode an image."""
         return decode_image(data, self.image_decode, self.max_bytes)
 
     def audio_or_video(self, data: bytes) -> Any:
-        """What audio or video becomes."""
+        """Decode audio or video."""
         if self.av_decode == "pyav":
             return open_container(io.BytesIO(data))
         is_eager = self.av_decode == "torch"
@@ -109,29 +148,29 @@ def _text(data: bytes) -> str:
 
 
 def _json(data: bytes) -> Any:
-    """What json.loads gives, five times as fast."""
+    """Return what json.loads returns, five times as fast."""
     if not _LONG_NUMBER.search(data):
         try:
             return orjson.loads(data)
         except orjson.JSONDecodeError:
-            pass  # NaN, other encodings, half surrogates: Python's json takes them
+            pass  # NaN, other encodings, lone surrogates: Python's json accepts them
     return json.loads(data)
 
 
 def _msgpack(data: bytes) -> Any:
-    return _module("msgpack", "msgpack", "decoding of .mp and .msg parts").unpackb(data)
+    return _module("msgpack", "msgpack", "decoding of .mp and .msg fields").unpackb(data)
 
 
 def _cbor(data: bytes) -> Any:
-    cbor2 = _module("cbor2", "cbor", "decoding of .cbor parts")
+    cbor2 = _module("cbor2", "cbor", "decoding of .cbor fields")
     try:
         return cbor2.loads(data)
-    except ArithmeticError as error:  # of decimal, where cbor2 5.4 builds numbers beyond its range
-        raise ValueError(f"a CBOR number that is out of range ({type(error).__name__})") from error
+    except ArithmeticError as error:  # raised by decimal, if cbor2 5.4 builds a number beyond its range
+        raise ValueError(f"a CBOR number out of range ({type(error).__name__})") from error
 
 
 def _torch_load(data: bytes) -> Any:
-    torch = _module("torch", "torch", "decoding of .pth parts")
+    torch = _module("torch", "torch", "decoding of .pth fields")
     return torch.load(io.BytesIO(data), weights_only=False, map_location="cpu")
 
 

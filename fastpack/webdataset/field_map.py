@@ -1,4 +1,4 @@
-"""`field_map` of dataset.yaml: which part of a stored sample, or what within it, becomes which field of a sample."""
+"""`field_map` of dataset.yaml: map stored fields, or values in them, to the fields of a sample type."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _KEY = re.compile(r"\[([^\[\]]+)\]")
 
 
 class FieldAccessError(FastpackError, ValueError):
-    """A sample has not what its field map asks for."""
+    """A sample lacks a value that its field map requires."""
 
 
 def split_field_access(expression: str) -> list[list[str]]:
-    """The alternatives of an expression, each a part's name and the keys to go down by within it.
+    """Return the alternatives of an expression: each a stored field, followed by keys of nested values.
 
-    `json[a][0],txt` -> [["json", "a", "0"], ["txt"]]. No blanks are stripped, as Energon does not. An alternative that
-    is not of this form, such as the halves of `json[a,b]`, stands for a part whose name is the whole expression.
+    `json[a][0],txt` -> [["json", "a", "0"], ["txt"]]. Blanks are not stripped, as in Energon. An alternative that does
+    not have this form, such as the halves of `json[a,b]`, means a stored field whose name is the whole expression.
     """
     alternatives = []
     for text in expression.split(","):
@@ -30,16 +30,16 @@ def split_field_access(expression: str) -> list[list[str]]:
 
 
 def field_access(value: Any, alternatives: list[list[str]]) -> Any:
-    """What the first alternative that is there leads to; FieldAccessError, of the last one, when none is."""
+    """Return the value of the first alternative that exists; FieldAccessError of the last one if none does."""
     for path in alternatives[:-1]:
         try:
-            return _go_down(value, path)
+            return _descend(value, path)
         except FieldAccessError:
             continue
-    return _go_down(value, alternatives[-1])
+    return _descend(value, alternatives[-1])
 
 
-def _go_down(value: Any, path: list[str]) -> Any:
+def _descend(value: Any, path: list[str]) -> Any:
     for depth, key in enumerate(path):
         try:
             if isinstance(value, dict):
@@ -53,16 +53,18 @@ def _go_down(value: Any, path: list[str]) -> Any:
         except ValueError as error:
             if isinstance(error, FieldAccessError):
                 raise
-            raise FieldAccessError(f"{_shown(path)}: {_shown(path[:depth])} is a list, [{key}] is no number") from None
+            raise FieldAccessError(
+                f"{_shown(path)}: {_shown(path[:depth])} is a list, [{key}] is not a number"
+            ) from None
     return value
 
 
 def _missing(value: Any, path: list[str], depth: int) -> str:
     if depth == 0:
-        there = sorted(name for name in value if not name.startswith("__"))
-        return f"there is no part {path[0]!r}, only {', '.join(map(repr, there)) or 'none'}"
+        names = sorted(name for name in value if not name.startswith("__"))
+        return f"there is no stored field {path[0]!r}, only {', '.join(map(repr, names)) or 'none'}"
     if isinstance(value, list):
-        return f"{_shown(path)}: {_shown(path[:depth])} has {len(value)} items, [{path[depth]}] is none of them"
+        return f"{_shown(path)}: {_shown(path[:depth])} has {len(value)} items, [{path[depth]}] does not exist"
     return f"{_shown(path)}: {_shown(path[:depth])} has no {path[depth]!r}"
 
 
@@ -75,18 +77,18 @@ def _kind(value: Any) -> str:
 
 
 class FieldMap:
-    """A whole field map: `parts` are the names of the parts it needs, calling it makes the fields of a sample."""
+    """A field map: `parts` are the stored fields that it reads; calling it returns the fields of a sample."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         for name, expression in expressions.items():
             if not isinstance(expression, str):
-                raise ValueError(f"field_map: {name} is {expression!r}, a text such as 'json[caption],txt' is expected")
+                raise ValueError(f"field_map: {name} is {expression!r}, expected a text such as 'json[caption],txt'")
         self._fields = {name: split_field_access(expression) for name, expression in expressions.items()}
         self.names = frozenset(self._fields)
         self.parts = frozenset(path[0] for alternatives in self._fields.values() for path in alternatives)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """{field: value} of a sample {part: decoded value}; FieldAccessError names the field."""
+        """Return {field: value} of a sample {stored field: decoded value}; FieldAccessError names the field."""
         values = {}
         for name, alternatives in self._fields.items():
             try:

@@ -1,4 +1,4 @@
-"""Images -> arrays, in the seventeen ways Energon names."""
+"""Decode images to arrays, in Energon's seventeen modes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ IMAGE_MODES = (*_ARRAYS, *_PICTURES)
 
 
 def open_image(data: bytes, bytes_per_pixel: int, max_bytes: int = MAX_DECODED_BYTES) -> Any:
-    """A Pillow image whose pixels are not decoded yet; TooLarge for one that would take more than `max_bytes`.
+    """Open an image with Pillow, without decoding its pixels. Raises TooLarge if they exceed `max_bytes`.
 
-    Raises MissingExtra without Pillow, OSError, ValueError or SyntaxError for what is no image, Pillow's
+    Raises MissingExtra without Pillow, OSError, ValueError or SyntaxError for invalid images, Pillow's
     DecompressionBombError above 179 million pixels.
     """
     try:
@@ -46,13 +46,13 @@ def open_image(data: bytes, bytes_per_pixel: int, max_bytes: int = MAX_DECODED_B
 
 
 def decode_image(data: bytes, mode: str, max_bytes: int = MAX_DECODED_BYTES) -> Any:
-    """An image of any kind Pillow reads, as `mode` (one of IMAGE_MODES) says; see `decoding.Decoder`.
+    """Decode an image of any kind that Pillow reads to `mode`, one of IMAGE_MODES; see `decoding.Decoder`.
 
-    Arrays are C-contiguous and the caller's own. Raises what `open_image` raises.
+    Arrays are new and C-contiguous. Raises as `open_image`.
     """
     colours, planes_first, scaled = _ARRAYS[mode] if mode in _ARRAYS else (_PICTURES[mode], False, False)
     with open_image(data, len(colours) * (4 if scaled else 1), max_bytes) as image:
-        picture = image.convert(colours)  # a copy that is decoded, also of an image of these colours
+        picture = image.convert(colours)  # a decoded copy, even if the mode is the same
     if mode in _PICTURES:
         return picture
     pixels: npt.NDArray[np.uint8] = np.asarray(picture)
@@ -61,5 +61,5 @@ def decode_image(data: bytes, mode: str, max_bytes: int = MAX_DECODED_BYTES) -> 
     out = np.empty(pixels.shape, np.float32 if scaled else np.uint8)
     out[...] = pixels
     if scaled:
-        out /= np.float32(255)  # apart from the widening, which is in another order: a third faster
+        out /= np.float32(255)  # separate from the conversion, which has another memory order: a third faster
     return out

@@ -1,4 +1,4 @@
-"""The tar shards of a WebDataset by their `.tar.idx`: any sample with one read, few files open."""
+"""Random access to tar shards through their `.tar.idx`: one read per sample, a bounded number of open files."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fastpack.io import AnyPath, RemotePath
 from fastpack.webdataset.shard_index import RESERVED_PARTS, reserved_part, shard_index_path
 from fastpack.webdataset.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
 
-# Common limits are 256 to 1024 descriptors a process, and 65,530 mappings, of which a shard takes two.
+# Common limits are 256 to 1024 descriptors per process, and 65,530 mappings, of which a shard needs two.
 MAX_OPEN = {"mmap": 16_384, "pread": 64}
 _TAR_BLOCK = 512
-_PROBES = 4  # samples of a batch that are looked at before it is asked for: asking costs as much as reading one
+_PROBES = 4  # samples of a batch that are tested for being in memory; a prefetch hint costs as much as a read
 
 _KEY_AND_PART = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)$")
 
@@ -33,9 +33,10 @@ Wanted: TypeAlias = Callable[[str], bool] | None
 
 @dataclass(slots=True)
 class RawSample:
-    """The parts of a sample, undecoded, in the order of the archive; of one that repeats, the last.
+    """The undecoded fields of a sample in archive order; of a repeated field, the last one.
 
-    offsets: bytes from the start of the shard, for messages. file_names: of all members read, repeated ones too.
+    offsets: in bytes from the start of the shard, for messages. file_names: of all members read, including repeated
+    ones.
     """
 
     key: str
@@ -46,28 +47,28 @@ class RawSample:
 
 
 class Samples(Protocol):
-    """Undecoded samples by position; picklable, safe under threads."""
+    """Undecoded samples by position; picklable, thread-safe."""
 
     def __len__(self) -> int: ...
 
     def read(self, position: int, wanted: Wanted = None) -> RawSample:
-        """A sample; only the parts for which `wanted(name)` holds, where it is given. Raises FormatError."""
+        """Read a sample, or only the fields for which `wanted(name)` is true. Raises FormatError."""
         ...
 
     def key(self, position: int) -> str:
-        """The key of a sample. Raises FormatError."""
+        """Return the key of a sample. Raises FormatError."""
         ...
 
     def path(self, position: int) -> AnyPath:
-        """The file a sample is in."""
+        """Return the file of a sample."""
         ...
 
     def will_need(self, positions: Sequence[int]) -> None:
-        """Have the system read samples in the background."""
+        """Hint the system to prefetch samples."""
         ...
 
     def check_unchanged(self) -> None:
-        """FormatError when a file that is open is not the one that was opened."""
+        """Raise FormatError if an open file has been replaced or modified."""
         ...
 
     def close(self) -> None:
@@ -82,10 +83,10 @@ class _OpenShard:
 
 
 class TarShards:
-    """Samples 0, 1, ... of several shards, one behind the other; see `Samples`.
+    """Samples 0, 1, ... of several shards, concatenated; see `Samples`.
 
-    folder: what the names are relative to. counts: samples of each shard. Raises FormatError naming a shard, or its
-    index, that is not there; one that is damaged is noticed when a sample of it is asked for.
+    folder: the names are relative to it. counts: samples of each shard. Raises FormatError for a missing shard or
+    index; a damaged one is detected when one of its samples is read.
     """
 
     def __init__(self, folder: AnyPath, names: Sequence[str], counts: Sequence[int], io: Io = "mmap") -> None:
@@ -102,13 +103,13 @@ class TarShards:
     def _attach(self) -> None:
         self._open: dict[int, _OpenShard] = {}
         self._lock = threading.Lock()
-        self._walkers: list[Walker] = []  # those no thread is using
+        self._walkers: list[Walker] = []  # not in use by any thread
 
     def __len__(self) -> int:
         return self.starts[-1]
 
     def locate(self, position: int) -> tuple[int, int]:
-        """(shard, sample within it) of a position of [0, len)."""
+        """Return (shard, sample in the shard) of a position in [0, len)."""
         number = bisect_right(self.starts, position) - 1
         return number, position - self.starts[number]
 
@@ -130,7 +131,7 @@ class TarShards:
         return sample
 
     def key(self, position: int) -> str:
-        """The key of a sample, of which only the headers are read."""
+        """Return the key of a sample; only headers are read."""
         return self._range(*self.locate(position), HEADER_WINDOW).key
 
     def _range(self, number: int, i: int, window: int) -> SampleRange:
@@ -167,7 +168,7 @@ class TarShards:
             shard = self._open.get(number)
             if shard is None:
                 shard = _open_shard(self.folder / self.names[number], self.counts[number], self._io)
-                if len(self._open) >= MAX_OPEN[self._io]:  # what another thread is using stays until it is done
+                if len(self._open) >= MAX_OPEN[self._io]:  # a shard in use by another thread stays open until then
                     self._open = dict(list(self._open.items())[len(self._open) // 2 :])
                 self._open[number] = shard
             return shard
@@ -181,21 +182,21 @@ class TarShards:
 
 
 def _known_files(folder: AnyPath) -> Callable[[str], bool]:
-    """Whether there is a file of some name; a store is asked once for all names, not once for each."""
+    """Return a function that tells whether a file exists; an object store is listed once."""
     if not isinstance(folder, RemotePath):
         return os.path.isfile
     return {os.fspath(path) for path in folder.rglob("*")}.__contains__
 
 
 def will_need(spans: Sequence[tuple[Tar, int, int]]) -> None:
-    """Have the system read (file, start, bytes) in the background, unless they seem to be in memory."""
+    """Hint the system to prefetch (file, start, bytes), unless they seem to be in memory."""
     if not all(tar.is_in_memory(start, n_bytes) for tar, start, n_bytes in spans[:: len(spans) // _PROBES or 1]):
         for tar, start, n_bytes in spans:
             tar.will_need(start, n_bytes)
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """(sample key, part) of a member's name; None for a name that is no sample's."""
+    """Return (sample key, field) of a member's name; None if it does not belong to a sample."""
     match = _KEY_AND_PART.match(name)
     return (match[1], match[2]) if match else None
 
@@ -210,8 +211,8 @@ def _open_shard(path: AnyPath, count: int, io: Io) -> _OpenShard:
     if tar.n_bytes < offsets[-1]:
         raise FormatError(path, tar.n_bytes, "the end of the file", f"{offsets[-1]} bytes, as its .tar.idx says")
     if tar.read(0, 2) == b"\x1f\x8b":
-        raise FormatError(path, 0, "a gzip file", "a tar: samples of a .tgz cannot be read one by one")
-    if any(tar.read(int(offsets[-1]), _TAR_BLOCK)):  # zeros end a tar, where nothing was appended
+        raise FormatError(path, 0, "a gzip file", "a tar: a .tgz has no random access")
+    if any(tar.read(int(offsets[-1]), _TAR_BLOCK)):  # zeros follow the samples unless something was appended
         found, remedy = f"a member follows byte {offsets[-1]}, its end of the samples", "`fastpack prepare` rebuilds it"
         raise StaleIndex(index, path, found, remedy)
     return _OpenShard(tar, offsets)

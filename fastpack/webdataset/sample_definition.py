@@ -1,4 +1,4 @@
-"""`dataset.yaml` -> how samples are made: their type, field map or functions, subflavors, and how parts are decoded."""
+"""Read from `dataset.yaml` how samples are made: type, field map or functions, subflavors and decoder options."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from fastpack.webdataset.field_map import FieldMap
 from fastpack.webdataset.metadata import meta_path, read_dataset_yaml
 from fastpack.webdataset.samples import BASE_FIELDS, SAMPLE_TYPES
 
-# What says how Energon loads, not what is loaded: it has no meaning for a dataset of samples by number.
-_OF_LOADING = {"max_samples_per_sequence", "parallel_shard_iters", "shuffle_over_epochs", "training", "worker_config"}
+# Options of Energon's loading, which do not apply to random access.
+_LOADING_OPTIONS = {
+    *("max_samples_per_sequence", "parallel_shard_iters", "shuffle_over_epochs", "training", "worker_config")
+}
 _KNOWN = {
     *("__class__", "__module__", "decoder", "field_map", "part_filter"),
-    *("sample_loader", "sample_type", "subflavors", *_OF_LOADING),
+    *("sample_loader", "sample_type", "subflavors", *_LOADING_OPTIONS),
 }
 
 _DECODER_OPTIONS = ("image_decode", "av_decode", "video_decode_audio")
@@ -29,11 +31,11 @@ Fields = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 @dataclass
 class Definition:
-    """What a sample is.
+    """How samples are made.
 
-    sample_type: the class of the samples, None for crude ones. make_fields: {part: decoded value} with the dunder
-    fields -> fields of the sample. wanted: which parts are read, None for all. decoder: options of the decoder, None
-    where parts are not to be decoded.
+    sample_type: the class of the samples, None for crude samples. make_fields: maps {stored field: decoded value},
+    with the dunder fields, to the fields of the sample. wanted: selects the stored fields to read, None for all.
+    decoder: options of the decoder, None for no decoding.
     """
 
     sample_type: type[Any] | None = None
@@ -44,16 +46,16 @@ class Definition:
 
 
 def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bool = False) -> Definition:
-    """The definition in `.nv-meta/<name>`.
+    """Read the definition in `.nv-meta/<name>`.
 
-    Raises FileNotFoundError; FormatError for one that says nothing or too much; UntrustedCode, without trust_code, for
-    one that names functions or classes that are not known here.
+    Raises FileNotFoundError; FormatError for missing or unknown keys; UntrustedCode, without trust_code, for functions
+    and for classes of other modules.
     """
     path = meta_path(folder, name)
     tree = read_dataset_yaml(folder, name)
     unknown = sorted(tree.keys() - _KNOWN)
     if unknown:
-        raise FormatError(path, 0, f"the key {unknown[0]!r}", f"none but {', '.join(sorted(_KNOWN))}")
+        raise FormatError(path, 0, f"the key {unknown[0]!r}", f"one of {', '.join(sorted(_KNOWN))}")
     subflavors = tree.get("subflavors") or {}
     if not isinstance(subflavors, dict):
         raise FormatError(path, 0, f"subflavors that are a {type(subflavors).__name__}", "a mapping")
@@ -61,7 +63,7 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
     definition = Definition(subflavors=subflavors, decoder=_decoder(path, tree))
     if tree.get("__class__") == "CrudeWebdataset":
         if "field_map" in tree or "sample_loader" in tree:
-            raise FormatError(path, 0, "a field_map or sample_loader", "none of a CrudeWebdataset")
+            raise FormatError(path, 0, "a field_map or sample_loader", "neither for a CrudeWebdataset")
         if tree.get("part_filter") is not None:
             definition.wanted = functions.part_filter(tree["part_filter"])
         return definition
@@ -71,7 +73,7 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
     if tree.get("field_map") is not None:
         field_map = _field_map(path, tree["field_map"], definition.sample_type)
         if tree.get("part_filter") is not None:
-            raise FormatError(path, 0, "a part_filter beside a field_map", "none: the map says which parts are read")
+            raise FormatError(path, 0, "a part_filter and a field_map", "no part_filter: the map selects the fields")
         definition.make_fields, definition.wanted = field_map, field_map.parts.__contains__
     else:
         if tree.get("part_filter") is None:
@@ -82,14 +84,14 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
 
 
 def _decoder(path: AnyPath, tree: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The options of `decoder:`, Energon's SampleDecoder; None where it is null."""
+    """Return the options of `decoder:`, Energon's SampleDecoder; None if it is null."""
     options = tree.get("decoder", {})
     if options is None:
         return None
     if not isinstance(options, dict) or options.get("__class__", "SampleDecoder") != "SampleDecoder":
         raise FormatError(path, 0, "a decoder of another kind", "a SampleDecoder with its options, or null")
     if options.get("guess_content"):
-        raise FormatError(path, 0, "guess_content", "a decoder that goes by the names of parts")
+        raise FormatError(path, 0, "guess_content", "a decoder that uses the names of fields")
     if unknown := sorted(options.keys() - {*_DECODER_OPTIONS, "guess_content", "__class__", "__module__"}):
         raise FormatError(path, 0, f"the option {unknown[0]!r} of decoder", f"one of {', '.join(_DECODER_OPTIONS)}")
     found = {name: options[name] for name in _DECODER_OPTIONS if name in options}
@@ -101,7 +103,7 @@ def _decoder(path: AnyPath, tree: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _sample_type(path: AnyPath, tree: Mapping[str, Any], trust_code: bool) -> type[Any]:
-    """The class that `sample_type` names, or the dataset class of Energon's older files (`CaptioningWebdataset`)."""
+    """Return the class named by `sample_type`, or by the dataset class of Energon's older files."""
     spec = tree.get("sample_type")
     if spec is None and str(tree.get("__class__", "")).endswith("Webdataset"):
         spec = {**tree, "__class__": f"{tree['__class__'].removesuffix('Webdataset')}Sample"}
@@ -114,8 +116,8 @@ def _sample_type(path: AnyPath, tree: Mapping[str, Any], trust_code: bool) -> ty
         return SAMPLE_TYPES[name]
     if not trust_code:
         raise UntrustedCode(
-            f"{path} names the sample type {name} of the module {module}, whose code would run: if you trust it, say "
-            "trust_code=True; raw=True gives the bytes"
+            f"{path} names the sample type {name} of the module {module}, whose code would run. If you trust it, pass "
+            "trust_code=True; raw=True returns the bytes"
         )
     kind = getattr(importlib.import_module(module), name)
     if not (
@@ -144,27 +146,27 @@ def _field_map(path: AnyPath, expressions: Any, sample_type: type[Any]) -> Field
 
 
 class _Functions:
-    """The functions a definition names, which are run from files beside it: only if they are trusted."""
+    """The functions that a definition names, loaded from files next to it if they are trusted."""
 
     def __init__(self, path: AnyPath, trust_code: bool) -> None:
         self._path, self._trust_code = path, trust_code
         self._modules: dict[str, dict[str, Any]] = {}
 
     def part_filter(self, spec: Any) -> Callable[[str], bool]:
-        """A filter by a list of parts, or by a function."""
+        """Return a filter from a list of fields, or from a function."""
         if isinstance(spec, list):
             return frozenset(map(str, spec)).__contains__
         wanted: Callable[[str], bool] = self.load(spec, "part_filter")
         return wanted
 
     def load(self, spec: Any, default: str) -> Callable[..., Any]:
-        """The function of `file.py:function`, of which the function may be left out if it is called `default`."""
+        """Return the function of `file.py:function`; the function name defaults to `default`."""
         if not isinstance(spec, str):
             raise FormatError(self._path, 0, f"a {default} that is a {type(spec).__name__}", "'file.py:function'")
         if not self._trust_code:
             raise UntrustedCode(
-                f"{self._path} says that {spec} is to be run for every sample: read it, and if you trust it, say "
-                "trust_code=True; raw=True gives the bytes"
+                f"{self._path} names {spec}, which would run for every sample. If you trust it, pass "
+                "trust_code=True; raw=True returns the bytes"
             )
         file, colon, name = spec.rpartition(":")
         file, name = (file, name) if colon else (spec, default)
@@ -184,5 +186,5 @@ class _Functions:
 
 
 def parts_filter(parts: Callable[[str], bool] | Iterable[str]) -> Callable[[str], bool]:
-    """A filter by names, or the given one."""
+    """Return a filter by names, or the given function."""
     return parts if callable(parts) else frozenset(parts).__contains__

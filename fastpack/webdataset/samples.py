@@ -1,4 +1,4 @@
-"""Sample types of media data: the names, fields and defaults of Megatron-Energon's, with arrays instead of tensors."""
+"""Sample types with the names, fields and defaults of Megatron-Energon, but arrays instead of tensors."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ from typing import Any, Self, TypeAlias
 
 from fastpack.io import AnyPath
 
-Media: TypeAlias = (
-    Any  # an image as the dataset decodes it, a float32 [C, H, W] array by default; an AVDecoder of a video
-)
+# An image as the dataset decodes it (by default a float32 [C, H, W] array), or the AVDecoder of a video.
+Media: TypeAlias = Any
 Array: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceInfo:
-    """Where a sample came from; `index` is its number in the split part, or a name where it was read by name."""
+    """Origin of a sample.
+
+    Parameters
+    ----------
+    dataset_path
+        The folder of the dataset.
+    index
+        Number of the sample in its split, or a name if it was read by name.
+    shard_name
+        The shard, relative to the folder.
+    file_names
+        Names of the files in the tar.
+    """
 
     dataset_path: AnyPath
     index: int | str
@@ -25,7 +36,19 @@ class SourceInfo:
 
 @dataclass(slots=True, kw_only=True)
 class Sample:
-    """What every sample has: its key, its number in the split part, and where it came from."""
+    """Base class of samples.
+
+    Parameters
+    ----------
+    __key__
+        The key of the sample.
+    __restore_key__
+        Identifies the sample in its dataset.
+    __subflavors__
+        Labels of the dataset.
+    __sources__
+        Where the sample comes from.
+    """
 
     __key__: str
     __restore_key__: tuple[str | int | tuple[Any, ...], ...]
@@ -34,7 +57,28 @@ class Sample:
 
     @classmethod
     def derive_from(cls, base_sample: Sample, **kwargs: Any) -> Self:
-        """A sample of this type with the dunder fields of another; `kwargs` are the rest and go first."""
+        """Make a sample of this type with the dunder fields of another sample.
+
+        Parameters
+        ----------
+        base_sample
+            The other sample.
+        **kwargs
+            The remaining fields; they override those of `base_sample`.
+
+        Returns
+        -------
+        Sample
+            The new sample.
+
+        Examples
+        --------
+        >>> from fastpack.webdataset import Sample, TextSample
+        >>> base = Sample(__key__="a", __restore_key__=("Webdataset", 0))
+        >>> sample = TextSample.derive_from(base, text="hello")
+        >>> sample.__key__, sample.text
+        ('a', 'hello')
+        """
         return cls(**{name: getattr(base_sample, name) for name in BASE_FIELDS} | kwargs)
 
 
@@ -42,7 +86,7 @@ BASE_FIELDS = tuple(field.name for field in fields(Sample))
 
 
 class CrudeSample(dict[str, Any]):
-    """The decoded parts of a sample by their names, and its dunder keys: what a cooker makes a sample of."""
+    """The decoded fields of a sample by name, with its dunder keys; the input of a cooker."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +105,7 @@ class ImageSample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class CaptioningSample(Sample):
-    """An image and what it shows."""
+    """An image and its caption."""
 
     image: Media
     caption: str
@@ -69,7 +113,7 @@ class CaptioningSample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class ImageClassificationSample(Sample):
-    """An image and its class, by number, name or both."""
+    """An image and its class: a number, a name, or both."""
 
     image: Media
     label: int | None = None
@@ -78,14 +122,14 @@ class ImageClassificationSample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class InterleavedSample(Sample):
-    """Texts and images in the order they are read."""
+    """Texts and images in reading order."""
 
     sequence: list[Media | str]
 
 
 @dataclass(slots=True, kw_only=True)
 class SimilarityInterleavedSample(Sample):
-    """Texts and images whose order is to be found from how similar they are."""
+    """Texts and images whose order is derived from their similarity."""
 
     images: list[Media]
     texts: list[str]
@@ -97,7 +141,7 @@ class SimilarityInterleavedSample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class MultiChoiceVQASample(Sample):
-    """A question about an image, the answers to choose from, and which is right."""
+    """A question about an image, the choices, and the index of the correct one."""
 
     image: Media
     context: str
@@ -107,7 +151,7 @@ class MultiChoiceVQASample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class OCRSample(Sample):
-    """An image of text: the text, and boxes [N, 4 or 5] (x, y, w, h, confidence) with theirs, coarse to fine."""
+    """An image of text, its text, and boxes [N, 4 or 5] (x, y, w, h, confidence) from blocks to letters."""
 
     image: Media
     text: str
@@ -124,7 +168,7 @@ class OCRSample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class VQASample(Sample):
-    """A question about an image, its possible answers and their weights."""
+    """A question about an image, possible answers and their weights."""
 
     image: Media
     context: str
@@ -134,7 +178,7 @@ class VQASample(Sample):
 
 @dataclass(slots=True, kw_only=True)
 class VidQASample(Sample):
-    """A question about a video, its possible answers and their weights."""
+    """A question about a video, possible answers and their weights."""
 
     video: Media
     context: str

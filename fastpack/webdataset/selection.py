@@ -1,4 +1,4 @@
-"""Which samples of a prepared WebDataset a split part has: its shards, without what split.yaml excludes."""
+"""Select the samples of a split: its shards, without the exclusions of split.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.webdataset.sample_index import SampleIndex
 
 
 class Selection(NamedTuple):
-    """Shards of a part in order, their samples, and their numbers in the dataset; samples to leave out, by shard."""
+    """The shards of a split in order, their sample counts and tar_file_ids; the excluded keys by shard."""
 
     names: list[str]
     counts: list[int]
@@ -26,10 +26,10 @@ class Selection(NamedTuple):
 
 
 def select(folder: AnyPath, split_part: str | None, split_config: str) -> Selection:
-    """The shards of a part (None: all that there are, by tar_file_id).
+    """Select the shards of a split (None: all shards, by tar_file_id).
 
-    Raises NotPrepared (a FileNotFoundError and ValueError), FileNotFoundError without a split file, ValueError for a
-    part that it does not have, FormatError for one without shards, or with shards that were not prepared.
+    Raises NotPrepared (a FileNotFoundError and ValueError), FileNotFoundError without a split file, ValueError for an
+    unknown split, FormatError for a split without shards or with unknown shards.
     """
     counts = read_info(folder)
     numbers = {name: number for number, name in enumerate(counts)}
@@ -39,22 +39,22 @@ def select(folder: AnyPath, split_part: str | None, split_config: str) -> Select
         split = read_split(folder, split_config)
         exclude = split.exclude
         if split_part is not None and split_part not in split.parts:
-            raise ValueError(f"{path} has no part {split_part!r}, only {', '.join(map(repr, split.parts)) or 'none'}")
+            raise ValueError(f"{path} has no split {split_part!r}, only {', '.join(map(repr, split.parts)) or 'none'}")
         names = names if split_part is None else split.parts[split_part]
     unknown = next((name for name in names if name not in counts), None)
     if unknown is not None:
-        raise FormatError(path, 0, f"the shard {unknown!r} in part {split_part!r}", "shards that .info.json has")
+        raise FormatError(path, 0, f"the shard {unknown!r} in the split {split_part!r}", "shards that .info.json has")
     left_out = set(exclude)
     names = [name for name in names if name not in left_out]
     if not names and split_part is not None:
-        raise FormatError(path, 0, f"the part {split_part!r} without shards", "at least one that is not excluded")
+        raise FormatError(path, 0, f"the split {split_part!r} without shards", "at least one that is not excluded")
     return Selection(
         names, [counts[name] for name in names], [numbers[name] for name in names], _excluded_samples(exclude, names)
     )
 
 
 def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
-    """The excluded keys of each shard, of entries `<shard>/<key>`; shards and keys may have slashes both."""
+    """Return the excluded keys by shard, from entries `<shard>/<key>`; shards and keys may contain slashes."""
     known = set(names)
     excluded: dict[str, set[str]] = {}
     for entry in exclude:
@@ -67,12 +67,12 @@ def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str,
 
 
 class TarKeys:
-    """Where samples are by their keys, in index.sqlite or, where there is none, in a table of all keys, made once."""
+    """Positions of samples by key, from index.sqlite or, if it does not exist, from a table of all keys."""
 
     def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
         self._folder, self._shards = folder, shards
         places = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
-        self._first = dict(places)  # position of a shard's first sample; of a shard that is in the part twice the first
+        self._first = dict(places)  # position of a shard's first sample (the first occurrence of a repeated shard)
         self._index = SampleIndex(index_path(folder))
         self._has_index = self._index.path.is_file() and self._index.has_samples
         self._attach()
@@ -82,14 +82,14 @@ class TarKeys:
         self._lock = threading.Lock()
 
     def position(self, key: str) -> int:
-        """The position of a sample in the part; of several with this key the first. KeyError, which says where."""
+        """Return the position of a sample in the split, the first of several with this key. Raises KeyError."""
         if not self._has_index:
             return self._all()[key]
         row = self._index.get(key)
         first = self._first.get(row.tar_file_id)
         if first is None:
             shard = list(read_info(self._folder))[row.tar_file_id]
-            raise KeyError(f"{key} is in {shard}, which is not in this part of the dataset")
+            raise KeyError(f"{key} is in {shard}, which is not in this split")
         return first + row.sample_index
 
     def _all(self) -> dict[str, int]:
@@ -101,7 +101,7 @@ class TarKeys:
             return self._table
 
     def excluded(self, selection: Selection) -> npt.NDArray[np.int64]:
-        """The positions of the excluded samples, ascending."""
+        """Return the positions of the excluded samples, ascending."""
         positions = []
         starts = self._shards.starts
         for number, (name, tar_file_id) in enumerate(zip(selection.names, selection.tar_file_ids, strict=True)):
@@ -115,7 +115,7 @@ class TarKeys:
         return np.array(sorted(positions), np.int64)
 
     def close(self) -> None:
-        """Let the index go; the next use opens it again."""
+        """Close the index; the next use opens it again."""
         self._index.close()
 
     def __getstate__(self) -> dict[str, object]:
@@ -127,17 +127,17 @@ class TarKeys:
 
 
 class LineKeys:
-    """Keys that are the numbers of lines."""
+    """Line numbers as keys."""
 
     def __init__(self, lines: Samples) -> None:
         self._lines = lines
 
     def position(self, key: str) -> int:
-        """The position that the key says; KeyError."""
+        """Return the position of a key. Raises KeyError."""
         number = int(key) if key.isascii() and key.isdigit() and len(key) < 20 else -1
         if number < 0 or str(number) != key or number >= len(self._lines):
             raise KeyError(key)
         return number
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no index."""

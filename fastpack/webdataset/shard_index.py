@@ -1,7 +1,6 @@
-"""The shards of a WebDataset: tars whose files `key.part` that follow each other with one key are a sample.
+"""Scan the shards of a WebDataset: consecutive tar members `key.field` with the same key are a sample.
 
-Beside each shard is its `.tar.idx`, where its samples begin: uint64 [n + 1], the last one the end of all members. A
-JSON lines file that is a dataset by itself has a `.jsonl.idx` of the same format, from 0 to the end of the file.
+Next to each shard is its `.tar.idx`, uint64 [n + 1]: the offset of each sample, and the end of the last member.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from fastpack.errors import FastpackError, FormatError
 from fastpack.io import PathLike, as_path
 from fastpack.webdataset.tar_walk import TarWalk
 
-MAX_MEMBERS = 10_000_000  # 1 GB of memory; shards that are any use have some thousands
+MAX_MEMBERS = 10_000_000  # need 1 GB of memory; usual shards have some thousands
 
-# Every sample has fields of these names. A part of the same name would replace the sample's own key, shard or origin.
+# Fields of every sample. A stored field with such a name would replace the sample's own key, shard or origin.
 RESERVED_PARTS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
 _RESERVED = frozenset(map(str.encode, RESERVED_PARTS))
 
 
 @dataclass(eq=False, slots=True)
 class ShardScan:
-    """The samples and parts of one shard, in order of the archive; of names, the bytes of their UTF-8.
+    """The samples and stored fields of one shard, in archive order; keys and names are UTF-8 bytes.
 
     sample_offsets: int64[n_samples + 1], where each sample's first member begins with its first header, and the end of
     the last member of any kind. part_samples, part_offsets, part_sizes: int64[n_parts], each part's sample, counted
@@ -56,15 +55,15 @@ class ShardScan:
 
 
 def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
-    """The samples of a tar, of which little more than the headers are read.
+    """Scan a tar for samples; little more than the headers is read, and the GIL is released.
 
-    Other threads run meanwhile. Raises FileNotFoundError; JobError where the path is no regular file; FormatError for
-    what is no sound tar, a compressed one, one without samples or with more than `max_members` members, for names that
-    are not UTF-8, and for parts whose names are those of a sample's own fields (`RESERVED_PARTS`).
+    Raises FileNotFoundError; JobError if the path is not a regular file; FormatError for a damaged or compressed tar, a
+    tar without samples or with more than `max_members` members, names that are not UTF-8, and stored fields with
+    reserved names (`RESERVED_PARTS`).
     """
     path = os.fspath(path)
     if path.endswith(".tgz"):
-        expected = "a .tar: samples of a compressed one cannot be read one by one; decompress it first"
+        expected = "a .tar: compressed archives have no random access; decompress it first"
         raise FormatError(path, 0, "a .tgz", expected)
     walk = TarWalk(path, max_members)
     keys: list[bytes] = []
@@ -83,8 +82,8 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
         for column, values in zip(columns, (chunk.parts[:, 0], *chunk.parts[:, 2:4].T, sparse), strict=True):
             column.append(np.ascontiguousarray(values))
     if not keys:
-        found = f"{walk.n_members} members and none of a sample"
-        raise FormatError(path, walk.end, found, "at least one file that is called key.part")
+        found = f"{walk.n_members} members, none of which belongs to a sample"
+        raise FormatError(path, walk.end, found, "at least one file named key.field")
     offsets = np.concatenate([*starts, np.array([walk.end])])
     samples, places, sizes, sparse_parts = map(np.concatenate, columns)
     return ShardScan(path, keys, offsets, samples, names, places, sizes, sparse_parts, walk.n_members)
@@ -93,9 +92,9 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
 def scan_shards(
     paths: Iterable[PathLike], *, threads: int = 1, max_members: int = MAX_MEMBERS
 ) -> Iterator[ShardScan | FastpackError | OSError]:
-    """For each path, in order, its scan, or the error that `scan_shard` raised; `threads` are scanned at a time.
+    """Yield for each path, in order, its scan or the error of `scan_shard`; `threads` shards are scanned at a time.
 
-    No more than threads + 1 scans wait to be taken. What is not yet begun is not done when the iterator is closed.
+    At most 2 * threads scans are pending. Closing the iterator cancels those that have not started.
     """
     if threads < 1:
         raise ValueError(f"{threads} threads, expected at least one")
@@ -119,12 +118,12 @@ def scan_shards(
 
 
 def shard_index_path(shard_path: PathLike) -> str:
-    """Where a shard's index is: beside it, `x.tar.idx` of `x.tar`, and of `x.tgz` as well."""
+    """Return the path of a shard's index: `x.tar.idx` for `x.tar` and `x.tgz`."""
     return os.fspath(as_path(shard_path).with_suffix(".tar.idx"))
 
 
 def _first_rows(numbers: npt.NDArray[np.int64], n_names: int) -> npt.NDArray[np.int64]:
-    """The first row that has each of the numbers 0 to n_names - 1."""
+    """Return the first row with each of the numbers 0 to n_names - 1."""
     first = np.empty(n_names, np.int64)
     first[numbers[::-1]] = np.arange(len(numbers))[::-1]
     return first
@@ -141,13 +140,13 @@ def _check_names(path: str, names: list[bytes], offsets: npt.NDArray[np.int64]) 
 
 
 def _check_reserved(path: str, keys: list[bytes], names: list[bytes], rows: npt.NDArray[np.int64]) -> None:
-    """FormatError for a reserved name; `rows` are the first members with each of the names."""
+    """Raise FormatError for a reserved name; `rows` are the first members with each name."""
     for name, (sample, _, offset, *_) in zip(names, rows.tolist(), strict=True):
         if name in _RESERVED:
             raise reserved_part(path, offset, keys[sample].decode(), name.decode())
 
 
 def reserved_part(path: PathLike, offset: int, key: str, part: str) -> FormatError:
-    """The error for a part with the name of a field that every sample has."""
-    found = f"the part {part!r} of sample {key!r}, a name that every sample uses for a field of its own"
-    return FormatError(path, offset, found, f"a part with another name: rename {key}.{part} in the tar")
+    """Return the error for a stored field with a reserved name."""
+    found = f"the field {part!r} of sample {key!r}, a name that is reserved"
+    return FormatError(path, offset, found, f"another name: rename {key}.{part} in the tar")

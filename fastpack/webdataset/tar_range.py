@@ -1,4 +1,4 @@
-"""The files in a range of a tar, such as one sample's, read by position without walking what lies before."""
+"""Read the files in a byte range of a tar, such as one sample, without walking what precedes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fastpack.errors import FormatError
 from fastpack.io import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
 from fastpack.kernels.codecs.tar_errors import Fault, Outcome, State, TarSyntaxError
 
-WINDOW = 1 << 18  # bytes read at once: a range up to this size costs one system call
-HEADER_WINDOW = 1 << 13  # behind it headers are read in pieces of this size, contents as long as they are
+WINDOW = 1 << 18  # bytes per read: a range up to this size needs one system call
+HEADER_WINDOW = 1 << 13  # beyond it, headers are read in chunks of this size, and contents as a whole
 MAX_SPARSE_BYTES = 1 << 30  # a sparse file of a few blocks can claim any size
-MAX_PART_NAMES = 64  # that are kept from one sample for the next; most sets have a handful
+MAX_PART_NAMES = 64  # cached from sample to sample; most datasets have a handful
 
-# Plain numbers: an enumeration's member costs 0.1 us each time it is an index.
+# Plain integers: an enumeration member costs 0.1 us per use as an index.
 _POSITION, _WANTED, _N_ROWS, _N_NEW = map(int, (State.POSITION, State.WANTED, State.N_ROWS, State.N_NEW))
 _N_PARTS, _LAST_PART, _END, _FULL = map(int, (State.N_PARTS, State.LAST_PART, Outcome.END, Outcome.FULL))
 _FRESH = np.zeros(_N_PARTS, np.int64)
@@ -32,7 +32,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class MappedTar:
-    """A tar in memory. A file that shrinks meanwhile kills the process on access."""
+    """A memory-mapped tar. Accessing a file that has shrunk kills the process."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -43,32 +43,32 @@ class MappedTar:
         self._at_random = False
 
     def check_unchanged(self) -> None:
-        """FormatError when the file has another size, modification time or inode than when it was opened."""
+        """Raise FormatError if the file has another size, modification time or inode than when it was opened."""
         _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
-        """Bytes [start, end), of which `most` are wanted at first."""
+        """Return bytes [start, end); `most` of them are needed first."""
         del most
         return self._data[start:end]
 
     def read(self, start: int, n_bytes: int) -> bytes:
-        """These bytes, fewer only at the file's end."""
+        """Return these bytes, fewer only at the end of the file."""
         return self._data[start : start + n_bytes].tobytes()
 
     def will_need(self, start: int, n_bytes: int) -> None:
-        """Have the system read these bytes in the background, and from now on no neighbours of what is touched."""
+        """Hint the system to prefetch these bytes, and from now on to read no neighbouring pages."""
         if not self._at_random:
             self._at_random = True
             read_at_random(self._address, self.n_bytes)
         will_need(self._address + start, n_bytes)
 
     def is_in_memory(self, start: int, n_bytes: int) -> bool:
-        """Whether reading these bytes needs no disk."""
+        """Return whether these bytes are in memory."""
         return is_in_memory(self._address + start, n_bytes)
 
 
 class ReadTar:
-    """A tar read by position: a file that shrinks is an error then, not the end of the process."""
+    """A tar read with pread: a file that has shrunk is an error, not a crash."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
@@ -79,20 +79,20 @@ class ReadTar:
         self.n_bytes = self._was[0]
 
     def check_unchanged(self) -> None:
-        """FormatError when the file has another size, modification time or inode than when it was opened.
+        """Raise FormatError if the file has another size, modification time or inode than when it was opened.
 
-        An object in a store is not asked for: each request names the version that was opened.
+        An object in a store is not checked: each request names the version that was opened.
         """
         if not self._is_held:
             _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
-        """At most `most` of the bytes [start, end), fewer only at the file's end."""
+        """Return at most `most` of the bytes [start, end), fewer only at the end of the file."""
         out = np.empty(min(end - start, most), np.uint8)
         return out[: self._read_into(out, start)]
 
     def read(self, start: int, n_bytes: int) -> bytes:
-        """These bytes, fewer only at the file's end."""
+        """Return these bytes, fewer only at the end of the file."""
         out = np.empty(n_bytes, np.uint8)
         return out[: self._read_into(out, start)].tobytes()
 
@@ -100,17 +100,17 @@ class ReadTar:
         try:
             return self._file.read_into(out, start)
         except OSError as error:
-            if error.errno != errno.ESTALE:  # a network file system that wants the file opened again
+            if error.errno != errno.ESTALE:  # the file must be reopened (network file systems)
                 raise
         self._file = open_reader(self.path)
         return self._file.read_into(out, start)
 
     def will_need(self, start: int, n_bytes: int) -> None:
-        """Have the system read these bytes in the background."""
+        """Hint the system to prefetch these bytes."""
         self._file.will_need(start, n_bytes)
 
     def is_in_memory(self, start: int, n_bytes: int) -> bool:
-        """Unknown of a file that is not mapped: False."""
+        """Return False: unknown for a file that is not mapped."""
         del start, n_bytes
         return False
 
@@ -131,9 +131,9 @@ def _check_unchanged(path: str, was: tuple[int, int, int]) -> None:
 
 
 class Member(NamedTuple):
-    """A file of a sample: its part, where its content begins, from the start of the tar, and how long it is.
+    """A file of a sample: its field name, and the offset in the tar and the size of its content.
 
-    Of a sparse file the content's length is with its holes, which the tar has not.
+    The size of a sparse file includes its holes, which the tar does not store.
     """
 
     part: str
@@ -143,7 +143,7 @@ class Member(NamedTuple):
 
 
 class Walker:
-    """What a walk fills, used again for the next one; for one thread at a time."""
+    """Reusable outputs of a walk; for one thread at a time."""
 
     def __init__(self) -> None:
         self._state = np.zeros(len(State), np.int64)
@@ -155,7 +155,7 @@ class Walker:
         self._names: list[str] = []
 
     def begin(self, start: int) -> None:
-        """Be at the byte `start` of a tar, with nothing found."""
+        """Reset to offset `start` of a tar."""
         state = self._state
         state[:_N_PARTS] = _FRESH
         state[_POSITION] = start
@@ -164,10 +164,10 @@ class Walker:
             self._names.clear()
 
     def walk(self, window: Bytes, base: int, end: int) -> tuple[bool, int, int]:
-        """Go on through the members that `window`, bytes from `base` on, holds.
+        """Continue through the members in `window`, the bytes from `base` on.
 
-        Returns (whether `end` was reached, the position, how many bytes from it on the next window must hold). Raises
-        TarSyntaxError.
+        Returns (whether `end` was reached, the position, the bytes from it on that the next window must contain).
+        Raises TarSyntaxError.
         """
         while True:
             outcome = kernels.walk_tar(
@@ -181,12 +181,12 @@ class Walker:
         return outcome == _END, int(self._state[_POSITION]), int(self._state[_WANTED])
 
     def keys(self) -> list[str]:
-        """The keys of the samples that were met, in order."""
+        """Return the keys of the samples found, in order."""
         spans = self._samples[: self._state[_N_NEW]].tolist()
         return [_decoded(self._text[start:end]) for _, start, end in spans]
 
     def members(self) -> list[Member]:
-        """The members of samples that were met, in order."""
+        """Return the members of samples found, in order."""
         names = self._names
         while len(names) < self._state[_N_PARTS]:
             start = int(self._part_ends[len(names) - 1]) if names else 0
@@ -200,11 +200,11 @@ def _decoded(name: Bytes) -> str:
 
 
 class SampleRange:
-    """The sample in bytes [start, end) of a tar, which begin with a header and end behind a member's padding.
+    """The sample in bytes [start, end) of a tar, from a header to the end of a member's padding.
 
-    key: the sample's; members: its files in order. window: how much is read at once at the beginning, in bytes.
+    key: the sample's key. members: its files in order. window: size of the first read in bytes.
 
-    Raises FormatError where the range is damaged, ends early, or holds none or more than one sample.
+    Raises FormatError if the range is damaged or truncated, or does not contain exactly one sample.
     """
 
     def __init__(self, tar: Tar, start: int, end: int, walker: Walker, window: int = WINDOW) -> None:
@@ -239,14 +239,15 @@ class SampleRange:
         except TarSyntaxError as error:
             found, expected = error.found, error.expected
             if error.fault in _REACHES_BEYOND:
-                found, expected = "a member that reaches farther", f"the sample's end at {self.end}, as the index says"
+                found = "a member that extends beyond it"
+                expected = f"the sample's end at {self.end}, as the index says"
             raise FormatError(self._tar.path, error.offset, found, expected) from None
         if position != self.end:
             expected = f"members up to byte {self.end}, as the index says"
             raise FormatError(self._tar.path, position, "the end of the archive", expected)
 
     def content(self, member: Member) -> bytes:
-        """What is in one of `members`: of a sparse file with its holes as zeros."""
+        """Return the content of one of `members`, with the holes of a sparse file as zeros."""
         return self._sparse_content(member) if member.is_sparse else self._read(member.offset, member.size)
 
     def _read(self, start: int, n_bytes: int) -> bytes:
@@ -259,7 +260,7 @@ class SampleRange:
         return data
 
     def _sparse_content(self, member: Member) -> bytes:
-        """What Python's tarfile, which knows the many kinds of sparse files, makes of this one."""
+        """Read a sparse file with Python's tarfile, which supports all kinds."""
         path, offset = self._tar.path, member.offset
         if member.size > MAX_SPARSE_BYTES:
             raise FormatError(path, offset, f"a sparse file of {member.size} bytes", f"at most {MAX_SPARSE_BYTES}")
@@ -271,14 +272,14 @@ class SampleRange:
         except FormatError:
             raise
         except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
-            raise FormatError(path, offset, f"a sparse file ({error})", "one that is whole") from error
+            raise FormatError(path, offset, f"a damaged sparse file ({error})", "a complete one") from error
         if len(data) != member.size:
             raise FormatError(path, offset, f"{len(data)} bytes of a sparse file", member.size)
         return data
 
 
 class _Stream(io.RawIOBase):
-    """The range as a file of its own."""
+    """The range as a stream."""
 
     def __init__(self, sample: SampleRange) -> None:
         self._sample, self._position = sample, 0

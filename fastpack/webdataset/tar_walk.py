@@ -1,4 +1,4 @@
-"""Walking a tar from front to back by its headers: what WebDataset has of it, in chunks, at the cost of few reads."""
+"""Walk a tar from front to back by its headers, and return its samples in chunks, with few reads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fastpack.errors import FormatError, JobError
 from fastpack.io import PathLike, open_reader, stat_of
 from fastpack.kernels.codecs.tar_errors import MAX_NAME_BYTES, Outcome, State, TarSyntaxError
 
-LARGE_WINDOW = 1 << 20  # in the page cache 256 KiB to 2 MiB cost the same; a disk likes large reads
+LARGE_WINDOW = 1 << 20  # 256 KiB to 2 MiB cost the same in the page cache; disks prefer large reads
 SMALL_WINDOW = 1 << 13
 FIRST_WINDOW = 1 << 16
-LARGE_SPAN = 1 << 14  # bytes from member to member, from which a read for each beats reading what is between them
+LARGE_SPAN = 1 << 14  # mean distance of members beyond which reading only headers is faster
 
-_ROWS = 8192  # at a time; with the keys' text they stay in a second-level cache as well
+_ROWS = 8192  # per chunk; with the keys they fit into the second-level cache
 _TEXT_BYTES = 1 << 18
-_PARTS = 256  # part names told apart at a time
-# Plain numbers: an enumeration's member costs 0.1 us each time it is an index, and a large member has some of them.
+_PARTS = 256  # distinct field names per chunk
+# Plain integers: an enumeration member costs 0.1 us per use as an index, several times per large member.
 _POSITION, _WANTED, _N_MEMBERS = map(int, (State.POSITION, State.WANTED, State.N_MEMBERS))
 _WINDOW, _END = int(Outcome.WINDOW), int(Outcome.END)
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "Zstandard"}
@@ -31,11 +31,11 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some of a tar's parts, in order, and the samples that begin with one of them.
+    """Consecutive stored fields of a tar, and the samples that start with one of them.
 
-    parts: int64[n, 5] of (sample number, index into part_names, content offset, content size, 1 for a sparse file:
-    then the size counts its holes, which the tar does not hold, and its bytes are not at the offset as they are).
-    keys, starts: of the new samples, one each; where the first header of a sample's first member is, int64[k].
+    parts: int64[n, 5] of (sample number, index into part_names, content offset, content size, 1 for a sparse file). The
+    size of a sparse file includes its holes, which the tar does not store, and its content at the offset is packed.
+    keys, starts: of the new samples; starts is int64[k], the offset of the first header of each sample.
     """
 
     parts: npt.NDArray[np.int64]
@@ -45,12 +45,12 @@ class Chunk:
 
 
 class TarWalk:
-    """One walk through a tar: iterate over `chunks()`, then `end` and `n_members` are those of all of it.
+    """One walk through a tar: iterate over `chunks()`; then `end` and `n_members` are final.
 
-    n_members: entries of every kind so far. end: bytes up to the end of the last entry's data and their padding.
-    n_bytes_read: from the file so far, which is less than its size where members are large.
-    Raises FileNotFoundError, JobError where the path is no regular file, and FormatError for a file that is empty or
-    compressed; `chunks()` raises FormatError where the archive is damaged, or holds more than `max_members` entries.
+    n_members: entries of every kind so far. end: end of the last entry's data and padding. n_bytes_read: bytes read so
+    far, fewer than the file has if members are large. Raises FileNotFoundError, JobError if the path is not a regular
+    file, FormatError for an empty or compressed file; `chunks()` raises FormatError for a damaged archive, or more than
+    `max_members` entries.
     """
 
     def __init__(self, path: PathLike, max_members: int) -> None:
@@ -65,7 +65,7 @@ class TarWalk:
         self._file = open_reader(self.path, status)
         self._buffer = np.empty(min(FIRST_WINDOW, self.n_bytes), np.uint8)
         self._window, self._base = self._read(0, len(self._buffer)), 0
-        _refuse_compressed(self.path, self._window[:8].tobytes())
+        _check_not_compressed(self.path, self._window[:8].tobytes())
         self._span, self._seen_position, self._seen_members = 0, 0, 0
         self._state = np.zeros(len(State), np.int64)
         self._state[State.MAX_MEMBERS], self._state[State.KEY_END] = max_members, -1
@@ -79,7 +79,7 @@ class TarWalk:
         return int(self._state[_POSITION])
 
     def chunks(self) -> Iterator[Chunk]:
-        """What the tar holds, in order; the memory needed does not grow with it."""
+        """Yield the contents in order; memory does not grow with the file."""
         rows, samples = np.empty((_ROWS, 5), np.int64), np.empty((_ROWS, 3), np.int64)
         text, parts, part_ends = (
             np.empty(_TEXT_BYTES, np.uint8),
@@ -106,7 +106,7 @@ class TarWalk:
         parts: npt.NDArray[np.uint8],
         part_ends: npt.NDArray[np.int64],
     ) -> Chunk:
-        """Copy what the walk has filled, and make room: only the last sample's key stays."""
+        """Copy the outputs of the walk and reset them; only the last sample's key is kept."""
         state = self._state
         new = samples[: state[State.N_NEW]]
         letters, names = text[: state[State.TEXT_END]].tobytes(), parts.tobytes()
@@ -125,7 +125,7 @@ class TarWalk:
         return chunk
 
     def _move_window(self) -> None:
-        """Read from the position on: much at once where members are small, little where they are large."""
+        """Read from the position on: a large window for small members, a small one for large members."""
         state = self._state.tolist()
         position, n_members = state[_POSITION], state[_N_MEMBERS]
         if n_members > self._seen_members:
@@ -136,7 +136,7 @@ class TarWalk:
         self._window, self._base = self._read(position, min(n_bytes, self.n_bytes - position)), position
 
     def _read(self, offset: int, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """Bytes [offset, offset + n_bytes), valid until the next read."""
+        """Return bytes [offset, offset + n_bytes), valid until the next read."""
         if len(self._buffer) < n_bytes:
             self._buffer = np.empty(n_bytes, np.uint8)
         window = self._buffer[:n_bytes]
@@ -148,19 +148,19 @@ class TarWalk:
         return window
 
     def _check_tail(self) -> None:
-        """Refuse anything but zeros behind the archive: with what follows, samples would be lost in silence."""
+        """Raise FormatError unless only zeros follow the archive: a second archive would be lost silently."""
         offset = self.end
         while offset < self.n_bytes:
             tail = self._read(offset, min(LARGE_WINDOW, self.n_bytes - offset))
             if tail.any():
                 where = offset + int(np.flatnonzero(tail)[0])
-                found = f"data behind the end of the archive at byte {self.end}"
+                found = f"data after the end of the archive at byte {self.end}"
                 raise FormatError(self.path, where, found, "zeros up to the end of the file, and no second archive")
             offset += len(tail)
 
 
-def _refuse_compressed(path: str, magic: bytes) -> None:
+def _check_not_compressed(path: str, magic: bytes) -> None:
     kind = next((kind for start, kind in _COMPRESSED.items() if magic.startswith(start)), None)
     if kind is not None:
-        expected = "a plain tar: samples of a compressed one cannot be read one by one; decompress it first"
+        expected = "a plain tar: compressed archives have no random access; decompress it first"
         raise FormatError(path, 0, f"a file compressed with {kind}", expected)

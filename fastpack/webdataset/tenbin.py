@@ -1,4 +1,4 @@
-"""The `.ten` parts of WebDatasets: arrays as chunks of a magic word, a length and bytes filled up to 64."""
+"""Decode the `.ten` fields of WebDatasets: arrays in chunks of a magic word, a length, and bytes padded to 64."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DTYPES = {
 
 
 def decode_tenbin(data: bytes) -> list[npt.NDArray[Any]]:
-    """The arrays of a file, in order and the caller's own; their names are not kept. Raises ValueError."""
+    """Return copies of the arrays in a file, in order, without their names. Raises ValueError."""
     chunks = _chunks(data)
     if len(chunks) % 2:
-        raise ValueError("a header without an array behind it")
+        raise ValueError("a header without an array")
     return [_array(header, values) for header, values in zip(chunks[::2], chunks[1::2], strict=True)]
 
 
@@ -30,13 +30,13 @@ def _chunks(data: bytes) -> list[bytes]:
     chunks, offset = [], 0
     while offset < len(data):
         if data[offset : offset + 8] != _MAGIC:
-            raise ValueError(f"no chunk begins at byte {offset}")
+            raise ValueError(f"no chunk starts at byte {offset}")
         if offset + 16 > len(data):
-            raise ValueError(f"the chunk at byte {offset} is cut short")
+            raise ValueError(f"the chunk at byte {offset} is truncated")
         (n_bytes,) = struct.unpack_from("<q", data, offset + 8)
         start = offset + 16
         if not 0 <= n_bytes <= len(data) - start:
-            raise ValueError(f"the chunk at byte {offset} has {n_bytes} bytes, {len(data) - start} are there")
+            raise ValueError(f"the chunk at byte {offset} has {n_bytes} bytes, {len(data) - start} exist")
         chunks.append(data[start : start + n_bytes])
         offset = start + -(-n_bytes // 64) * 64
     return chunks

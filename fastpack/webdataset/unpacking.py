@@ -1,4 +1,4 @@
-"""Compressed and array parts, decoded within a limit: a few kilobytes of data can claim, or unfold to, terabytes."""
+"""Decode compressed data and arrays within a limit: a few kilobytes can claim, or expand to, terabytes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-MAX_DECODED_BYTES = 1 << 30  # of a part; 256 megapixels of float32 grey, or 89 of RGB
+MAX_DECODED_BYTES = 1 << 30  # per field; 256 megapixels of float32 grey, or 89 of RGB
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 class TooLarge(ValueError):
-    """A part that is larger, once decoded, than is allowed."""
+    """A decoded field is larger than allowed."""
 
     def __init__(self, what: str, max_bytes: int) -> None:
         self.what, self.max_bytes = what, max_bytes
-        super().__init__(f"{what}: at most {max_bytes:,} bytes are decoded (max_decoded_bytes allows more)")
+        super().__init__(f"{what}: at most {max_bytes:,} bytes are decoded (raise max_decoded_bytes to allow more)")
 
     def __reduce__(self) -> tuple[type[TooLarge], tuple[str, int]]:
         return type(self), (self.what, self.max_bytes)
 
 
 def gunzip(data: bytes, max_bytes: int) -> bytes:
-    """The contents of a gzip file; TooLarge, and what `gzip` raises."""
-    error = TooLarge("gzip data that are larger once unpacked", max_bytes)
+    """Return the contents of a gzip file. Raises TooLarge, and the errors of `gzip`."""
+    error = TooLarge("gzip data that are larger when unpacked", max_bytes)
     if (
         len(data) >= 18 and int.from_bytes(data[-4:], "little") > max_bytes
     ):  # as the file says itself, which may be a lie
@@ -41,7 +41,7 @@ def gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def decode_npy(data: bytes, max_bytes: int) -> Any:
-    """The array of a `.npy` file, without Python objects; ValueError for one that claims more than it holds."""
+    """Return the array of a `.npy` file, without Python objects. Raises ValueError for a truncated file."""
     file = io.BytesIO(data)
     _check_header(file, len(data))
     del max_bytes  # an array is no larger than its file
@@ -49,7 +49,7 @@ def decode_npy(data: bytes, max_bytes: int) -> Any:
 
 
 def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
-    """The arrays of a `.npz` file by name; TooLarge, ValueError."""
+    """Return the arrays of a `.npz` file by name. Raises TooLarge, ValueError."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             total = sum(info.file_size for info in archive.infolist())
@@ -57,7 +57,7 @@ def decode_npz(data: bytes, max_bytes: int) -> dict[str, Any]:
                 raise TooLarge(f"arrays of {total:,} bytes", max_bytes)
             return {info.filename.removesuffix(".npy"): _member(archive, info) for info in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError) as error:
-        raise ValueError(f"no archive of arrays: {error}") from error
+        raise ValueError(f"not an archive of arrays: {error}") from error
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
@@ -66,13 +66,13 @@ def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
 
 
 def _check_header(file: io.BytesIO, n_bytes: int) -> None:
-    """ValueError for a header whose array is not in the file; leaves the file at its start."""
+    """Raise ValueError if the file is shorter than its header says; rewind the file."""
     version = np.lib.format.read_magic(file)
     if version in ((1, 0), (2, 0)):  # 3.0 has the layout of 2.0 in UTF-8
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
         claimed = dtype.itemsize * int(np.prod(np.array(shape, object))) if not dtype.hasobject else 0
-        there = n_bytes - file.tell()
-        if claimed > there:
-            raise ValueError(f"an array {shape} of {dtype}, {claimed:,} bytes, of which {there:,} are there")
+        available = n_bytes - file.tell()
+        if claimed > available:
+            raise ValueError(f"an array {shape} of {dtype}, {claimed:,} bytes, of which {available:,} exist")
     file.seek(0)

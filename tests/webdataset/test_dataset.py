@@ -88,7 +88,7 @@ def test_samples_by_key(three: Path) -> None:
     for name in ("s0", "s0.jpg", "s9.txt"):
         with pytest.raises(KeyError):
             train.get_file(name)
-    with pytest.raises(KeyError, match=r"x1\.tar, which is not in this part"):
+    with pytest.raises(KeyError, match=r"x1\.tar, which is not in this split"):
         train.get("s3")
 
 
@@ -266,9 +266,9 @@ def test_state_and_hints(three: Path) -> None:
 def test_what_is_not_prepared_is_named(three: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not prepared"):
         WebDataset(tmp_path / "nothing")
-    with pytest.raises(ValueError, match="has no part 'traim', only 'train', 'val', 'test'"):
+    with pytest.raises(ValueError, match="has no split 'traim', only 'train', 'val', 'test'"):
         WebDataset(three, "traim")
-    with pytest.raises(FormatError, match="the part 'test' without shards"):
+    with pytest.raises(FormatError, match="the split 'test' without shards"):
         WebDataset(three, "test")
     with pytest.raises(ValueError, match="choose mmap or pread"):
         WebDataset(three, io="tape")  # type: ignore[arg-type]
@@ -277,7 +277,7 @@ def test_what_is_not_prepared_is_named(three: Path, tmp_path: Path) -> None:
     (three / ".nv-meta" / "other.yaml").write_text("split_parts: {train: [x1.tar]}\nexclude: []\n")
     assert len(WebDataset(three, "train", split_config="other.yaml")) == 1
     (three / ".nv-meta" / "split.yaml").write_text("split_parts: {train: ['x{0..3}.tar']}\nexclude: []\n")
-    with pytest.raises(FormatError, match=r"the shard 'x3\.tar' in part 'train'"):
+    with pytest.raises(FormatError, match=r"the shard 'x3\.tar' in the split 'train'"):
         WebDataset(three, "train")
     (three / "x1.tar.idx").unlink()
     with pytest.raises(FormatError, match=r"x1\.tar\.idx"):
@@ -316,7 +316,7 @@ def test_indexes_that_do_not_fit_are_named(three: Path) -> None:
     good = index.read_bytes()
     offsets = np.frombuffer(good, "<u8").copy()
     cases = (
-        (1, 2560, "found a member that reaches farther, expected the sample's end at 2560"),
+        (1, 2560, "found a member that extends beyond it, expected the sample's end at 2560"),
         (1, 3072, "found the samples 's0', 's1', expected one"),
         (3, 1 << 40, "found the end of the file"),
     )
@@ -362,12 +362,12 @@ def test_stale_index_is_named(three: Path) -> None:
     db.close()
     dataset = WebDataset(three)
     for use in (dataset.get, dataset.index, lambda key: dataset.get_file(f"{key}.txt")):
-        with pytest.raises(FormatError, match=r"index\.sqlite.*a place for 's1' where 's2' is"):
+        with pytest.raises(FormatError, match=r"index\.sqlite.*the location of 's1' where 's2' is"):
             use("s1")
     with sqlite3.connect(three / ".nv-meta" / "index.sqlite") as db:
         db.execute("UPDATE samples SET sample_index = 20 WHERE sample_key = 's1'")
     db.close()
-    with pytest.raises(FormatError, match="a place for 's1'"):
+    with pytest.raises(FormatError, match="the location of 's1'"):
         WebDataset(three).get("s1")
 
 

@@ -84,7 +84,7 @@ def test_faulty_line_is_named_and_a_shrunk_file_too(lines: Path, tmp_path: Path)
     bad.write_bytes(b'{"n": 0}\n\n{"n" 1 }\r\n{"n": 2}')
     shutil.copy(lines.with_suffix(".jsonl.idx"), bad.with_suffix(".jsonl.idx"))
     dataset = WebDataset(bad, io="pread")
-    with pytest.raises(FormatError, match="part 'json' of sample '1' that cannot be decoded") as raised:
+    with pytest.raises(FormatError, match="field 'json' of sample '1' that cannot be decoded") as raised:
         dataset[1]
     assert (raised.value.path, raised.value.offset) == (str(bad), 10)
     dataset.check_unchanged()

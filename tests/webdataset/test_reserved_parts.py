@@ -34,7 +34,7 @@ def test_samples_are_refused(reserved: tuple[Path, str]) -> None:
     folder, part = reserved
     for raw in (True, False):
         dataset = fastpack.WebDataset(folder, raw=raw)
-        with pytest.raises(FormatError, match=f"part '{part}' of sample '001'") as caught:
+        with pytest.raises(FormatError, match=f"field '{part}' of sample '001'") as caught:
             dataset[1]
         assert (caught.value.path, caught.value.offset) == (str(folder / "a.tar"), 1536)
         with pytest.raises(FormatError, match=f"rename 001.{part} in the tar"):
@@ -54,15 +54,15 @@ def test_verify_names_it(reserved: tuple[Path, str], deep: bool) -> None:
     assert not report.is_sound
     finding = next(one for one in report.findings if one.severity == "error")
     assert (finding.file, finding.offset) == (str(folder / "a.tar"), 1536)
-    assert f"part {part!r} of sample '001'" in finding.found
+    assert f"field {part!r} of sample '001'" in finding.found
 
 
 @pytest.mark.parametrize("part", RESERVED)
 def test_prepare_refuses_the_shard(tmp_path: Path, part: str) -> None:
     write_tar(tmp_path / "a.tar", members(part))
     write_tar(tmp_path / "b.tar", ["b.txt", "b.__keys__", "b.jpg.__key__"])
-    with pytest.raises(FormatError, match=f"part '{part}' of sample '001'"):
+    with pytest.raises(FormatError, match=f"field '{part}' of sample '001'"):
         fastpack.prepare(tmp_path, split_ratio=(1, 0, 0))
     result = fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), skip_bad_shards=True, force_overwrite=True)
     assert list(result.shards) == ["b.tar"]
-    assert f"part '{part}'" in result.skipped["a.tar"]
+    assert f"field '{part}'" in result.skipped["a.tar"]

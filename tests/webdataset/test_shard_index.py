@@ -130,11 +130,11 @@ def test_columns_are_contiguous_int64(tmp_path: Path) -> None:
 
 DAMAGED = {
     "empty": (b"", 0, "an empty file"),
-    "zeros": (bytes(10_240), 0, "0 members and none of a sample"),
-    "no sample": (archive([("x", b""), ("d/y", b"")]), 1024, "2 members and none of a sample"),
+    "zeros": (bytes(10_240), 0, "0 members, none of which belongs to a sample"),
+    "no sample": (archive([("x", b""), ("d/y", b"")]), 1024, "2 members, none of which belongs to a sample"),
     "cut header": (archive([("a.b", b"1"), ("c.d", b"2")])[:1300], 1024, "276 bytes and the end of the file"),
     "cut data": (archive([("a.b", bytes(2000))])[:1024], 512, "512 bytes and the end of the file"),
-    "two": (archive([("a.b", b"1")]) * 2, 10_240, "data behind the end of the archive at byte 1024"),
+    "two": (archive([("a.b", b"1")]) * 2, 10_240, "data after the end of the archive at byte 1024"),
     "key": (archive([("a.b", b""), ("\udcff.b", b"")]), 512, r"the name b'\xff'"),
     "part": (archive([("a.b", b""), ("a.\udcff", b"")]), 1024, r"the name b'\xff'"),
 }
@@ -163,9 +163,7 @@ def test_a_flipped_byte_in_any_header_is_found(tmp_path: Path) -> None:
 
 
 def test_a_tgz_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(
-        FormatError, match=r"a\.tgz: at byte 0: found a \.tgz, expected a \.tar: samples of a compressed"
-    ):
+    with pytest.raises(FormatError, match=r"a\.tgz: at byte 0: found a \.tgz, expected a \.tar: compressed archives"):
         scan_shard(write(tmp_path, archive([("a.b", b"")]), "a.tgz"))
 
 

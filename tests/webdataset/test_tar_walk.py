@@ -106,7 +106,7 @@ def test_a_second_archive_behind_the_first_is_an_error(tmp_path: Path) -> None:
     one = archive(("a.txt", b"a"))
     error = refusal(write(tmp_path, one + archive(("b.txt", b"b"))))
     assert error.offset == len(one)
-    assert "data behind the end of the archive at byte 1024" in str(error)
+    assert "data after the end of the archive at byte 1024" in str(error)
 
 
 def test_zeros_behind_the_archive_are_no_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`mount(folder, target)`: a prepared WebDataset as a read-only folder of the file system, through FUSE."""
+"""`mount(folder, target)`: show a prepared WebDataset as a read-only folder, with FUSE."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fastpack.webdataset.browsing.mount_tree import MAX_NAME_BYTES, Content, Ent
 _T = TypeVar("_T")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 _BLOCK = 512
-_ENDED = ((7,), (8,))  # what libfuse 3 returns when a signal has ended it and it has unmounted
+_ENDED = ((7,), (8,))  # return codes of libfuse 3 after a signal, when it has unmounted
 
 
 class Listing:
-    """The entries of an open folder by position, found one after the other; going back starts over."""
+    """The entries of an open folder by position, listed lazily; going back starts again."""
 
     def __init__(self, entries: Callable[[], Iterator[Entry]]) -> None:
         self._entries = entries
         self._rest = entries()
-        self._position = 0  # of the entry that comes next
-        self._last: Entry | None = None  # which a full buffer may have refused
+        self._position = 0  # of the next entry
+        self._last: Entry | None = None  # a full buffer may have rejected it
         self._lock = threading.Lock()
 
     def at(self, position: int) -> Entry | None:
-        """The entry at `position`, None behind the last one."""
+        """Return the entry at `position`, None after the last one."""
         with self._lock:
             if position == self._position - 1:
                 return self._last
@@ -48,7 +48,7 @@ class Listing:
 
 
 class _Handles(Generic[_T]):
-    """Numbers for what is open."""
+    """Numbered open objects."""
 
     def __init__(self) -> None:
         self._open: dict[int, _T] = {}
@@ -76,9 +76,9 @@ class _Handles(Generic[_T]):
 
 
 class Operations:
-    """What FUSE asks of a file system, answered from a `SampleTree`; paths begin with a slash. Errors are OSErrors.
+    """The operations of a FUSE file system, on a `SampleTree`; paths start with a slash. Errors are OSErrors.
 
-    complain: told what is wrong with a damaged shard or index, which is an input/output error to who reads.
+    complain: called with a message about a damaged shard or index; the reader gets an input/output error.
     mounted: called when the file system is mounted.
     """
 
@@ -102,7 +102,7 @@ class Operations:
             self._mounted()
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
-        """The status of a file or folder: nobody may write, everybody who may read the index may read."""
+        """Return the status of a file or folder: read-only, with the owner and times of the index."""
         del fh
         entry = self._asked(lambda: self._tree.entry(path[1:]))
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._status.st_mtime_ns)
@@ -110,13 +110,13 @@ class Operations:
         return {"st_mode": _mode(entry), "st_nlink": 1, "st_size": entry.n_bytes or 0, **times, **owner}
 
     def opendir(self, path: str) -> int:
-        """A handle for listing a folder."""
+        """Return a handle for listing a folder."""
         listing = self._asked(lambda: Listing(lambda: self._tree.entries(path[1:])))
         self._asked(lambda: listing.at(0))
         return self._folders.add(listing)
 
     def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, dict[str, int], int]]:
-        """(name, status, position of the next) of a folder's entries, from the position `offset` on."""
+        """Yield (name, status, next position) of a folder's entries, from position `offset` on."""
         del path
         listing = self._folders[fh]
         for position, name in ((0, "."), (1, "..")):
@@ -132,25 +132,25 @@ class Operations:
             yield entry.name, {"st_mode": _mode(entry)}, position
 
     def releasedir(self, path: str, fh: int) -> int:
-        """Forget a folder's handle."""
+        """Close a folder's handle."""
         del path
         self._folders.pop(fh)
         return 0
 
     def open(self, path: str, flags: int) -> int:
-        """A handle for reading a file."""
+        """Return a handle for reading a file."""
         if flags & _WRITING:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         return self._files.add(self._asked(lambda: self._tree.open(path[1:])))
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-        """Bytes of an open file, straight from its shard."""
+        """Read from an open file, directly from its shard."""
         del path
         content = self._files[fh]
         return self._asked(lambda: content.read(offset, size))
 
     def release(self, path: str, fh: int) -> int:
-        """Forget a file's handle."""
+        """Close a file's handle."""
         del path
         content = self._files.pop(fh)
         if content is not None:
@@ -158,7 +158,7 @@ class Operations:
         return 0
 
     def statfs(self, path: str) -> dict[str, int]:
-        """The size of all shards; nothing is free."""
+        """Return the size of all shards, without free space."""
         del path
         n_bytes = sum(os.stat(shard).st_size for shard in self._tree.shards if shard.is_file())
         sizes = {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_blocks": n_bytes // _BLOCK, "f_bfree": 0, "f_bavail": 0}
@@ -187,10 +187,10 @@ def mount(
     complain: Callable[[str], None] | None = None,
     mounted: Callable[[], None] | None = None,
 ) -> None:
-    """Show the samples of a prepared dataset as files in the empty folder `target`; returns when it is unmounted.
+    """Show the samples of a prepared dataset as files in the empty folder `target`; return when it is unmounted.
 
-    sample_folders: a folder a sample. allow_slow: see `SampleTree`. detach: go on in the background, at once.
-    complain: see `Operations`. mounted: called once the folder is mounted.
+    sample_folders: one folder per sample. allow_slow: see `SampleTree`. detach: return at once and run in the
+    background. complain, mounted: see `Operations`.
     Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
     """
     fuse = _fuse()

@@ -19,10 +19,10 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index import SampleIndex, SampleRow
 from fastpack.webdataset.tar_range import HEADER_WINDOW, ReadTar, SampleRange, Walker
 
-MAX_NAME_BYTES = 1024  # FUSE has no longer names
+MAX_NAME_BYTES = 1024  # the limit of FUSE
 _BLOCK = 512
-_PLAIN = (b"0", b"\0", b"7")  # types of tar members whose bytes are stored as they are
-_MOST_KEYS = 1024  # asked for at a time
+_PLAIN = (b"0", b"\0", b"7")  # types of tar members that are stored unmodified
+_MOST_KEYS = 1024  # per query
 _OPEN_SHARDS = 32
 _BEHIND_SLASH = chr(ord("/") + 1)
 
@@ -58,15 +58,15 @@ class _Part(NamedTuple):
 class SampleTree:
     """Folders and files of the samples of a dataset that Energon 7 or later, or fastpack, prepared.
 
-    A part is the file `key.part`, or `key/part` with sample_folders; each slash of a key is a folder. Of a part that a
-    sample has twice the last is shown, as training has it; a folder that has the name of a file is not shown. What a
-    file system does not allow as a name (empty, `.` or `..`) and names that begin with `%` have a `%` put before them.
-    Paths are relative to the root, `""`. Safe under threads.
+    A stored field is the file `key.field`, or `key/field` with sample_folders; each slash of a key is a folder. If a
+    sample has a field twice, the last one is shown, as in training; a folder with the name of a file is hidden. Names
+    that a file system does not allow (empty, `.` or `..`) or that start with `%` get a `%` in front. Paths are relative
+    to the root, `""`. Thread-safe.
 
-    allow_slow: accept an index without the places of parts (Energon 6), and read the headers of each sample instead.
+    allow_slow: accept an index that does not locate fields (Energon 6), and read the headers of each sample instead.
 
-    Raises NotPrepared, FileNotFoundError, FormatError for an index without the places of parts, ValueError for
-    allow_slow without sample_folders: a folder of all parts would have to read every header.
+    Raises NotPrepared, FileNotFoundError, FormatError for an index that does not locate fields, ValueError for
+    allow_slow without sample_folders, where a folder listing would have to read every header.
     """
 
     def __init__(self, folder: PathLike, *, sample_folders: bool = False, allow_slow: bool = False) -> None:
@@ -83,7 +83,7 @@ class SampleTree:
         self._open_shard = lru_cache(_OPEN_SHARDS)(self._open_shard)  # type: ignore[method-assign]
 
     def entry(self, path: str) -> Entry:
-        """What is under this path. Raises FileNotFoundError."""
+        """Return the entry at this path. Raises FileNotFoundError."""
         names = _names(path)
         part = None if names is None else self._file(names)
         if part is not None:
@@ -93,7 +93,7 @@ class SampleTree:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def entries(self, path: str) -> Iterator[Entry]:
-        """What is in a folder, found while it is asked for. Raises FileNotFoundError, NotADirectoryError."""
+        """List a folder lazily. Raises FileNotFoundError, NotADirectoryError."""
         if not self.entry(path).is_folder:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         for name, n_bytes in self._listed(_names(path) or []):
@@ -101,7 +101,7 @@ class SampleTree:
                 yield Entry(_escaped(name), n_bytes)
 
     def open(self, path: str) -> Content:
-        """A file's content. Raises FileNotFoundError, IsADirectoryError, FormatError for a damaged shard."""
+        """Open a file. Raises FileNotFoundError, IsADirectoryError, FormatError for a damaged shard."""
         names = _names(path)
         part = None if names is None else self._file(names)
         if part is not None:
@@ -132,7 +132,7 @@ class SampleTree:
         return any(key.startswith(prefix) for key in self._index.keys(prefix, 1))
 
     def _parts(self, key: str) -> dict[str, _Part]:
-        """The parts of a sample, none where there is no such sample."""
+        """Return the stored fields of a sample; none if it does not exist."""
         try:
             row = self._index.get(key)
         except KeyError:
@@ -141,7 +141,7 @@ class SampleTree:
         return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
 
     def _read_parts(self, row: SampleRow) -> list[tuple[str, int, int]]:
-        """As `SampleIndex.parts`, from the headers of the sample."""
+        """Return the same as `SampleIndex.parts`, from the headers of the sample."""
         if not 0 <= row.tar_file_id < len(self.shards):
             found = f"a sample in shard {row.tar_file_id}"
             raise FormatError(self._index.path, 0, found, f"one of {len(self.shards)} shards")
@@ -162,14 +162,14 @@ class SampleTree:
                 yield name, None
 
     def _is_listed_as_key(self, prefix: str, name: str) -> bool:
-        """Whether a folder of keys has the name of a sample, or of a sample's file, in the same folder."""
+        """Return whether a folder of keys has the name of a sample, or of a sample's file, in the same folder."""
         if self.sample_folders:
             return bool(self._parts(prefix + name))
         key, dot, part = name.partition(".")
         return bool(dot) and part in self._parts(prefix + key)
 
     def _children(self, prefix: str) -> Iterator[tuple[str, bool]]:
-        """(name, whether it is that of a key), in the order of the keys, of what follows a prefix up to a slash."""
+        """Yield (name up to the next slash, whether it is a whole key) for keys with this prefix, in key order."""
         first, count, last = prefix, 2, None
         while True:
             keys = self._index.keys(first, count)
@@ -179,7 +179,7 @@ class SampleTree:
                 name, slash, _ = key[len(prefix) :].partition("/")
                 if slash:
                     yield name, False
-                    first, count = prefix + name + _BEHIND_SLASH, 2  # no key of this folder is looked at
+                    first, count = prefix + name + _BEHIND_SLASH, 2  # skip the keys of this folder
                     break
                 if key != last:
                     yield name, True
@@ -206,7 +206,7 @@ class SampleTree:
 
 
 class _Plain:
-    """Bytes of a shard as they are."""
+    """A file stored unmodified in a shard."""
 
     def __init__(self, file: Reader, part: _Part) -> None:
         self._file, self._part = file, part
@@ -225,14 +225,14 @@ class _Plain:
 
 
 class _Sparse:
-    """A file with holes, which the shard does not hold; Python's tarfile knows its many kinds."""
+    """A sparse file, read with Python's tarfile, which supports all kinds."""
 
     def __init__(self, tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
         self._tar, self._info, self._lock = tar, info, threading.Lock()
 
     def read(self, offset: int, n_bytes: int) -> bytes:
         with self._lock:
-            # A new one each time: one that has gone back takes the end of an old map for a hole (Python 3.11).
+            # A new file each time: after seeking back, Python 3.11 takes the end of an old map for a hole.
             file = self._tar.extractfile(self._info)
             if file is None:
                 return b""
@@ -249,7 +249,7 @@ class _Sparse:
 
 
 def _unusual(file: Reader, part: _Part) -> Content:
-    """A sparse part, or one whose size is elsewhere than in the header before it."""
+    """Open a sparse file, or one whose size is not in the header before it."""
     stream = open_stream(file.path)
     try:
         stream.seek(part.sample_start)
@@ -271,7 +271,7 @@ def _unusual(file: Reader, part: _Part) -> Content:
 
 
 def _inside(folder: AnyPath, name: str) -> AnyPath:
-    """The path of a shard, which has to be in the dataset's folder."""
+    """Return the path of a shard; FormatError if it is outside the dataset's folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise FormatError(
@@ -281,7 +281,7 @@ def _inside(folder: AnyPath, name: str) -> AnyPath:
 
 
 def _names(path: str) -> list[str] | None:
-    """The parts of a key that a path stands for; None for a path that stands for none."""
+    """Return the components of the key at a path; None if it cannot be a key."""
     shown = path.split("/") if path else []
     names = [name.removeprefix("%") for name in shown]
     try:

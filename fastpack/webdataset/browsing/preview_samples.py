@@ -1,4 +1,4 @@
-"""The first samples of a WebDataset for a person: keys, parts, texts, and pictures made of characters."""
+"""Preview the samples of a WebDataset: keys, fields, texts, and images drawn with characters."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _described(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _text(data: bytes) -> str | None:
-    """Text that can be shown, None where the bytes are none."""
+    """Return displayable text; None if the bytes are not text."""
     start = data[: 4 * MAX_CHARACTERS]
     try:
         text = start.decode()
@@ -106,7 +106,7 @@ def draw(data: bytes, columns: int, rows: int, how: Colours) -> list[str]:
     Raises MissingExtra without Pillow, and what Pillow raises for what is no image.
     """
     with open_image(data, 3) as image:
-        image.draft("RGB", (2 * columns, 4 * rows))  # a JPEG is decoded in an eighth of its size, where that will do
+        image.draft("RGB", (2 * columns, 4 * rows))  # decodes a JPEG at a fraction of its size if that suffices
         picture = image.convert("RGB")
     # A character is twice as high as it is wide: half blocks make square pixels of it, letters do not.
     scale = min(columns / picture.width, 2 * rows / picture.height)

@@ -67,7 +67,7 @@ def index_webdataset_jsonl(path: PathLike, *, progress: Progress | None = None) 
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = pathlib.Path(folder.name, "x.jsonl")
-    >>> _ = path.write_text('{"text": "a"}\\n{"text": "b"}\\n')
+    >>> _ = path.write_bytes(b'{"text": "a"}' + bytes([10]) + b'{"text": "b"}')
     >>> fastpack.index_webdataset_jsonl(path).samples
     2
     >>> fastpack.WebDataset(path)[1]["json"]

@@ -1,4 +1,4 @@
-"""Copies of shards in which no key occurs twice: every file is in a folder that is called as its shard."""
+"""Copy shards so that no key occurs twice: every file gets a folder named like its shard."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fastpack.io.dry_run import NoFile
 from fastpack.webdataset import shard_index as webdataset
 from fastpack.webdataset.preparation.discover import find_shards
 
-_IGNORED = re.compile(r"__[^/]*__($|/)")  # files that belong to no sample; in a folder they would
+_IGNORED = re.compile(r"__[^/]*__($|/)")  # files that do not belong to a sample, but would in a folder
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)", re.DOTALL)
 
 
 @dataclass(slots=True)
 class RenamedShards:
-    """What `fix_duplicates` wrote: the samples of each copy, by the shard's path relative to both folders.
+    """The result of `fix_duplicates`: the samples of each copy, by the shard's path relative to both folders.
 
-    bytes: of all copies.
+    bytes: size of all copies.
     """
 
     source: AnyPath
@@ -33,7 +33,7 @@ class RenamedShards:
 
     @property
     def samples(self) -> int:
-        """Samples of all copies."""
+        """Number of samples in all copies."""
         return sum(self.shards.values())
 
 
@@ -62,7 +62,7 @@ def fix_duplicates(
         _check_target(result.source / name, result.target / name, force_overwrite)
     total, done = sum(os.path.getsize(result.source / name) for name in names), 0
     for name in names:
-        n_samples = webdataset.scan_shard(result.source / name).n_samples  # and says so if it is damaged
+        n_samples = webdataset.scan_shard(result.source / name).n_samples  # raises for a damaged shard
         result.bytes += _copy(result.source / name, None if dry_run else result.target / name, name)
         copied = n_samples if dry_run else webdataset.scan_shard(result.target / name).n_samples
         if copied != n_samples:
@@ -82,7 +82,7 @@ def _check_target(source: AnyPath, target: AnyPath, force_overwrite: bool) -> No
 
 
 def _copy(source: AnyPath, target: AnyPath | None, folder: str) -> int:
-    """Copy a shard, or for no target only reckon; the bytes of the copy."""
+    """Copy a shard, or compute only the size if `target` is None; return the size of the copy."""
     with (
         tarfile.open(source, "r:") as old,
         NoFile() if target is None else AtomicFile(target) as file,
@@ -103,7 +103,7 @@ def _copy(source: AnyPath, target: AnyPath | None, folder: str) -> int:
 
 
 def _renamed(tar: tarfile.TarFile, folder: str) -> Iterator[tuple[tarfile.TarInfo, str]]:
-    """All members with their new names."""
+    """Yield all members with their new names."""
     used: set[str] = set()
     key, prefix = None, folder
     for member in tar:

@@ -28,7 +28,7 @@ _ELSEWHERE = -2  # in a shard that is not in the split part
 
 @dataclass(frozen=True, slots=True)
 class JoinedSet:
-    """A prepared dataset that takes part in a join.
+    """A prepared dataset in a join.
 
     numbers: tar_file_id of each shard of the split part that is not excluded, by its position in the part; excludes:
     what `split.yaml` leaves out (paths with a slash); samples: the (tar_file_id, key) pairs among those; nonmatch: what
@@ -44,7 +44,7 @@ class JoinedSet:
 
 
 def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatch: str) -> JoinedSet:
-    """What a join needs to know of a dataset; FileNotFoundError, FormatError, ValueError for a part without shards."""
+    """Open a dataset for a join. Raises FileNotFoundError, FormatError, ValueError for a split without shards."""
     if nonmatch not in NONMATCH:
         raise ValueError(f"nonmatch is one of {', '.join(NONMATCH)}, not {nonmatch!r}")
     uuid = nvmeta.meta_path(folder, "index.uuid")
@@ -82,12 +82,12 @@ def _in_energons_order(exclude: Sequence[str]) -> list[str]:
 
 
 def hash_seed_is_fixed() -> bool:
-    """Whether PYTHONHASHSEED makes the order of sets of strings the same in every process."""
+    """Return whether PYTHONHASHSEED makes the order of sets of strings the same in every process."""
     return not sys.flags.ignore_environment and os.environ.get("PYTHONHASHSEED", "").isdecimal()
 
 
 def join_name(sets: Sequence[JoinedSet]) -> str:
-    """The file name of the index of this join: another one when a set is prepared anew."""
+    """Return the file name of the join index, which changes when a dataset is prepared again."""
     digest = hashlib.sha256()
     for joined in sets:
         digest.update(b"\0uuid=" + joined.uuid.encode() + b"\0excludes=")
@@ -115,7 +115,7 @@ def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = Fals
             for column, joined in enumerate(sets):
                 shards = rows[:, 3 * column]
                 shards[:] = np.where(shards < 0, shards, places[column][shards])
-                rows = _settled(db, rows, column, joined)
+                rows = _apply_nonmatch(db, rows, column, joined)
                 if not len(rows):
                     break
             rows = rows[:, :-1]
@@ -129,17 +129,17 @@ def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = Fals
 
 
 def _places(joined: JoinedSet) -> npt.NDArray[np.int64]:
-    """The position in the split part of each shard by its number."""
+    """Return the position in the split of each shard, by tar_file_id."""
     n_shards = len(nvmeta.read_info(joined.folder))
     places = np.full(n_shards + 1, _ELSEWHERE, np.int64)
     places[list(joined.numbers.values())] = list(joined.numbers)
     return places
 
 
-def _settled(
+def _apply_nonmatch(
     db: sqlite3.Connection, rows: npt.NDArray[np.int64], column: int, joined: JoinedSet
 ) -> npt.NDArray[np.int64]:
-    """The rows after what is to be done about those without a match in this set."""
+    """Apply `nonmatch` to the rows without a match in this dataset."""
     missing = rows[:, 3 * column] < 0
     if not missing.any():
         return rows
@@ -153,7 +153,7 @@ def _settled(
 
 
 def _attach(db: sqlite3.Connection, sets: Sequence[JoinedSet]) -> None:
-    """All indexes as s0, s1, ..., the order of shards and what is left out in tables of the connection's own."""
+    """Attach all indexes as s0, s1, ...; store shard order and exclusions in temporary tables."""
     for number, joined in enumerate(sets):
         index = nvmeta.index_path(joined.folder)
         if not index.is_file():

@@ -1,4 +1,4 @@
-"""Metadatasets: YAML files that blend and join datasets; what is prepared of them are the indexes of their joins."""
+"""Prepare the join indexes of metadatasets, YAML files that blend and join datasets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,18 @@ _BLENDS = ("blend", "blend_epochized")
 
 @dataclass(slots=True, repr=False)
 class MetadatasetResult(Result):
-    """What `prepare_metadataset` did.
+    """Describe what `prepare_metadataset` did.
 
-    path: the metadataset; joins: its join indexes and the rows that were written, None where one was there already;
-    removed: join indexes of an earlier state; warnings: what the user should know.
+    Parameters
+    ----------
+    path
+        The metadataset.
+    joins
+        The join indexes and the number of rows written; None if an index already existed.
+    removed
+        Outdated join indexes that were removed.
+    warnings
+        Warnings for the user.
     """
 
     _shown = facts("path", "joins", "removed", "warnings")
@@ -77,7 +85,7 @@ def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dr
 
 
 def _name_warnings(target: AnyPath, sets: Sequence[JoinedSet]) -> list[str]:
-    """A warning where Energon will look for the join index under a name that cannot be known."""
+    """Warn if Energon will look for the join index under a name that cannot be predicted."""
     unordered = [str(joined.folder) for joined in sets if len(joined.excludes) > 1]
     if not unordered or hash_seed_is_fixed():
         return []
@@ -88,7 +96,7 @@ def _name_warnings(target: AnyPath, sets: Sequence[JoinedSet]) -> list[str]:
 
 
 def _leaves(path: AnyPath, tree: Any) -> Iterator[dict[str, Any]]:
-    """The joins and datasets of a split, one behind the other."""
+    """Yield the joins and datasets of a split."""
     if not isinstance(tree, dict):
         raise FormatError(path, 0, repr(tree), "a mapping with path, blend, blend_epochized or join")
     for name in _BLENDS:

@@ -1,1 +1,1 @@
-"""Whether a prepared WebDataset is sound."""
+"""Verify a prepared WebDataset."""

@@ -1,4 +1,4 @@
-"""Whether a prepared WebDataset is sound: every file of it against every other, at the speed of a walk by headers."""
+"""Check the files of a prepared WebDataset against each other, at the speed of a walk through the headers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index import IndexChecker
 from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
 
-_NAMED = 20  # keys that occur twice, and shards of a kind, that are named
+_MAX_LISTED = 20  # repeated keys, or shards, that a finding names
 _PREPARE = "`fastpack prepare` writes it"
 
 
@@ -56,7 +56,7 @@ def check(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
 
 
 def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:
-    """Progress of one of several phases, all of which take as long."""
+    """Return the progress callback of one of several phases of equal length."""
     if progress is None:
         return None
     return lambda done, total: progress(number * total + done, phases * total)
@@ -155,7 +155,7 @@ def _check_shards(
     threads: int,
     progress: Progress | None,
 ) -> list[npt.NDArray[np.int64]]:
-    """Check each shard; returns the hashes of its keys, an empty array for one that cannot be read."""
+    """Check each shard; return the hashes of its keys, an empty array for an unreadable shard."""
     info = nvmeta.meta_path(folder, ".info.json")
     there = []
     for number, shard in enumerate(counts):
@@ -215,7 +215,7 @@ def _compare_offsets(index: str, offsets: npt.NDArray[np.int64], scan: ShardScan
 
 
 def _check_keys(folder: AnyPath, shards: list[str], hashes: list[npt.NDArray[np.int64]], report: VerifyReport) -> None:
-    """Find keys that occur more than once, by their hashes; those that look like it are read once more."""
+    """Find repeated keys by their hashes; the shards of equal hashes are scanned again."""
     values, seen = np.unique(np.concatenate([*hashes, np.empty(0, np.int64)]), return_counts=True)
     twice = values[seen > 1]
     if not len(twice):
@@ -228,11 +228,11 @@ def _check_keys(folder: AnyPath, shards: list[str], hashes: list[npt.NDArray[np.
             for position in positions.tolist():
                 where.setdefault(keys[position], []).append(shard)
     repeated = {key: found for key, found in where.items() if len(found) > 1}
-    for key, found in list(repeated.items())[:_NAMED]:
+    for key, found in list(repeated.items())[:_MAX_LISTED]:
         times = ", ".join(f"{n} times in {shard}" for shard, n in Counter(found).items())
         report.add("error", folder, None, f"the key {key.decode()!r} {times}", "each key once")
-    if len(repeated) > _NAMED:
-        report.add("error", folder, None, f"{len(repeated) - _NAMED} more keys that repeat", "each key once")
+    if len(repeated) > _MAX_LISTED:
+        report.add("error", folder, None, f"{len(repeated) - _MAX_LISTED} more keys that repeat", "each key once")
 
 
 def _as_finding(error: FastpackError | OSError, path: AnyPath) -> Finding:
@@ -242,5 +242,5 @@ def _as_finding(error: FastpackError | OSError, path: AnyPath) -> Finding:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(names[:_MAX_LISTED]) + more

@@ -1,4 +1,4 @@
-"""Every sample of a WebDataset decoded, as a loader would; what cannot be is a finding."""
+"""Decode every sample of a WebDataset as a loader would, and report what cannot be decoded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.av_decoder import AVDecoder
 from fastpack.webdataset.dataset import WebDataset
 
-_AT_ONCE = 32  # samples that a thread decodes at a time
+_BATCH = 32  # that a thread decodes at a time
 
 
 def decode_all(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
@@ -72,8 +72,8 @@ def _datasets(folder: AnyPath, look: VerifyOptions) -> list[WebDataset]:
 
 
 def _decoded(dataset: WebDataset, threads: int) -> Iterator[tuple[int, list[Exception]]]:
-    """Of some samples after the other, how many they are and what went wrong."""
-    pieces = (range(start, min(start + _AT_ONCE, len(dataset))) for start in range(0, len(dataset), _AT_ONCE))
+    """Decode all samples in batches, in order; yield (number of samples, errors) of each batch."""
+    pieces = (range(start, min(start + _BATCH, len(dataset))) for start in range(0, len(dataset), _BATCH))
     waiting: deque[Future[tuple[int, list[Exception]]]] = deque()
     with ThreadPoolExecutor(threads, "fastpack-decode") as pool:
         try:
@@ -98,12 +98,12 @@ def _decode(dataset: WebDataset, numbers: range) -> tuple[int, list[Exception]]:
                 error.add_note(f"in sample {dataset.key(number)!r}")
                 raise
         except Exception as error:
-            errors.append(error.with_traceback(None))  # it would hold the sample
+            errors.append(error.with_traceback(None))  # the traceback would keep the sample alive
     return len(numbers), errors
 
 
 def _check_media(value: Any) -> None:
-    """Decode the first frames of audio and video, which a sample only opens."""
+    """Decode the first frames of audio and video, which decoding a sample only opens."""
     if isinstance(value, AVDecoder):
         value.check()
     elif is_dataclass(value) and not isinstance(value, type):

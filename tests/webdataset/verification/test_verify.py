@@ -76,7 +76,7 @@ ERRORS: list[tuple[str, Damage, str, int | None, str]] = [
         lambda f: append(f, "train/part_00.tar", "train/part_01.tar"),
         "part_00.tar",
         None,
-        "data behind",
+        "data after",
     ),
     ("no shard", lambda f: (f / "train/part_00.tar").unlink(), "part_00.tar", None, "no file"),
     ("no index", lambda f: (f / "train/part_00.tar.idx").unlink(), "part_00.tar.idx", None, "no file"),
