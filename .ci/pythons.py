@@ -1,8 +1,8 @@
-"""Print the Pythons of this machine that fastpack supports, except this one: `VERSION PATH`, one a line, oldest first.
+"""Print the supported Pythons of this machine, except this one: `VERSION PATH`, one per line, oldest first.
 
-A Python is looked for under its name on the PATH and among the versions of pyenv, and is run to see whether it works:
-pyenv's shims are there for versions that are not selected, and an interpreter without headers builds nothing. What was
-found, and why something was not taken, is printed on stderr.
+Pythons are searched on the PATH and among the versions of pyenv. Each one is run to check it: pyenv has shims for
+versions that are not selected, and an interpreter without headers cannot build extensions. The results, with the reason
+for each rejected interpreter, are printed on stderr.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ print("%d.%d" % sys.version_info[:2])
 
 
 def supported() -> list[str]:
-    """The versions that wheels are built for, such as "3.12", oldest first."""
+    """Return the versions for which wheels are built, such as "3.12", oldest first."""
     builds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["build"]
     return [re.sub(r"cp3(\d+)-\*", r"3.\1", build) for build in builds]
 
 
 def candidates(version: str) -> list[str]:
-    """The interpreters of that version that there may be, those on the PATH first."""
+    """Return possible interpreters of this version, those on the PATH first."""
     on_path = [shutil.which(f"python{version}", path=folder) for folder in os.get_exec_path()]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     of_pyenv = sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"), reverse=True)
@@ -41,18 +41,18 @@ def candidates(version: str) -> list[str]:
 
 
 def problem_of(path: str, version: str) -> str:
-    """Why this interpreter cannot be used; empty if it can."""
+    """Return the reason why this interpreter cannot be used, or an empty string."""
     try:
         done = subprocess.run([path, "-c", PROBE], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if done.returncode:
         return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-    return "" if done.stdout.strip() == version else f"it says that it is {done.stdout.strip()}"
+    return "" if done.stdout.strip() == version else f"it reports version {done.stdout.strip()}"
 
 
 def find(version: str) -> str | None:
-    """The first interpreter of that version that works."""
+    """Return the first usable interpreter of this version."""
     for path in candidates(version):
         problem = problem_of(path, version)
         if not problem:
@@ -65,8 +65,8 @@ def main() -> int:
     own = "{}.{}".format(*sys.version_info)
     for version in supported():
         path = sys.executable if version == own else find(version)
-        what = f"{path} (runs this script)" if version == own else path
-        print(f"python {version}: {what or 'NOT RUN, as this machine has none that works'}", file=sys.stderr)
+        what = f"{path} (this interpreter)" if version == own else path
+        print(f"python {version}: {what or 'NOT RUN: no usable interpreter found'}", file=sys.stderr)
         if path and version != own:
             print(version, path)
     return 0

@@ -1,11 +1,11 @@
-"""Pack a folder of text files, with a tokenizer trained on them, and look at what came out.
+"""Train a tokenizer on a folder of text files, pack the files, and print a document and the shapes of a batch.
 
     python examples/pack_folder.py notes/ -o packed/
     python examples/pack_folder.py notes/ -o packed/ --pattern '*.md' --vocabulary 8192
-    python examples/pack_folder.py notes/ -o packed/ --bytes        # nothing is trained: UTF-8 bytes are the tokens
+    python examples/pack_folder.py notes/ -o packed/ --bytes        # no training: UTF-8 bytes are the tokens
 
-It leaves in packed/: corpus.jsonl (a line a file), corpus.idx (where each line is), tokenizer.json, and corpus.pbin,
-the tokens for training. On the command line the same, once there are corpus.jsonl and tokenizer.json:
+The folder packed/ then contains corpus.jsonl (one line per file), corpus.idx (the offsets of the lines),
+tokenizer.json, and corpus.pbin (the tokens). With corpus.jsonl and tokenizer.json, these commands do the same:
 
     fastpack index packed/corpus.jsonl
     fastpack pack packed/corpus.jsonl --tokenizer packed/tokenizer.json --eod-token '<|endoftext|>'
@@ -30,7 +30,7 @@ EOD = "<|endoftext|>"
 
 
 def write_jsonl(folder: Path, pattern: str, target: Path) -> int:
-    """One line {"path", "text"} a file; how many. Files that are no UTF-8 text are named and left out."""
+    """Write one line {"path", "text"} per file; return the number of lines. Skip and name files that are not UTF-8."""
     n_files = 0
     with target.open("w", encoding="utf-8", newline="\n") as lines:
         for path in sorted(folder.rglob(pattern)):
@@ -39,7 +39,7 @@ def write_jsonl(folder: Path, pattern: str, target: Path) -> int:
             try:
                 text = path.read_bytes().decode()
             except UnicodeDecodeError as error:
-                print(f"left out {path}: {error}", file=sys.stderr)
+                print(f"skipped {path}: {error}", file=sys.stderr)
                 continue
             lines.write(json.dumps({"path": str(path.relative_to(folder)), "text": text}) + "\n")
             n_files += 1
@@ -47,14 +47,14 @@ def write_jsonl(folder: Path, pattern: str, target: Path) -> int:
 
 
 def texts(corpus: Path) -> Iterator[str]:
-    """The texts of an indexed JSONL file, one by one."""
+    """Yield the texts of an indexed JSONL file."""
     reader = fastpack.LargeFileLinesReader(corpus)
     for number in range(len(reader)):
         yield json.loads(reader[number])["text"]
 
 
 def train_tokenizer(corpus: Path, vocabulary: int, target: Path) -> None:
-    """A byte-level BPE tokenizer, as GPT-2's: it can write any text, and has one token of its own, the end of one."""
+    """Train a byte-level BPE tokenizer (as GPT-2), which encodes any text, with an end-of-document token."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -67,7 +67,7 @@ def train_tokenizer(corpus: Path, vocabulary: int, target: Path) -> None:
 
 
 def pack(corpus: Path, tokenizer: Path | None) -> fastpack.PackResult:
-    """corpus.pbin beside corpus.jsonl; without a tokenizer.json its tokens are bytes."""
+    """Write corpus.pbin next to corpus.jsonl; without a tokenizer, the tokens are bytes."""
     component: dict[str, Any] = {"variant_key": "builtin_bytes"}
     if tokenizer is not None:
         component = {
@@ -81,15 +81,15 @@ def pack(corpus: Path, tokenizer: Path | None) -> fastpack.PackResult:
 
 
 def decode(ids: list[int], tokenizer: Path | None) -> str:
-    """Tokens as text again."""
+    """Convert tokens to text."""
     return bytes(ids).decode() if tokenizer is None else fastpack.PreTrainedHFTokenizer(str(tokenizer)).decode(ids)
 
 
-def look(packed: Path, tokenizer: Path | None, seq_len: int) -> None:
-    """Print how the first document begins, as text again, and the shapes of a training batch."""
+def show(packed: Path, tokenizer: Path | None, seq_len: int) -> None:
+    """Print the beginning of the first document as text, and the shapes of a training batch."""
     documents = fastpack.PackedMemMapDatasetBase(packed, sample_key="tokens")
     *ids, eod = documents[0]["tokens"].tolist()
-    print(f"first document: {len(ids):,} tokens and the end, {decode(ids, tokenizer)[:60]!r}")
+    print(f"first document: {len(ids):,} tokens and the end token, {decode(ids, tokenizer)[:60]!r}")
     dataset = fastpack.PackedMemMapDatasetContinuous(
         packed, "tokens", seq_len + 1, reuse_last_target=True, eos_token_id=eod
     )
@@ -102,14 +102,14 @@ def look(packed: Path, tokenizer: Path | None, seq_len: int) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """All steps; the exit code."""
+    """Run all steps; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the text files are, also in folders below it")
-    parser.add_argument("-o", "--output", type=Path, default=Path("packed"), help="a folder for the results (packed)")
-    parser.add_argument("--pattern", default="*.txt", help="which files (*.txt)")
-    parser.add_argument("--vocabulary", type=int, default=4096, help="tokens of the tokenizer, at most (4096)")
-    parser.add_argument("--bytes", action="store_true", help="train no tokenizer: UTF-8 bytes are the tokens")
-    parser.add_argument("--seq-len", type=int, default=256, help="tokens of a sample (256)")
+    parser.add_argument("folder", type=Path, help="the folder of the text files, searched recursively")
+    parser.add_argument("-o", "--output", type=Path, default=Path("packed"), help="the output folder (packed)")
+    parser.add_argument("--pattern", default="*.txt", help="the pattern of the file names (*.txt)")
+    parser.add_argument("--vocabulary", type=int, default=4096, help="the maximum size of the vocabulary (4096)")
+    parser.add_argument("--bytes", action="store_true", help="use UTF-8 bytes as tokens; train no tokenizer")
+    parser.add_argument("--seq-len", type=int, default=256, help="the number of tokens of a sample (256)")
     args = parser.parse_args(words)
 
     args.output.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def main(words: Sequence[str] | None = None) -> int:
     report = fastpack.verify(result.path)
     for finding in report.findings:
         print(finding, file=sys.stderr)
-    look(Path(result.path), tokenizer, args.seq_len)
+    show(Path(result.path), tokenizer, args.seq_len)
     return 0 if report.is_sound else 1
 
 

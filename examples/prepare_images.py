@@ -1,10 +1,10 @@
-"""Draw pictures, put them into WebDataset tars, prepare these, and read them back as a training loop would.
+"""Draw pictures, write them to WebDataset tars, prepare the dataset, and read it with a loader.
 
     python examples/prepare_images.py pictures/
     python examples/prepare_images.py pictures/ --samples 1000 --shards 10
 
-Needs Pillow (pip install 'fastpack-llm[media]'). A sample is what has the same name up to the first dot: 000012.png and
-000012.json. Afterwards pictures/ is a dataset for Megatron-Energon too, and these look at it:
+Needs Pillow (pip install 'fastpack-llm[media]'). Files whose names are equal up to the first dot are one sample:
+000012.png and 000012.json. Megatron-Energon can read pictures/ too. To inspect it:
 
     fastpack info pictures/
     fastpack preview pictures/
@@ -35,7 +35,7 @@ SIZE = 64
 
 
 def draw(colour: str, shape: str, rng: random.Random) -> bytes:
-    """A PNG of a shape, anywhere on a grey ground."""
+    """Return a PNG of a shape at a random position on a grey background."""
     image = Image.new("RGB", (SIZE, SIZE), (rng.randrange(150, 256),) * 3)
     radius, turn = rng.uniform(12, 20), rng.uniform(0, 2 * math.pi)
     x, y = (rng.uniform(radius, SIZE - radius) for _ in range(2))
@@ -48,7 +48,7 @@ def draw(colour: str, shape: str, rng: random.Random) -> bytes:
 
 
 def samples(n_samples: int, seed: int) -> Iterator[dict[str, bytes]]:
-    """The parts of each sample: a picture, and what is said of it."""
+    """Yield the fields of each sample: a picture and its description."""
     rng = random.Random(seed)
     for _ in range(n_samples):
         colour, shape = rng.choice(list(COLOURS)), rng.choice(list(CORNERS))
@@ -57,50 +57,50 @@ def samples(n_samples: int, seed: int) -> Iterator[dict[str, bytes]]:
 
 
 def write_shards(folder: Path, n_samples: int, n_shards: int, seed: int) -> None:
-    """shard_000.tar, shard_001.tar, ...: the parts of a sample lie one behind the other."""
+    """Write shard_000.tar, shard_001.tar, ...; the fields of a sample are adjacent."""
     numbered = enumerate(samples(n_samples, seed))
     for shard in range(n_shards):
         with tarfile.open(folder / f"shard_{shard:03d}.tar", "w") as tar:
             for _ in range(n_samples // n_shards + (shard < n_samples % n_shards)):
-                number, parts = next(numbered)
-                for part, data in parts.items():
-                    member = tarfile.TarInfo(f"{number:06d}.{part}")
+                number, fields = next(numbered)
+                for field, data in fields.items():
+                    member = tarfile.TarInfo(f"{number:06d}.{field}")
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))
 
 
-def as_batch(chosen: list[Any]) -> dict[str, Any]:
-    """Samples that a loader has chosen, as a model wants them: pictures [B, 3, H, W], and texts."""
+def collate(batch: list[Any]) -> dict[str, Any]:
+    """Return a batch of samples: pictures [B, 3, H, W] and captions."""
     return {
-        "images": np.stack([sample.image for sample in chosen]),
-        "captions": [sample.caption for sample in chosen],
+        "images": np.stack([sample.image for sample in batch]),
+        "captions": [sample.caption for sample in batch],
     }
 
 
 def read(folder: Path, batch_size: int) -> None:
-    """An epoch of the training part, shuffled, and one sample by its key."""
+    """Read a shuffled epoch of the training split, and one sample by its key."""
     dataset = fastpack.WebDataset(folder, "train")
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=7)
-    loader = fastpack.StatefulDataLoader(dataset, batch_size, sampler, collate_fn=as_batch)
+    loader = fastpack.StatefulDataLoader(dataset, batch_size, sampler, collate_fn=collate)
     n_seen, brightness = 0, 0.0
-    for batch in loader:  # pictures are decoded in the background, two batches ahead
+    for batch in loader:  # a background thread decodes two batches ahead
         n_seen += len(batch["captions"])
         brightness += float(batch["images"].mean())
     print(f"train: {len(dataset)} samples, {n_seen} of them in {len(loader)} batches of {batch_size}")
-    print(f"mean brightness {brightness / len(loader):.2f}, the last batch begins with {batch['captions'][0]!r}")
+    print(f"mean brightness {brightness / len(loader):.2f}, first caption of the last batch: {batch['captions'][0]!r}")
     key = dataset.key(0)
-    print(f"sample {key}: {dataset.get(key).caption}, float32 {list(dataset[0].image.shape)} from 0 to 1")
+    print(f"sample {key}: {dataset.get(key).caption}, float32 {list(dataset[0].image.shape)} in [0, 1]")
     loader.close()
     dataset.close()
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """All steps; the exit code."""
+    """Run all steps; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the shards go; made if need be")
-    parser.add_argument("--samples", type=int, default=120, help="how many pictures (120)")
-    parser.add_argument("--shards", type=int, default=6, help="over how many tars (6)")
-    parser.add_argument("--batch-size", type=int, default=16, help="samples of a batch (16)")
+    parser.add_argument("folder", type=Path, help="the output folder")
+    parser.add_argument("--samples", type=int, default=120, help="the number of pictures (120)")
+    parser.add_argument("--shards", type=int, default=6, help="the number of tars (6)")
+    parser.add_argument("--batch-size", type=int, default=16, help="the number of samples in a batch (16)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(words)
 

@@ -1,16 +1,16 @@
-"""Train a two-layer GPT on a packed file, stop in the middle of an epoch, and go on with another number of ranks.
+"""Train a two-layer GPT on a packed file, stop within an epoch, and resume with another number of ranks.
 
     fastpack quickstart corpus                                            # corpus/stdlib.pbin, real text
     python examples/train_gpt.py corpus/stdlib.pbin --ranks 4 --batch-size 4 --stop-at 100
     python examples/train_gpt.py corpus/stdlib.pbin --ranks 2 --batch-size 8 --resume
 
-The second run goes on at the very sample where the first one stopped: with the same number of samples a step (4 x 4 =
-2 x 8) its losses are those of a run that never stopped. The ranks are simulated in one process, one loader each, and
-their gradients averaged; under torchrun every process would keep its own loader and leave the rest to DDP.
+The second run continues at the sample where the first one stopped. With the same number of samples per step (4 x 4 =
+2 x 8), its losses are those of an uninterrupted run. The ranks are simulated in one process with one loader each, and
+their gradients are averaged; under torchrun, every process has its own loader, and DDP averages the gradients.
 
-Attention stays inside documents: the mask comes from doc_ids, positions count from 0 in each document, and the first
-token of the next document is no label. What that is worth is printed at the end: how far the outputs of a document move
-when the document before it is replaced.
+Attention is restricted to documents: the mask is made from doc_ids, positions start at 0 in each document, and the
+first token of the next document is not a label. At the end, the script prints how much the outputs of a document change
+when the previous document is replaced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTPUTS = ("input_ids", "labels", "doc_ids", "position_ids")
 
 
 class Block(nn.Module):
-    """Attention under a mask, and a feed-forward layer."""
+    """Masked attention and a feed-forward layer."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -43,15 +43,15 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         rows, length, width = x.shape
-        parts = self.qkv(self.before_attention(x)).view(rows, length, 3, self.heads, width // self.heads)
-        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        projected = self.qkv(self.before_attention(x)).view(rows, length, 3, self.heads, width // self.heads)
+        query, key, value = projected.permute(2, 0, 3, 1, 4)
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         x = x + self.out(attended.transpose(1, 2).reshape(rows, length, width))
         return x + self.mlp(self.before_mlp(x))
 
 
 class GPT(nn.Module):
-    """Logits [B, L, vocabulary] of input_ids [B, L]; doc_ids keep attention inside documents."""
+    """Compute logits [B, L, vocabulary] of input_ids [B, L], with attention within documents (doc_ids)."""
 
     def __init__(self, seq_len: int, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
@@ -68,22 +68,24 @@ class GPT(nn.Module):
 
 
 def make_loaders(args: argparse.Namespace) -> list[Any]:
-    """A loader for each simulated rank, over the same file."""
+    """Return a loader for each simulated rank over the same file."""
     dataset = fastpack.torch.PackedMemMapDatasetContinuous(
         args.path, "tokens", args.seq_len + 1, reuse_last_target=True, eos_token_id=EOD
     )
     samplers = [fastpack.DistributedSampler(dataset, args.ranks, rank, seed=args.seed) for rank in range(args.ranks)]
-    return [fastpack.torch.StatefulDataLoader(dataset, args.batch_size, one, outputs=OUTPUTS) for one in samplers]
+    return [
+        fastpack.torch.StatefulDataLoader(dataset, args.batch_size, sampler, outputs=OUTPUTS) for sampler in samplers
+    ]
 
 
 def endless(loader: Any) -> Iterator[dict[str, Tensor]]:
-    """Epoch after epoch."""
+    """Yield the batches of all epochs."""
     while True:
         yield from loader
 
 
 def train_step(model: GPT, optimizer: torch.optim.Optimizer, batches: Sequence[dict[str, Tensor]]) -> float:
-    """One step on a batch of every rank; the mean loss over all labels that are not masked."""
+    """Train on one batch of every rank; return the mean loss over all labels that are not masked."""
     n_labels = sum(int((batch["labels"] != -100).sum()) for batch in batches)
     total = 0.0
     optimizer.zero_grad()
@@ -97,13 +99,13 @@ def train_step(model: GPT, optimizer: torch.optim.Optimizer, batches: Sequence[d
 
 
 def n_documents(batch: dict[str, Tensor]) -> int:
-    """Documents in the row that has most of them."""
+    """Return the largest number of documents in a row."""
     return int(batch["doc_ids"].max()) + 1
 
 
 @torch.no_grad()
 def leak(model: GPT, batch: dict[str, Tensor], masked: bool = True) -> float:
-    """How far the logits of later documents move when every row's first document is replaced by other tokens."""
+    """Return the largest change of the logits of later documents when the first document of each row is replaced."""
     doc_ids = batch["doc_ids"] if masked else torch.zeros_like(batch["doc_ids"])
     first = batch["doc_ids"] == 0
     changed = torch.where(first, (batch["input_ids"] + 1) % VOCABULARY, batch["input_ids"])
@@ -113,7 +115,7 @@ def leak(model: GPT, batch: dict[str, Tensor], masked: bool = True) -> float:
 
 
 def train(args: argparse.Namespace) -> list[float]:
-    """Train to `--steps` (or `--stop-at`); the losses, and a checkpoint at the end."""
+    """Train up to `--steps` (or `--stop-at`) and write a checkpoint; return the losses."""
     torch.manual_seed(args.seed)
     model = GPT(args.seq_len)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -124,12 +126,12 @@ def train(args: argparse.Namespace) -> list[float]:
         optimizer.load_state_dict(saved["optimizer"])
         first = saved["step"]
         for loader in loaders:
-            loader.load_state_dict(saved["loader"])  # rank 0's serves every rank
+            loader.load_state_dict(saved["loader"])  # the state of rank 0 serves every rank
     streams, probe = [endless(loader) for loader in loaders], None
     for step in range(first, args.stop_at or args.steps):
         batches = [next(stream) for stream in streams]
         losses.append(train_step(model, optimizer, batches))
-        probe = max([*batches, probe or batches[0]], key=n_documents)  # a batch that is kept is never overwritten
+        probe = max([*batches, probe or batches[0]], key=n_documents)  # the loader never overwrites a referenced batch
         if step % args.log_every == 0:
             print(f"step {step:4d}  loss {losses[-1]:.4f}", flush=True)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loaders[0].state_dict()}
@@ -137,21 +139,21 @@ def train(args: argparse.Namespace) -> list[float]:
     for loader in loaders:
         loader.close()
     inside, across = leak(model, probe), leak(model, probe, masked=False)
-    print(f"a document replaced moves the outputs of those behind it by {inside:g}; without the mask by {across:.3g}")
+    print(f"replacing a document changes the outputs of later ones by {inside:g}; without the mask by {across:.3g}")
     return losses
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", type=Path, help="a packed file of the byte tokenizer (fastpack quickstart makes one)")
-    parser.add_argument("--ranks", type=int, default=4, help="simulated ranks (4)")
-    parser.add_argument("--batch-size", type=int, default=4, help="samples of a batch, a rank (4)")
-    parser.add_argument("--seq-len", type=int, default=128, help="tokens of a sample (128)")
+    parser.add_argument("path", type=Path, help="a packed file of the byte tokenizer (see fastpack quickstart)")
+    parser.add_argument("--ranks", type=int, default=4, help="the number of simulated ranks (4)")
+    parser.add_argument("--batch-size", type=int, default=4, help="the number of samples per batch and rank (4)")
+    parser.add_argument("--seq-len", type=int, default=128, help="the number of tokens of a sample (128)")
     parser.add_argument("--steps", type=int, default=300, help="train to this step (300)")
     parser.add_argument("--stop-at", type=int, help="save and stop before this step")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
-    parser.add_argument("--checkpoint", type=Path, default=Path("train_gpt.pt"), help="train_gpt.pt")
+    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint")
+    parser.add_argument("--checkpoint", type=Path, default=Path("train_gpt.pt"), help="the checkpoint (train_gpt.pt)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log-every", type=int, default=20)
     return parser.parse_args(words)

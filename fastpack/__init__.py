@@ -33,7 +33,7 @@ def __dir__() -> list[str]:
 def _find_moved(name: str) -> Any:
     """Return a name that was flat in 0.1; None if there is no such name."""
     if name == "index_webdataset_jsonl":
-        from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
+        from fastpack.webdataset.preparation.crude_jsonl_index import index_webdataset_jsonl
 
         return index_webdataset_jsonl
     namespaces = [_import_name(namespace) for namespace in _NAMESPACES]

@@ -67,8 +67,8 @@ def test_an_error_of_collection_fails(checkout: Path) -> None:
     ("by_mypy", "by_pyright", "message"),
     [
         (4, 3, ""),
-        (3, 3, "mypy checked 3 modules; git tracks 4 that it should check\n"),
-        (4, 2, "pyright checked 2 modules; git tracks 3 that it should check\n"),
+        (3, 3, "mypy checked 3 modules, but git tracks 4\n"),
+        (4, 2, "pyright checked 2 modules, but git tracks 3\n"),
     ],
 )
 def test_the_numbers_of_checked_modules_are_compared(
@@ -84,4 +84,4 @@ def test_output_without_a_number_fails(checkout: Path) -> None:
     silent = checkout / "silent.txt"
     silent.write_text("\n")
     code, message = guard(checkout, "types", str(silent), str(silent))
-    assert (code, message.count("does not say how many files it checked")) == (1, 2)
+    assert (code, message.count("does not contain the number of checked files")) == (1, 2)

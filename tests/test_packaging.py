@@ -36,6 +36,7 @@ def test_the_stages_of_ci_are_those_it_lists() -> None:
         "pythons",
         "slow",
         "lint",
+        "docs",
         "stores",
         "torch",
         "installed",
@@ -54,8 +55,8 @@ def test_an_unknown_stage_is_refused_before_anything_is_made() -> None:
     assert "no stage nothing" in done.stderr
 
 
-def test_there_are_three_workflows() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["benchmarks", "test", "wheels"]
+def test_the_workflows() -> None:
+    assert [path.stem for path in WORKFLOWS] == ["benchmarks", "docs", "test", "wheels"]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
@@ -78,8 +79,9 @@ def stages_of(workflow: Path) -> list[str]:
 
 
 def test_the_workflows_together_run_every_stage() -> None:
-    test, benchmarks = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("test", "benchmarks"))
-    found = stages_of(test) + [word for step in steps(benchmarks) for word in step.get("run", "").split()[1:]]
+    test, *others = (ROOT / ".github" / "workflows" / f"{name}.yml" for name in ("test", "benchmarks", "docs"))
+    runs = [step.get("run", "") for workflow in others for step in steps(workflow)]
+    found = stages_of(test) + [stage for run in runs for stage in run.split()[1:]]
     assert sorted(found) == sorted(STAGES)
 
 

@@ -1,4 +1,4 @@
-"""The script of CI that looks for other Pythons takes those that work, and says why it does not take the others."""
+"""The script of CI that finds other Pythons accepts usable ones and gives a reason for the others."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def write_interpreter(path: Path, script: str) -> str:
 
 
 def found(tmp_path: Path) -> tuple[list[str], list[str]]:
-    """The lines of stdout and stderr where nothing but bin/ and pyenv/ of the folder is there."""
+    """Return the lines of stdout and stderr of a run that sees only bin/ and pyenv/ of the folder."""
     env = {"PATH": str(tmp_path / "bin"), "PYENV_ROOT": str(tmp_path / "pyenv"), "HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, SCRIPT], env=env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines(), done.stderr.splitlines()
 
 
-def test_where_there_is_none_each_is_named(tmp_path: Path) -> None:
+def test_missing_pythons_are_listed(tmp_path: Path) -> None:
     names, messages = found(tmp_path)
     assert names == []
-    expected = dict.fromkeys(SUPPORTED, "NOT RUN, as this machine has none that works")
-    expected |= {OWN: f"{sys.executable} (runs this script)"}
+    expected = dict.fromkeys(SUPPORTED, "NOT RUN: no usable interpreter found")
+    expected |= {OWN: f"{sys.executable} (this interpreter)"}
     assert messages == [f"python {version}: {what}" for version, what in expected.items()]
 
 
-def test_a_shim_that_fails_is_passed_over_for_the_version_of_pyenv(tmp_path: Path) -> None:
+def test_pyenv_replaces_a_failing_shim(tmp_path: Path) -> None:
     version = OTHERS[0]
     shim = write_interpreter(tmp_path / f"bin/python{version}", "echo 'pyenv: command not found' >&2; exit 127")
     real = write_interpreter(tmp_path / f"pyenv/versions/{version}.1/bin/python{version}", f"echo {version}")
@@ -52,18 +52,18 @@ def test_a_shim_that_fails_is_passed_over_for_the_version_of_pyenv(tmp_path: Pat
     [
         ("echo without its C headers >&2; exit 1", "without its C headers"),
         ("exit 3", "exit code 3"),
-        ("echo 2.7", "it says that it is 2.7"),
+        ("echo 2.7", "it reports version 2.7"),
     ],
 )
-def test_what_does_not_work_is_not_taken(tmp_path: Path, script: str, problem: str) -> None:
+def test_an_unusable_interpreter_is_rejected(tmp_path: Path, script: str, problem: str) -> None:
     path = write_interpreter(tmp_path / f"bin/python{OTHERS[1]}", script)
     names, messages = found(tmp_path)
     assert names == []
     assert f"python {OTHERS[1]}: not {path}: {problem}" in messages
 
 
-def test_the_probe_takes_this_python(tmp_path: Path) -> None:
+def test_the_probe_accepts_this_python(tmp_path: Path) -> None:
     space = {"__file__": str(SCRIPT), "__name__": "pythons"}
     exec(compile(SCRIPT.read_text(), str(SCRIPT), "exec"), space)
     assert space["problem_of"](sys.executable, OWN) == ""
-    assert space["problem_of"](sys.executable, "2.7") == f"it says that it is {OWN}"
+    assert space["problem_of"](sys.executable, "2.7") == f"it reports version {OWN}"

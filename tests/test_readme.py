@@ -1,4 +1,4 @@
-"""The README's Python is run as it stands, on small files of the kinds it speaks of."""
+"""The Python code of the README runs unchanged, on small files of the kinds that it names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ tokenizer:
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a corpus, its configuration, two folders of shards and one of pictures, and the process in it."""
+    """Return the working directory: a corpus, its configuration, two folders of shards, one of pictures."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(5)
     texts = ["".join(rng.choice(list("abc de\n"), 300)) for _ in range(40)]
@@ -59,23 +59,23 @@ def write_pictures(folder: Path, rng: np.random.Generator) -> None:
             for number in range(shard * 5, shard * 5 + 5):
                 picture = io.BytesIO()
                 Image.fromarray(rng.integers(0, 256, (64, 64, 3)).astype(np.uint8)).save(picture, "JPEG")
-                for part, content in (("jpg", picture.getvalue()), ("txt", f"picture {number}".encode())):
-                    member = tarfile.TarInfo(f"{number:06d}.{part}")
+                for field, content in (("jpg", picture.getvalue()), ("txt", f"picture {number}".encode())):
+                    member = tarfile.TarInfo(f"{number:06d}.{field}")
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
 
 
-def test_there_is_python_to_run() -> None:
+def test_the_number_of_python_blocks() -> None:
     assert len(BLOCKS) == 4
 
 
-def test_its_first_python_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_python_block_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS[0], str(README), "exec"), {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["python.idx", "python.jsonl", "python.pbin"]
 
 
-def test_its_commands_and_python_run_as_they_stand(corpus: Path) -> None:
+def test_commands_and_python_blocks_run_unchanged(corpus: Path) -> None:
     commands = re.findall(r"^fastpack (data .*)$", README.read_text(), re.MULTILINE)
     assert [main(shlex.split(command)) for command in commands] == [0, 0]
     for block in BLOCKS[1:]:

@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test beside every promise, and the tests are there."""
+"""docs/reliability.md names existing tests for every promise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 
 
 def rows() -> list[list[str]]:
-    """The cells of the tables of faults."""
+    """Return the cells of the tables of faults."""
     found, inside = [], False
     for line in TEXT.splitlines():
         inside = line.startswith("| fault |") or (inside and line.startswith("|"))
@@ -23,13 +23,13 @@ def rows() -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED, ids=lambda part: part)
-def test_the_test_is_there(path: str, name: str) -> None:
+@pytest.mark.parametrize(("path", "name"), NAMED, ids=str)
+def test_named_tests_exist(path: str, name: str) -> None:
     defined = {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if hasattr(node, "name")}
     assert name in defined
 
 
-def test_every_promise_has_a_test() -> None:
+def test_every_promise_names_a_test() -> None:
     assert len(rows()) > 20
     for cells in rows():
         assert len(cells) == 3, cells

@@ -16,13 +16,13 @@ HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
 
 
 def links(page: Path) -> list[str]:
-    """Targets of the links of a page, those to other sites left out."""
+    """Return the targets of the links of a page, except external ones."""
     text = re.sub(r"\[`([^`\n]*)`\]", r"[\1]", page.read_text())
     return [target for target in LINK.findall(CODE.sub("", text)) if "://" not in target]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that GitHub gives the headings of a page."""
+    """Return the anchors that GitHub assigns to the headings of a page."""
     text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     found: set[str] = set()
     for heading in HEADING.findall(text):
@@ -38,7 +38,7 @@ def test_links_have_targets(page: Path) -> None:
     for target in links(page):
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
-        assert file.exists(), f"{page.name}: {target}: there is no {path}"
+        assert file.exists(), f"{page.name}: {target}: {path} does not exist"
         assert not anchor or anchor in anchors(file), f"{page.name}: {target}: {file.name} has {sorted(anchors(file))}"
 
 

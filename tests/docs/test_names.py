@@ -1,4 +1,4 @@
-"""What the pages call by name is there: `fastpack.NAME` in Python, `fastpack COMMAND` on the command line."""
+"""Names in the pages exist: `fastpack.NAME` in Python, `fastpack COMMAND` on the command line."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COMMAND = re.compile(r"^(?:\$ )?fastpack (?:data )?([a-z][\w-]*)(?![\w.-]*[./])"
 
 
 def commands() -> set[str]:
-    """All words that may stand behind `fastpack`."""
+    """Return all names and aliases of commands."""
     actions = build_parser()._actions
     return {name for action in actions if isinstance(action.choices, dict) for name in action.choices}
 
 
-def is_there(name: str, within: str) -> bool:
+def exists(name: str, within: str) -> bool:
     if name == "torch":  # which may not be installed
         return not within or f'"{within}",' in (Path(fastpack.__file__).parent / "torch.py").read_text()
     if hasattr(fastpack, name):
@@ -33,16 +33,16 @@ def is_there(name: str, within: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_names_are_there(page: Path) -> None:
+def test_names_exist(page: Path) -> None:
     text = page.read_text()
     known = commands()
     for span in CODE.findall(text):
         for name, within in NAME.findall(span):
             if name not in ("py", "json", "1"):
-                assert is_there(name, within), f"{page.name}: {span}: there is no fastpack.{name} {within}"
+                assert exists(name, within), f"{page.name}: {span}: fastpack.{name} {within} does not exist"
         if named := COMMAND.match(span):
-            assert named[1] in {*known, "help"}, f"{page.name}: {span}: there is no such command"
+            assert named[1] in {*known, "help"}, f"{page.name}: {span}: unknown command"
 
 
-def test_commands_are_known_here() -> None:
+def test_commands_includes_aliases() -> None:
     assert {"pack", "pack_encoded_data", "index", "prepare", "lint", "info"} <= commands()

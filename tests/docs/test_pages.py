@@ -1,4 +1,4 @@
-"""Every code block of docs/*.md is run; how a page says what to run stands in tests/support/doc_pages.py."""
+"""Every code block of docs/*.md runs; tests/support/doc_pages.py describes the comments that control this."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastpack import kernels
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
-# How many blocks of a page may say <!-- not run: ... -->
+# The number of blocks with <!-- not run: ... --> on each page
 NOT_RUN = {"benchmarks.md": 2, "from-energon.md": 1, "kernels.md": 1, "performance.md": 1}
 
 
@@ -26,7 +26,7 @@ def parameters() -> list[object]:
 
 @pytest.mark.parametrize("page", parameters())
 def test_its_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the small products of these pages are slower on more
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # more threads are slower for the small arrays of these pages
     before, chosen = kernels.backend(), kernels._chosen
     try:
         left_out = doc_pages.run_page(page, tmp_path)
@@ -34,17 +34,17 @@ def test_its_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         kernels.use(before)
         kernels._chosen = chosen
     if left_out:
-        pytest.skip("all other blocks ran, but not " + "; ".join(left_out))
+        pytest.skip("all blocks ran except " + "; ".join(left_out))
 
 
-def test_there_are_pages_to_run() -> None:
+def test_all_pages_parse() -> None:
     assert len(PAGES) >= 1
     assert all(doc_pages.blocks_of(page.read_text()) is not None for page in PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_its_python_uses_names_of_its_own_blocks_only(page: Path) -> None:
-    """Also in blocks that need what is not installed here."""
+def test_python_blocks_use_only_names_of_the_page(page: Path) -> None:
+    """This includes blocks whose requirements are not installed."""
     blocks = [block for block in doc_pages.blocks_of(page.read_text()) if block.language == "python"]
     programs = [block.code for block in blocks if (block.file_name or "").endswith(".py")]
     for code in ["".join(block.code for block in blocks if not block.file_name), *programs]:
@@ -52,7 +52,7 @@ def test_its_python_uses_names_of_its_own_blocks_only(page: Path) -> None:
 
 
 def unbound_names(module: symtable.SymbolTable) -> set[str]:
-    """The names that code of a module reads without any of it binding them."""
+    """Return the names that the code of a module reads but never binds."""
     bound = {symbol.get_name() for symbol in module.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
     read, tables = set(), [module]
     while tables:
@@ -63,7 +63,7 @@ def unbound_names(module: symtable.SymbolTable) -> set[str]:
     return read - bound - set(dir(builtins))
 
 
-def test_few_blocks_are_not_run_and_each_says_why() -> None:
+def test_few_blocks_do_not_run_and_each_has_a_reason() -> None:
     counts = {
         page.name: [block.notes["not run"] for block in blocks if "not run" in block.notes]
         for page, blocks in ((page, doc_pages.blocks_of(page.read_text())) for page in PAGES)
@@ -121,7 +121,7 @@ def run(text: str, folder: Path) -> list[str]:
     return doc_pages.run_page(folder / "page.md", folder / "empty")
 
 
-def test_a_page_runs_as_it_says(tmp_path: Path) -> None:
+def test_a_page_runs_as_described(tmp_path: Path) -> None:
     assert run(PAGE, tmp_path) == ["page.md:37 needs torch_of_nowhere"]
     assert (tmp_path / "empty" / "settings" / "config.yaml").read_text().endswith("a: [1, 2]\n")
 
@@ -134,17 +134,17 @@ def test_a_page_runs_as_it_says(tmp_path: Path) -> None:
         ("```console\n$ exit 3\n```", "bash ended early"),
         ("```console\n$ (exit 3)\n```", r"\(exit 3\) ended with 3"),
         ("```console\n$ echo a; echo b\na\n```", "printed\na\nb"),
-        ("<!-- given:\nPath('other.txt').touch()\n-->", "page.md:1: a comment makes other.txt"),
+        ("<!-- given:\nPath('other.txt').touch()\n-->", "page.md:1: a comment creates other.txt"),
         ("```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```", "printed was\n1"),
     ],
 )
-def test_what_a_page_promises_wrongly_fails(text: str, message: str, tmp_path: Path) -> None:
+def test_a_wrong_page_fails(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match=message):
         run(text + "\n", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["own", "Path", "np"])
-def test_a_comment_supplies_no_names(name: str, tmp_path: Path) -> None:
+def test_a_preparation_comment_binds_no_names(name: str, tmp_path: Path) -> None:
     with pytest.raises(NameError, match=f"'{name}' is not defined"):
         run(f"<!-- given:\nown = Path, np\n-->\n\n```python\n{name}\n```\n", tmp_path)
     assert unbound_names(symtable.symtable(f"def f():\n    return {name}\n", "page", "exec")) == {name}
@@ -156,12 +156,12 @@ def test_a_comment_supplies_no_names(name: str, tmp_path: Path) -> None:
         ("```sh\nls\n```", "line 1: a block of 'sh'"),
         ("```\nls\n```", "a block of ''"),
         ("```console\nls\n```", re.escape("begins with '$ '")),
-        ("<!-- not run -->\n```python\n1\n```", "does not say what"),
+        ("<!-- not run -->\n```python\n1\n```", "has no value"),
         ("```python\n1", "not closed"),
         ("```json\n{\n```", "Expecting"),
         ("```jsonl\n{}\n[\n```", "Expecting"),
     ],
 )
-def test_what_no_page_may_hold(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_page_is_refused(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         run(text + "\n", tmp_path)

@@ -1,4 +1,4 @@
-"""The examples as modules."""
+"""A fixture that imports the examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def load_example() -> Callable[[str], ModuleType]:
-    """Gives the module of examples/NAME.py."""
+    """Return a function that imports examples/NAME.py."""
 
     def load(name: str) -> ModuleType:
         path = Path(__file__).parents[2] / "examples" / f"{name}.py"

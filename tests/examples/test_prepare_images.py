@@ -1,4 +1,4 @@
-"""Drawn pictures become a dataset whose samples are what was drawn."""
+"""The samples of the prepared dataset are the drawn pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import fastpack
 
 
-def test_pictures_are_what_their_captions_say(
+def test_pictures_match_their_captions(
     tmp_path: Path, load_example: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     example, folder = load_example("prepare_images"), tmp_path / "pictures"
@@ -22,10 +22,10 @@ def test_pictures_are_what_their_captions_say(
     assert "prepared 31 samples of 5 shards" in printed.out
     assert "train: 19 samples, 16 of them in 4 batches of 4" in printed.out
 
-    parts = {part: fastpack.WebDataset(folder, part) for part in ("train", "val", "test")}
-    assert {part: len(dataset) for part, dataset in parts.items()} == {"train": 19, "val": 6, "test": 6}
+    splits = {split: fastpack.WebDataset(folder, split) for split in ("train", "val", "test")}
+    assert {split: len(dataset) for split, dataset in splits.items()} == {"train": 19, "val": 6, "test": 6}
     seen = {}
-    for dataset in parts.values():
+    for dataset in splits.values():
         for sample in dataset:
             seen[sample.__key__] = sample.caption
             colour = np.array(example.COLOURS[sample.caption.split()[1]]) / 255

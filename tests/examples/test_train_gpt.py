@@ -1,4 +1,4 @@
-"""A real training run: the loss falls, documents stay apart, another number of ranks continues the same stream."""
+"""A training run: the loss falls, attention stays within documents, other numbers of ranks resume the same stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def example(load_example: Callable[[str], ModuleType]) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A packed file of some functions of the standard library, one document each: short, so that rows hold several."""
+    """Pack functions of the standard library, one document each; short, so that rows contain several documents."""
     folder = tmp_path_factory.mktemp("corpus")
     texts = [inspect.getsource(value) for value in vars(inspect).values() if inspect.isfunction(value)]
     texts += [inspect.getsource(value) for value in vars(json.decoder).values() if inspect.isfunction(value)]
@@ -54,10 +54,10 @@ def run(example: ModuleType, corpus: Path, checkpoint: Path, *words: str) -> lis
     return losses
 
 
-def test_stopped_and_resumed_on_other_ranks_is_never_stopped(
+def test_a_resumed_run_on_other_ranks_equals_an_uninterrupted_run(
     example: ModuleType, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    torch.set_num_threads(1)  # at this size threads only wait for each other
+    torch.set_num_threads(1)  # more threads are slower at this size
     unbroken = run(example, corpus, tmp_path / "whole.pt", "--ranks", "4", "--batch-size", "4")
     assert len(unbroken) == STEPS
     assert sum(unbroken[-5:]) < 0.8 * sum(unbroken[:5])
@@ -65,9 +65,9 @@ def test_stopped_and_resumed_on_other_ranks_is_never_stopped(
     saved = torch.load(tmp_path / "a.pt", weights_only=True)
     assert saved["loader"]["elastic"]["consumed"] == STOP * 16
     halves += run(example, corpus, tmp_path / "a.pt", "--ranks", "2", "--batch-size", "8", "--resume")
-    # the same samples, summed in another order
+    # the same samples, in another order of summation
     assert halves == pytest.approx(unbroken, rel=2e-3)
-    moved = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("a document replaced")]
+    moved = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("replacing a document")]
     assert len(moved) == 3
     for words in moved:
         assert float(words[words.index("by") + 1].rstrip(";")) == 0

@@ -1,33 +1,32 @@
-"""Runs the code blocks of a Markdown page in order, in one folder and one Python namespace that is empty at first.
+"""Run the code blocks of a Markdown page in order, in one folder and one Python namespace, both initially empty.
 
-So the page runs as for a reader, who sees nothing of its comments. What a block is run as stands in its fence; every
-other word there is an error:
+The language of the fence determines how a block runs; other languages are an error:
 
-    ```python     run in this process; `assert` what a reader should rely on
-    ```console    lines of `$ ` are commands for bash; what stands below is what they print. One bash a block: `cd`
-                  and variables last to its end. A command goes on behind a last backslash, and in lines of `> `.
-                  `...` stands for anything within a line, and, alone on a line, for any lines. Nothing below: any
-                  output. A command that does not end with 0 fails the page (`fastpack verify bad.pbin || echo $?`).
+    ```python     runs in this process; `assert` states what a reader can rely on
+    ```console    lines that begin with `$ ` are commands for bash, the lines below are their output. One bash runs all
+                  commands of a block. A command continues after a final backslash, and in lines that begin with `> `.
+                  `...` matches any text within a line or, alone on a line, any lines. Without lines below, any output
+                  matches. A command that exits with another code than 0 fails the page.
     ```yaml, ```toml, ```json, ```jsonl    must parse
-    ```text       pictures; neither run nor compared
+    ```text       diagrams; neither run nor compared
 
-A block whose first line is a name alone, as in `# train.py`, `# config.yaml`, `# pyproject.toml`, is written to that
-file and not run. So is any block behind the comment `<!-- file: corpus.jsonl -->`.
+A block whose first line is a file name, such as `# train.py`, `# config.yaml` or `# pyproject.toml`, is written to that
+file and not run. The comment `<!-- file: corpus.jsonl -->` before a block has the same effect.
 
-Comments on a line of their own, right before the block (several may follow each other):
+Comments on their own lines directly before a block:
 
-    <!-- needs: torch, torchrun -->    modules, or commands on the PATH; where one is missing the block is left out, and
-                                       the test of the page ends as skipped, with the line and what was missing
-    <!-- not run: it mounts -->        why; test_pages.py lists the pages that may, and how often
-    <!-- output -->                    before ```text: what the python block before has printed, compared as above
+    <!-- needs: torch, torchrun -->    modules or commands; if one is missing, the block is skipped, and the test of the
+                                       page ends as skipped with the line and the missing names
+    <!-- not run: it mounts -->        the reason; test_pages.py lists how many such blocks a page has
+    <!-- output -->                    before ```text: the output of the previous python block, compared as above
 
-Comments anywhere on a page, best at its top:
+Comments anywhere on a page:
 
-    <!-- given:                        Python that makes files that a reader has and the text names ("your own files"):
-    Path("corpus.jsonl").write_...     run where it stands, as are blocks, but in a namespace of its own, in which
-    -->                                `Path` and `np` are; a file that the text does not name is an error
-    <!-- in a checkout -->             `examples` and `asv_benchmarks` are links in the page's folder
-    <!-- slow: trains -->              the page is tested by `pytest -m slow` alone
+    <!-- given:                        Python that creates files that the text names; it runs at its position, in its
+    Path("corpus.jsonl").write_...     own namespace with `Path` and `np`. Only kernels.md uses it; other pages show
+    -->                                their preparation
+    <!-- in a checkout -->             `examples` and `asv_benchmarks` are links in the folder of the page
+    <!-- slow: trains -->              only `pytest -m slow` tests the page
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ SECONDS = 240
 
 @dataclass(frozen=True)
 class Block:
-    """What is to be run: its language ("given" for a stand-in), its code, the line it begins on, and its comments."""
+    """A code block: its language ("given" for a preparation comment), code, first line, and comments."""
 
     language: str
     code: str
@@ -77,7 +76,7 @@ class Block:
         return self.notes.get("file") or (named["name"] if named else None)
 
     def missing(self) -> list[str]:
-        """The modules and commands it needs that are not there."""
+        """Return the required modules and commands that are missing."""
         names = [name.strip() for name in self.notes.get("needs", "").split(",") if name.strip()]
         return [name for name in names if not _is_there(name)]
 
@@ -97,10 +96,9 @@ def _environment() -> dict[str, str]:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The blocks of a page, in order.
+    """Return the blocks of a page in order.
 
-    Raises:
-        ValueError: a fence without language, of an unknown one or without end; a comment that lacks its reason.
+    Raises ValueError for a fence that has no or an unknown language or is not closed, and for a comment without reason.
     """
     found = [Block("given", match["code"], _line(text, match)) for match in GIVEN.finditer(text)]
     for match in FENCE.finditer(text):
@@ -110,7 +108,7 @@ def blocks_of(text: str) -> list[Block]:
         code = re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
         found.append(Block(language, code, line, _notes_before(text[: match.start()], line)))
     if len(re.findall(r"^ *```", text, re.MULTILINE)) != 2 * sum(block.language != "given" for block in found):
-        raise ValueError("a fence that is not closed, or is of more than three backticks")
+        raise ValueError("a fence is not closed, or has more than three backticks")
     return sorted(found, key=lambda block: block.line)
 
 
@@ -127,13 +125,13 @@ def _notes_before(text: str, line: int) -> dict[str, str]:
         if comment is None:
             break
         if comment["what"] in ("needs", "not run", "file") and not comment["value"]:
-            raise ValueError(f"line {line}: <!-- {comment['what']} --> does not say what")
+            raise ValueError(f"line {line}: <!-- {comment['what']} --> has no value")
         notes[comment["what"]] = comment["value"] or ""
     return notes
 
 
 def page_notes(text: str) -> dict[str, str]:
-    """The comments that hold for the whole page: "in a checkout" and "slow"."""
+    """Return the comments for the whole page: "in a checkout" and "slow"."""
     comments = (comment for comment in COMMENT.finditer(text) if comment["what"] in ("in a checkout", "slow"))
     return {comment["what"]: comment["value"] or "" for comment in comments}
 
@@ -149,11 +147,10 @@ def _within(folder: Path) -> Iterator[None]:
 
 
 def run_page(page: Path, folder: Path) -> list[str]:
-    """Runs the page's blocks in an empty folder; a line for every block that was left out.
+    """Run the blocks of a page in an empty folder; return a line for each skipped block.
 
-    Raises:
-        AssertionError: a command failed, or printed something else than the page says; it names page and line.
-        Exception: whatever a Python block raises; its traceback names page and line.
+    Raises AssertionError, with page and line, if a command fails or prints other output than the page. Exceptions of
+    Python blocks propagate; their tracebacks name page and line.
     """
     text = page.read_text()
     if "in a checkout" in page_notes(text):
@@ -177,15 +174,15 @@ def run_page(page: Path, folder: Path) -> list[str]:
 
 
 def _run_given(block: Block, page: Path, where: str, visible: str) -> None:
-    """Runs Python that readers do not see; the visible text has to name the files that it makes."""
+    """Run a preparation comment; the visible text must name the files that it creates."""
     before = set(os.listdir())
     exec(compile("\n" * block.line + block.code, str(page), "exec"), {"__name__": "__given__", "Path": Path, "np": np})
     unnamed = sorted(name for name in set(os.listdir()) - before if name not in visible)
-    assert not unnamed, f"{where}: a comment makes {', '.join(unnamed)}, of which the text says nothing"
+    assert not unnamed, f"{where}: a comment creates {', '.join(unnamed)}, which the text does not name"
 
 
 def _run(block: Block, page: Path, where: str, namespace: dict[str, Any], printed: str) -> str:
-    """Runs one block; what Python has printed for the <!-- output --> behind it."""
+    """Run one block; return what Python printed, for a following <!-- output -->."""
     if block.file_name:
         target = Path(block.file_name)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -215,10 +212,9 @@ def _parse(block: Block) -> None:
 
 
 def commands_of(code: str) -> list[tuple[str, str]]:
-    """(command, expected output) of a console block.
+    """Return (command, expected output) for each command of a console block.
 
-    Raises:
-        ValueError: something stands before the first command.
+    Raises ValueError if there is text before the first command.
     """
     commands: list[tuple[str, str]] = []
     goes_on = False
@@ -238,10 +234,10 @@ def commands_of(code: str) -> list[tuple[str, str]]:
 
 
 def _run_console(code: str, where: str) -> None:
-    """One bash runs all commands; a line that no command prints parts their outputs."""
+    """Run all commands in one bash; a random line separates their outputs."""
     commands = commands_of(code)
-    mark = f"--- {os.urandom(8).hex()}"
-    script = "".join(f"{command}\nprintf '%s %s\\n' '{mark}' $?\n" for command, _ in commands)
+    separator = f"--- {os.urandom(8).hex()}"
+    script = "".join(f"{command}\nprintf '%s %s\\n' '{separator}' $?\n" for command, _ in commands)
     done = subprocess.run(
         ["bash", "-c", script],
         stdout=subprocess.PIPE,
@@ -252,18 +248,18 @@ def _run_console(code: str, where: str) -> None:
         env=_environment(),
         check=False,
     )
-    parts = re.split(f"{mark} ([0-9]+)\n", done.stdout)
-    assert len(parts) == 2 * len(commands) + 1, f"{where}: bash ended early:\n{done.stdout}"
-    for (command, expected), printed, status in zip(commands, parts[::2], parts[1::2], strict=False):
+    fields = re.split(f"{separator} ([0-9]+)\n", done.stdout)
+    assert len(fields) == 2 * len(commands) + 1, f"{where}: bash ended early:\n{done.stdout}"
+    for (command, expected), printed, status in zip(commands, fields[::2], fields[1::2], strict=False):
         assert status == "0", f"{where}: {command} ended with {status}:\n{printed}"
         assert not expected.strip() or _fits(expected, printed), f"{where}: {command} printed\n{printed}"
 
 
 def _fits(expected: str, printed: str) -> bool:
-    """Whether a text is the expected one, `...` standing for anything; spaces at the ends of lines do not count."""
+    """Compare a text with the expected one, in which `...` matches anything; ignore trailing spaces."""
     pattern = ""
     for line in (line.rstrip() for line in expected.strip("\n").splitlines()):
-        words = [re.escape(part) for part in line.split("...")]
+        words = [re.escape(fragment) for fragment in line.split("...")]
         pattern += r"(?:.*\n)*?" if line.strip() == "..." else "[^\n]*".join(words) + "\n"
     given = "".join(line.rstrip() + "\n" for line in printed.strip("\n").splitlines())
     return re.fullmatch(pattern, given) is not None
