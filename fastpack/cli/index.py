@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `index`."""
+    """Add the command `index`."""
     parser = new_command(
         commands,
         "index",
