@@ -26,6 +26,7 @@ from .errors import MediaError as MediaError
 from .errors import MissingExtra as MissingExtra
 from .errors import StaleIndex as StaleIndex
 from .errors import UntrustedCode as UntrustedCode
+from .inspection.facts import InspectResult as InspectResult
 from .inspection.inspect import inspect as inspect
 from .inspection.report import ReportResult as ReportResult
 from .inspection.report import report as report

@@ -1,4 +1,4 @@
-"""The errors fastpack raises beside the built-in ones its peers raise."""
+"""Exceptions of fastpack, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _names: ContextVar[Mapping[str, str]] = ContextVar("names", default={})  # noqa:
 
 @contextmanager
 def vocabulary(names: Mapping[str, str]) -> Iterator[None]:
-    """Call the settings in messages by the names that the caller knows: setting -> flag, argument or key."""
+    """Use the caller's names of settings in messages: setting -> flag, argument or key."""
     token = _names.set({**_names.get(), **names})
     try:
         yield
@@ -21,36 +21,57 @@ def vocabulary(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def spoken(setting: str) -> str:
-    """What the caller calls a setting."""
+    """Return the caller's name of a setting."""
     return _names.get().get(setting, setting)
 
 
-INTERRUPTS = (KeyboardInterrupt, SystemExit)  # Ctrl-C, and what the command line makes of SIGTERM
+INTERRUPTS = (KeyboardInterrupt, SystemExit)  # Ctrl-C, and SIGTERM on the command line
 
 
 def note_interrupt(error: BaseException, share: float, how: str = "call again with resume=True") -> None:
-    """Note on an interrupt how far the work is, as a share of all, and how to continue it."""
+    """Add a note to an interrupt: the share of the work that is done, and how to continue."""
     error.add_note(f"stopped at {int(100 * share)} %; {spoken(how)} to continue")
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun, in the singular or plural: "1 line", "2,000 lines"."""
+    """Return a number with its noun in the singular or plural: "1 line", "2,000 lines"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def ending(number: int) -> str:
-    """The ending of a regular noun after a number: nothing after 1, else "s"."""
+    """Return the ending of a regular noun after a number: nothing after 1, else "s"."""
     return "" if number == 1 else "s"
 
 
 class FastpackError(Exception):
-    """Base of every error of fastpack's own."""
+    """Base class of the exceptions that fastpack defines."""
 
 
 class FormatError(FastpackError, ValueError):
-    """A file does not hold what its format says.
+    """Raised when the contents of a file do not match its format.
 
-    path: the file; offset: bytes from its start; found, expected: short texts.
+    Parameters
+    ----------
+    path
+        The file.
+    offset
+        Position of the problem, in bytes from the start of the file.
+    found, expected
+        Short descriptions of the contents found and expected.
+
+    Attributes
+    ----------
+    path, offset, found, expected
+        As the parameters.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> error = fastpack.FormatError("a.pbin", 8, "token size 3", "1, 2 or 4")
+    >>> print(error)
+    a.pbin: at byte 8: found token size 3, expected 1, 2 or 4
+    >>> isinstance(error, ValueError), error.offset
+    (True, 8)
     """
 
     def __init__(self, path: str | os.PathLike[str], offset: int, found: object, expected: object) -> None:
@@ -65,10 +86,26 @@ class FormatError(FastpackError, ValueError):
 
 
 class StaleIndex(FormatError):
-    """An index does not belong to its source as the source is now: it was changed, or the index is of another file.
+    """Raised when an index does not match its source: the source changed, or the index belongs to another file.
 
-    path: the index; source: the file whose index it was taken for; found: what shows that it is not; owner: the file
-    whose index it is, if that is known.
+    Parameters
+    ----------
+    path
+        The index.
+    source
+        The file that the index was expected to match.
+    found
+        The difference between the index and the source.
+    remedy
+        What to do, as a sentence.
+    owner
+        The file that the index belongs to, if known.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> print(fastpack.StaleIndex("a.idx", "a.jsonl", "the source has 3 more bytes", "Index it again."))
+    a.idx is not the index of a.jsonl as it is now: the source has 3 more bytes. Index it again.
     """
 
     def __init__(
@@ -88,7 +125,23 @@ class StaleIndex(FormatError):
 
 
 class MissingExtra(FastpackError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """Raised when an optional dependency is not installed.
+
+    Parameters
+    ----------
+    package
+        The missing package.
+    extra
+        The extra of fastpack that installs the package.
+    purpose
+        What the package is needed for.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> print(fastpack.MissingExtra("xxhash", "checksum", "writing checksums"))
+    writing checksums needs the package 'xxhash': pip install 'fastpack-llm[checksum]'
+    """
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         self.package, self.extra, self.purpose = package, extra, purpose
@@ -99,16 +152,16 @@ class MissingExtra(FastpackError, ImportError):
 
 
 class UntrustedCode(FastpackError, ValueError):
-    """Data asks for code to be run, and nobody said that it may: trust_code=True does. Nothing was run."""
+    """Raised when data requires code to run that is not trusted; nothing was run. `trust_code=True` allows it."""
 
 
 class MediaError(FastpackError, ValueError):
-    """Audio, video or an image that cannot be decoded: damaged, of another kind, or too large once decoded."""
+    """Raised when audio, video or an image cannot be decoded: damaged, of another type, or too large when decoded."""
 
 
 class JobError(FastpackError, RuntimeError):
-    """A build step could not finish; nothing was written under the target's name."""
+    """Raised when an operation cannot finish; nothing was written under the name of the output."""
 
 
 class DataWarning(UserWarning):
-    """Data that can be read but is probably not what its owner thinks; the text says what to do."""
+    """Warning about data that can be read but is probably not what the user expects; the text says what to do."""

@@ -1,4 +1,4 @@
-"""Numbers of samples and documents as callers give them: checked to be integers, and as int64."""
+"""Validation of sample and document numbers, and conversion to int64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LARGEST = np.iinfo(np.int64).max
 def item_number(index: SupportsIndex) -> int:
     """Return `index` as an int.
 
-    Raises TypeError for anything but an integer. A bool is refused: in a list of them it is mostly a mask.
+    Raises TypeError for anything except an integer. A bool is refused because a list of bools is mostly a mask.
     """
     if type(index) is int:
         return index
@@ -28,11 +28,11 @@ def item_number(index: SupportsIndex) -> int:
 
 
 def item_numbers(indices: Any) -> npt.NDArray[np.int64]:
-    """Return `indices` as a new int64 [n], so that nobody else writes to it while it is used.
+    """Return `indices` as a new int64 array of shape [n], which no other code writes to while it is used.
 
     indices: a sequence, an array or a tensor of integers. Raises TypeError for anything else (bools and floats
-    included, whatever their values), ValueError for more or fewer dimensions than one, and IndexError for a number
-    beyond 64 bits, which no dataset has.
+    included, whatever their values), ValueError for any number of dimensions except one, and IndexError for a number
+    beyond 64 bits.
     """
     if not isinstance(indices, np.ndarray):
         if not hasattr(indices, "__array__"):

@@ -233,7 +233,9 @@ def check_line(text: str, name: str) -> None:
 
 
 def test_every_public_class_of_these_kinds_is_tested_here() -> None:
-    classes = {name for name in fastpack.__all__ if isinstance(getattr(fastpack, name), type)}
+    classes = {name for name in fastpack.__all__ if isinstance(getattr(fastpack, name), type)} - {
+        "InspectResult"
+    }  # a dict
     assert {name for name in classes if COVERED.search(name)} <= {*OBJECTS, *RESULTS}
 
 

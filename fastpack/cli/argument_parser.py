@@ -1,7 +1,7 @@
-"""The parser of every command: argparse, with the nearest match for a slip, and help in colour on a terminal.
+"""The argparse parser of all commands, with suggestions for misspelled words and coloured help on a terminal.
 
-argparse of Python 3.11 names all choices for a wrong one, ends an unknown option with the usage of another parser, and
-takes any beginning of an option for it, so that a script breaks when an option is added.
+argparse of Python 3.11 lists all choices for an unknown one, prints the usage of another parser for an unknown option,
+and accepts abbreviated options, so that a new option can break a script.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastpack.cli.output import put
 from fastpack.cli.streams import unescaped
 from fastpack.escape import escape_line
 
-ELSEWHERE = {  # what other tools call it
+ELSEWHERE = {  # names in other tools
     "tokenize": "pack",
     "tokenise": "pack",
     "encode": "pack",
@@ -39,16 +39,16 @@ ELSEWHERE = {  # what other tools call it
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that takes options by their whole names, and whose errors take two lines."""
+    """An ArgumentParser without abbreviated options, whose errors are two lines."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **settings)
-        self.color = False  # Python 3.14 would colour help by rules of its own
+        self.color = False  # Python 3.14 would colour the help differently
 
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, args: Any = None, namespace: Any = None
     ) -> Any:
-        """As argparse's; an unknown option ends it here, before anything is said to be missing."""
+        """Parse as argparse, but report an unknown option before a missing argument."""
         words = list(sys.argv[1:] if args is None else args)
         for word in _options(words, only_first=self._subparsers is not None):
             if word not in self._option_string_actions:
@@ -57,11 +57,11 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is; exit with 2."""
+        """Print the error and how to get help; exit with 2."""
         self.exit(2, f"fastpack: error: {escape_line(message)}\nsee: {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help, in colour where `file` takes colours."""
+        """Print the help, in colour if `file` supports it."""
         stream: IO[str] = file or sys.stdout
         text = self.format_help()
         if takes_colour(stream):
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
             self._print_message(text, stream)
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """As argparse's, which also drops what stdout does not take."""
+        """Print as argparse, but raise if stdout fails."""
         if message and file is sys.stdout:
             put(message.removesuffix("\n"))
         else:
@@ -101,7 +101,7 @@ def parsers_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], argpars
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A question that names the known word most like this one; nothing where none is like it."""
+    """Return a question with the most similar known word; empty if no word is similar."""
     import difflib
 
     known = list(known)
@@ -115,19 +115,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def takes_colour(stream: IO[str]) -> bool:
-    """Whether colour is shown: on a terminal that is not dumb, unless NO_COLOR is set; never in a pipe or file."""
+    """Return whether to use colour: on a terminal that is not dumb, unless NO_COLOR is set."""
     from os import environ
 
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and stream.isatty()
 
 
 def _options(words: Sequence[str], *, only_first: bool) -> list[str]:
-    """The long options among the words, without values; `only_first`: those before the command."""
+    """Return the long options among the words, without values; `only_first`: only those before the command."""
     found = []
     for word in words:
         if word == "--" or (only_first and not word.startswith("-")):
             break
-        if word.startswith("--") and " " not in word:  # what has spaces is a value to argparse as well
+        if word.startswith("--") and " " not in word:  # argparse treats words with spaces as values
             found.append(word.partition("=")[0])
     return found
 
@@ -137,6 +137,6 @@ _NAMES = re.compile(r"^( {2,4})(-\S[^\n]*?|[A-Za-z][\w-]*(?: \([^)\n]*\))?)(?= {
 
 
 def _in_colour(text: str) -> str:
-    """Headings bold, names of commands and options cyan."""
+    """Make headings bold, and names of commands and options cyan."""
     text = _NAMES.sub("\\1\x1b[36m\\2\x1b[0m", text)
     return _HEADING.sub("\x1b[1m\\1\x1b[0m", text)

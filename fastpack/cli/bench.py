@@ -1,4 +1,4 @@
-"""`fastpack bench`: how fast the user's own data become batches on this machine, against what it can copy."""
+"""`fastpack bench`: the speed of batches of the user's data, compared with memcpy."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from fastpack.cli.tables import Table
 
-SLICE_BATCHES = 8  # at least, so that the two batches made ahead weigh little
+SLICE_BATCHES = 8  # at least, so that the two prefetched batches have little effect
 PROBES = 256
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `bench`."""
+    """Add the command `bench`."""
     parser = new_command(
         commands,
         "bench",
@@ -33,8 +33,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
     )
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
     parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 class Speed(NamedTuple):
-    """Tokens a second, and a second of CPU of all threads."""
+    """Tokens per second, and per second of CPU time of all threads."""
 
     tokens_per_second: float
     tokens_per_cpu_second: float
@@ -60,7 +60,7 @@ class Speed(NamedTuple):
 
 
 def run_bench(args: argparse.Namespace) -> int:
-    """Measure cold, warm, memcpy and torch's loader; a line each on stdout, or one JSON object."""
+    """Measure cold, warm, memcpy and torch's loader; print one line each, or one JSON object."""
     from fastpack import kernels
 
     if args.kernels is None:
@@ -76,7 +76,7 @@ def run_bench(args: argparse.Namespace) -> int:
     for warning in caught:
         say(args, f"warning: {warning.message}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the same again, each time the data are opened
+        warnings.simplefilter("ignore")  # repeated each time the data are opened
         return _report(args)
 
 
@@ -132,7 +132,7 @@ def _table(result: dict[str, Any]) -> Table:
 
 
 def measure_cold(args: argparse.Namespace) -> tuple[Speed, float]:
-    """The first batches after the system was asked to drop the files; and the share of them that it kept.
+    """Measure the first batches after the OS was asked to drop the files, and the share that it kept in memory.
 
     It keeps what others have mapped or not written back yet, and what a file system without this notion holds.
     """
@@ -150,7 +150,7 @@ def measure_cold(args: argparse.Namespace) -> tuple[Speed, float]:
 
 
 def measure_warm(dataset: Any, args: argparse.Namespace) -> tuple[Speed, Speed]:
-    """The loader's speed and that of copying its arrays, in slices by turns, so that both see the same machine."""
+    """Measure the loader and copying its arrays in alternating slices, so that both see the same load."""
     import numpy as np
 
     _touch(dataset, args)
@@ -176,7 +176,7 @@ def measure_warm(dataset: Any, args: argparse.Namespace) -> tuple[Speed, Speed]:
 
 
 def measure_torch(dataset: Any, args: argparse.Namespace) -> Speed | None:
-    """torch's DataLoader over the samples one by one, as it is used with a plain dataset; None without torch."""
+    """Measure torch's DataLoader over single samples; None without torch."""
     from fastpack.errors import MissingExtra
 
     try:
@@ -191,7 +191,7 @@ def measure_torch(dataset: Any, args: argparse.Namespace) -> Speed | None:
 def _run(
     batches: Iterator[Any], seconds: float, n_tokens: int, once: int | None = None
 ) -> tuple[Speed, tuple[int, float, float]]:
-    """Take batches for a while (`once`: at most so many); the speed, and (tokens, seconds, CPU seconds)."""
+    """Take batches for some time (`once`: at most this many); return the speed and (tokens, seconds, CPU seconds)."""
     taken, cpu, started = 0, time.process_time(), time.perf_counter()
     least = SLICE_BATCHES if once is None else min(SLICE_BATCHES, once)
     while taken < least or time.perf_counter() - started < seconds:
@@ -204,7 +204,7 @@ def _run(
 
 
 def _batches(dataset: Any, args: argparse.Namespace) -> tuple[Iterator[Any], Any]:
-    """Shuffled batches, epoch after epoch, and the loader they come from."""
+    """Return shuffled batches of all epochs, and their loader."""
     from fastpack.loading.loader import StatefulDataLoader
     from fastpack.loading.sampler import DistributedSampler
 
@@ -222,7 +222,7 @@ def _outputs(args: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _touch(dataset: Any, args: argparse.Namespace) -> None:
-    """Read every file once, or for as long as a measurement takes."""
+    """Read every file once, at most for the duration of a measurement."""
     deadline = time.monotonic() + max(args.seconds, 1.0)
     for path in _files(args):
         with open(path, "rb", buffering=0) as file:
@@ -244,7 +244,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 
 def _pattern(args: argparse.Namespace) -> str:
-    """Which files of a folder, or of a manifest: of the first kind of which there are any."""
+    """Return the pattern of the files of a folder or manifest: of the first suffix that occurs."""
     from glob import escape, glob
 
     from fastpack.tokens.manifest.manifest_file import Manifest, is_manifest
@@ -258,7 +258,7 @@ def _pattern(args: argparse.Namespace) -> str:
 
 
 def _open(args: argparse.Namespace) -> Any:
-    """The dataset behind PATH: windows of --seq-len + 1 tokens."""
+    """Open PATH as a dataset of windows of --seq-len + 1 tokens."""
     from fastpack.tokens.manifest.manifest_file import is_manifest
 
     if os.path.isdir(args.path) or (is_manifest(args.path) and not _pattern(args).endswith(".pbin")):
@@ -272,7 +272,7 @@ def _open(args: argparse.Namespace) -> Any:
 
 
 def share_in_cache(files: list[Path]) -> float:
-    """The share of some places of the files that can be read without waiting for storage."""
+    """Return the share of sampled positions of the files that are in memory."""
     import random
 
     rng, probe = random.Random(0), bytearray(1)
@@ -286,7 +286,7 @@ def share_in_cache(files: list[Path]) -> float:
                 hits += 1
             except BlockingIOError:
                 pass
-            except OSError:  # a file system that cannot tell: count it as in memory
+            except OSError:  # a file system without support: count it as in memory
                 hits += 1
     return hits / PROBES if sized else 0.0
 

@@ -28,7 +28,7 @@ ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `chat`."""
+    """Add the command `chat`."""
     parser = new_command(
         commands,
         "chat",

@@ -1,4 +1,4 @@
-"""`fastpack chunk`: one of n shuffled chunks of a dataset of many files."""
+"""`fastpack chunk`: write one of n shuffled chunks of a dataset of many files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
     kind_of,
-    option,
     run_edit,
     run_spread_edit,
     seedless,
@@ -21,7 +20,7 @@ KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk":
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `chunk`."""
+    """Add the command `chunk`."""
     parser = new_command(
         commands,
         "chunk",
@@ -31,14 +30,13 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack chunk part0.pbin part1.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
     )
     parser.add_argument("sources", metavar="SRC", nargs="*", help="files that each give their share")
-    option(
-        parser,
-        "input-file-list-path",
+    parser.add_argument(
+        "--input-file-list-path",
         metavar="LIST",
         help="instead of SRC: a text file that names one file a line, by a path below ROOT whose suffix is replaced by "
         ".pbin or .jsonl",
     )
-    option(parser, "input-data-root-path", metavar="ROOT", help="the folder of the files that LIST names")
+    parser.add_argument("--input-data-root-path", metavar="ROOT", help="the folder of the files that LIST names")
     parser.add_argument(
         "-o",
         "--output",
@@ -48,8 +46,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         required=True,
         help="where the chunk goes",
     )
-    option(parser, "chunk-id", type=int, metavar="I", required=True, help="which chunk, from 0")
-    option(parser, "num-chunks", type=int, metavar="N", required=True, help="of how many")
+    parser.add_argument("--chunk-id", type=int, metavar="I", required=True, help="which chunk, from 0")
+    parser.add_argument("--num-chunks", type=int, metavar="N", required=True, help="of how many")
     parser.add_argument(
         "--global-seed",
         "--seed",

@@ -47,7 +47,7 @@ def _run_and_report(words: list[str]) -> int:
         text = describe_stdout_failure(error) or describe(error)
         if "--debug" in words:
             raise
-        with contextlib.suppress(OSError):  # of a stderr that is full: the exit code says it
+        with contextlib.suppress(OSError):  # a full stderr: the exit code reports the failure
             print(escape_line(f"fastpack: error: {text}"), file=sys.stderr)
         return 1
     finally:

@@ -1,4 +1,4 @@
-"""What the commands merge, shuffle, chunk and filter share: how they run, and how they report."""
+"""Execution and reporting of the commands merge, shuffle, chunk and filter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMPAT = "modalities-0.5"
 
 
 def add_edit_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every one of them."""
+    """Add the options that all of them have."""
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
@@ -37,17 +37,11 @@ def add_compat_option(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--compat", choices=(COMPAT,), help=meaning)
 
 
-def option(parser: Any, name: str, **settings: Any) -> None:
-    """An option in both spellings: with hyphens, and with the underscores of Modalities."""
-    spellings = dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}"))
-    parser.add_argument(*spellings, **settings)
-
-
 def seedless(args: argparse.Namespace, seed: int | None, option: str) -> str | None:
-    """What is wrong where many processes are to share a shuffle without a seed."""
+    """Return an error message if several processes share a shuffle without a seed."""
     if seed is not None or not is_spread(args):
         return None
-    return f"--rank, --collect and --executor ray need {option}: without it each process would have an order of its own"
+    return f"--rank, --collect and --executor ray need {option}: without it each process would use a different order"
 
 
 def usage_error(message: str) -> int:
@@ -56,7 +50,7 @@ def usage_error(message: str) -> int:
 
 
 def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResult], *given: Any, **options: Any) -> int:
-    """Call `edit` and report what it did; return the exit code."""
+    """Call `edit` and print its result; return the exit code."""
 
     def work() -> EditResult:
         return edit(
@@ -73,7 +67,7 @@ def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResul
 def run_spread_edit(
     args: argparse.Namespace, label: str, plan_work: Callable[..., Plan], *given: Any, **options: Any
 ) -> int:
-    """Do what `plan_work` plans, or a rank's share of it, and report; return the exit code."""
+    """Run the plan of `plan_work`, or the tasks of one rank, and print the result; return the exit code."""
 
     def work() -> EditResult | None:
         from fastpack.distributed.edit_tasks import collect_edit

@@ -1,4 +1,4 @@
-"""`fastpack fetch`: objects of a store into the local cache, before they are needed."""
+"""`fastpack fetch`: fetch objects of a store into the local cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `fetch`."""
+    """Add the command `fetch`."""
     parser = new_command(
         commands,
         "fetch",
@@ -24,7 +24,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_fetch(args: argparse.Namespace) -> int:
-    """Fetch what is not there yet, and say how much is."""
+    """Fetch missing objects, and print the amount in the cache."""
     from fastpack.errors import JobError
     from fastpack.io import is_remote
     from fastpack.io.block_cache import cache_folder

@@ -1,4 +1,4 @@
-"""`fastpack filter`: the documents of a packed file that a rule keeps."""
+"""`fastpack filter`: keep the documents of a packed file that match rules."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fastpack.cli.edits import add_edit_options, option, run_edit, usage_error
+from fastpack.cli.edits import add_edit_options, run_edit, usage_error
 from fastpack.cli.options import Commands, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `filter`."""
+    """Add the command `filter`."""
     parser = new_command(
         commands,
         "filter",
@@ -24,18 +24,22 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("target", metavar="DST", help="the .pbin of the documents kept; none kept makes an empty one")
     rules = parser.add_argument_group("rules")
     tokens = "tokens, the end-of-document token counted"
-    option(rules, "min-length", type=int, metavar="N", help=f"keep documents of at least N {tokens}")
-    option(rules, "max-length", type=int, metavar="N", help=f"keep documents of at most N {tokens}")
-    repeat = {"type": int, "action": "append", "default": [], "metavar": "ID"}
-    option(rules, "contains-token", help="keep documents that hold this token (may be repeated: all of them)", **repeat)
-    option(rules, "lacks-token", help="keep documents without this token (may be repeated: none of them)", **repeat)
+    rules.add_argument("--min-length", type=int, metavar="N", help=f"keep documents of at least N {tokens}")
+    rules.add_argument("--max-length", type=int, metavar="N", help=f"keep documents of at most N {tokens}")
+    repeat: dict[str, Any] = {"type": int, "action": "append", "default": [], "metavar": "ID"}
+    rules.add_argument(
+        "--contains-token", help="keep documents that hold this token (may be repeated: all of them)", **repeat
+    )
+    rules.add_argument(
+        "--lacks-token", help="keep documents without this token (may be repeated: none of them)", **repeat
+    )
     rules.add_argument(
         "--expression",
         metavar="PYTHON",
         help="keep documents for which this is true, such as 'len(tokens) > 5': `tokens` is an array of integers, `i` "
         "the document's number from 0, `np` NumPy. It may do all that Python can: needs --trust-code",
     )
-    option(rules, "trust-code", action="store_true", help="run the --expression: you know where it comes from")
+    rules.add_argument("--trust-code", action="store_true", help="run the --expression: you know where it comes from")
     add_edit_options(parser)
     return [parser]
 
@@ -62,7 +66,7 @@ def run_filter(args: argparse.Namespace) -> int:
 
 
 def _and_expression(rules: Callable[[int, Any], Any], code: Any) -> Callable[[int, Any], bool]:
-    """What keeps the documents that meet the rules, and for which the compiled expression is true."""
+    """Return the rule that keeps documents which match the options and the compiled expression."""
     import numpy as np
 
     from fastpack.errors import JobError

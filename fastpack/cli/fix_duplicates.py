@@ -1,4 +1,4 @@
-"""`fastpack fix-duplicates`: copies of shards in which every key is unique."""
+"""`fastpack fix-duplicates`: copy shards so that every key is unique."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `fix-duplicates`."""
+    """Add the command `fix-duplicates`."""
     parser = new_command(
         commands,
         "fix-duplicates",

@@ -1,4 +1,4 @@
-"""`fastpack info`: what a file or folder holds."""
+"""`fastpack info`: facts about a file or folder."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 
-_NAMES = 22  # letters: the column of what a fact is called
-_APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that have lines of their own shape
+_NAMES = 22  # characters: width of the column of names
+_APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that are printed separately
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `info`."""
+    """Add the command `info`."""
     parser = new_command(
         commands,
         "info",
         run=run_info,
-        help="say what a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset holds",
+        help="print facts about a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset",
         example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
     parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy, .bin or .fpm file, or a folder")
@@ -32,17 +32,17 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         type=int,
         nargs="+",
         metavar="N",
-        help="count the samples of so many tokens that training would see (default: 2048 4096 8192)",
+        help="count the training samples of N tokens (default: 2048 4096 8192)",
     )
     add_eos_option(parser)
     add_dtype_option(parser)
-    parser.add_argument("--quick", action="store_true", help="read no tokens: only what headers and indexes say")
+    parser.add_argument("--quick", action="store_true", help="do not read tokens, only headers and indexes")
     add_webdataset_options(parser.add_argument_group("WebDatasets"), "splits to report (default: all)")
     return [parser]
 
 
 def run_info(args: argparse.Namespace) -> int:
-    """Print what `inspect` found, a line a fact."""
+    """Print the result of `inspect`, one line per fact."""
     from fastpack.inspection.inspect import SEQ_LENS, inspect
 
     found = inspect(
@@ -71,7 +71,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found.get("eos"):
         yield _line("eos", _eos(found["eos"]))
     elif "eos" in found:
-        yield _line("eos", "not known: --eos-token-id says it")
+        yield _line("eos", "unknown; pass --eos-token-id")
     for text in found["warnings"]:
         yield _line("warning", text)
     if found.get("samples_at"):
@@ -96,7 +96,7 @@ def _eos(eos: dict[str, Any]) -> str:
 
 
 def _samples(samples: list[dict[str, Any]]) -> Iterator[str]:
-    """A table: how many samples of each length each peer cuts."""
+    """Yield a table of the number of samples of each length in each system."""
     peers = [name for name in samples[0] if name != "seq_len"]
     head = "samples of length"
     yield "  ".join([f"{head:>{_NAMES}}", *(f"{name.replace('_', ' '):>20}" for name in peers)])
@@ -106,7 +106,7 @@ def _samples(samples: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _is_plain() -> bool:
-    """Whether only ASCII letters are to be printed."""
+    """Return whether to print only ASCII characters."""
     return os.environ.get("TERM") == "dumb" or not (sys.stdout.encoding or "").lower().startswith("utf")
 
 

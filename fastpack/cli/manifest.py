@@ -1,4 +1,4 @@
-"""`fastpack manifest`: what a folder's token shards hold, in one file that datasets open instead of them."""
+"""`fastpack manifest`: write the facts about a folder's token shards to one file that datasets open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastpack.cli.edits import option
 from fastpack.cli.options import Commands, add_policy_option, new_command, output_group
 from fastpack.cli.output import emit, say
 from fastpack.cli.progress import progress
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `manifest`."""
+    """Add the command `manifest`."""
     parser = new_command(
         commands,
         "manifest",
@@ -39,9 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="of the tokens in .bin shards, or metadata: what tatm's metadata says (default: uint32 where a file's "
         "size divides by 4, else uint16)",
     )
-    option(
-        parser,
-        "eos-token-id",
+    parser.add_argument(
+        "--eos-token-id",
         type=int,
         metavar="ID",
         help="count the documents of each shard, by the token that ends them (reads all; packed files know theirs)",
@@ -65,7 +63,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_manifest(args: argparse.Namespace) -> int:
-    """Write it, and say what it holds."""
+    """Write the manifest, and print its facts."""
     from fastpack.tokens.manifest.manifest_writer import write_manifest
 
     result = write_manifest(

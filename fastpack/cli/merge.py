@@ -1,16 +1,16 @@
-"""`fastpack merge`: packed files one behind the other in one file."""
+"""`fastpack merge`: concatenate packed files."""
 
 from __future__ import annotations
 
 import argparse
 
 from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
-from fastpack.cli.edits import add_compat_option, add_edit_options, option, run_edit, run_spread_edit, usage_error
+from fastpack.cli.edits import add_compat_option, add_edit_options, run_edit, run_spread_edit, usage_error
 from fastpack.cli.options import Commands, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `merge`."""
+    """Add the command `merge`."""
     parser = new_command(
         commands,
         "merge",
@@ -23,9 +23,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "sources", metavar="SRC", nargs="+", help="a .pbin, or a directory: all .pbin files below it, sorted by path"
     )
     parser.add_argument("target", metavar="TARGET", help="the merged .pbin")
-    option(
-        parser,
-        "token-size",
+    parser.add_argument(
+        "--token-size",
         type=int,
         choices=(1, 2, 4),
         help="bytes a token of the result takes: sources with narrower tokens are widened (default: as the sources, "

@@ -11,7 +11,7 @@ from fastpack.cli.progress import progress
 
 Commands = Any  # argparse's subparsers action, whose class is private
 Command = Callable[[argparse.Namespace], int]
-OUTPUT = "what is written"  # title of a group of options
+OUTPUT = "output"  # title of a group of options
 
 
 def new_command(
@@ -33,7 +33,7 @@ def new_command(
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """The options every command takes."""
+    """Add the options of every command."""
     group = parser.add_argument_group("common options")
     group.add_argument("--json", action="store_true", help="print the result as one JSON object")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress and no messages")
@@ -43,7 +43,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def output_group(parser: argparse.ArgumentParser) -> Any:
-    """The group of options about what is written, which several functions add to."""
+    """Return the group of options about the output, to which several functions add."""
     for group in parser._action_groups:
         if group.title == OUTPUT:
             return group
@@ -51,12 +51,12 @@ def output_group(parser: argparse.ArgumentParser) -> Any:
 
 
 def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
-    """`--file-existence-policy`, in both spellings, and `--force`."""
+    """Add `--file-existence-policy` and `--force`."""
     output_group(parser).add_argument(
         "--file-existence-policy",
         choices=("skip", "error", "override"),
         default=default,
-        help=f"what to do when the output exists (default: {default})",
+        help=f"what to do if the output exists (default: {default})",
     )
     output_group(parser).add_argument(
         "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"
@@ -64,60 +64,65 @@ def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -
 
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
-    """`--dry-run`: say what would be written, and write nothing."""
-    output_group(parser).add_argument("--dry-run", action="store_true", help="say what would be written, write nothing")
+    """Add `--dry-run`."""
+    output_group(parser).add_argument(
+        "--dry-run", action="store_true", help="print what would be written, and write nothing"
+    )
 
 
 def add_eos_option(parser: argparse.ArgumentParser) -> None:
-    """`--eos-token-id`, where it is found out unless given."""
+    """Add `--eos-token-id`, which is determined automatically if it is not given."""
     parser.add_argument(
         "--eos-token-id",
         type=int,
         metavar="ID",
-        help="the token that ends every document (default: what documents or files end in)",
+        help="the token that ends every document (default: guessed from the ends of documents or files)",
     )
 
 
 def add_webdataset_options(group: argparse._ActionsContainer, splits: str, *aliases: str) -> None:
-    """`--split-parts`, `--split-config` and `--dataset-config`, as Energon's commands have them.
+    """Add `--split-parts`, `--split-config` and `--dataset-config`, as in Energon's commands.
 
-    splits: the help of the first one; aliases: further names of it.
+    splits: help of the first one; aliases: its aliases.
     """
     group.add_argument("--split-parts", *aliases, dest="split_parts", type=_names, metavar="NAME,...", help=splits)
-    group.add_argument("--split-config", default="split.yaml", metavar="NAME", help="another split file of .nv-meta")
+    group.add_argument(
+        "--split-config",
+        default="split.yaml",
+        metavar="NAME",
+        help="name of the split file in .nv-meta (default: split.yaml)",
+    )
     group.add_argument(
         "--dataset-config",
         default="dataset.yaml",
         metavar="NAME",
-        help="another definition of samples in .nv-meta (default: dataset.yaml)",
+        help="name of the sample definition in .nv-meta (default: dataset.yaml)",
     )
 
 
 def _names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise argparse.ArgumentTypeError(f"{text!r}: names of splits are needed, such as train,val")
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names of splits, such as train,val")
     return names
 
 
 def add_dtype_option(parser: argparse.ArgumentParser) -> None:
-    """`--dtype`, of shards that do not say it themselves."""
-    parser.add_argument(
-        "--dtype", help="of the tokens in .bin shards (default: what metadata beside them says, else their sizes)"
-    )
+    """Add `--dtype`, for shards without a header."""
+    parser.add_argument("--dtype", help="dtype of .bin shards (default: from tatm's metadata, else from their sizes)")
 
 
 def add_checksum_option(parser: argparse.ArgumentParser) -> None:
-    """`--write-checksums`: see `write_checksums`."""
+    """Add `--write-checksums`; see `write_checksums`."""
     output_group(parser).add_argument(
         "--write-checksums",
         action="store_true",
-        help="write checksums beside what is written (FILE.fpsum), which `fastpack verify` compares; extra checksum",
+        help="write checksums of the outputs (FILE.fpsum), which `fastpack verify` compares; extra checksum",
     )
 
 
 def check_checksum_option(args: argparse.Namespace) -> None:
-    """MissingExtra at the start, and not when all is done, where checksums are wanted and cannot be written."""
+    """Raise MissingExtra before the work, instead of after it, if checksums cannot be written."""
     if args.write_checksums:
         from fastpack.io.checksums import load_hash
 
@@ -125,7 +130,7 @@ def check_checksum_option(args: argparse.Namespace) -> None:
 
 
 def write_checksums(args: argparse.Namespace, *paths: str | os.PathLike[str]) -> None:
-    """Write the checksums of files that the command has written, or found as they are to be, if they are wanted."""
+    """Write the checksums of outputs, written or kept, if `--write-checksums` is given."""
     if args.write_checksums:
         from fastpack.io.checksums import are_current, write_checksums
 

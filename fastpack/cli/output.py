@@ -15,19 +15,19 @@ from fastpack.escape import escape_line
 if TYPE_CHECKING:
     from fastpack.cli.tables import Table
 
-STDOUT = "standard output"  # the file name of an error of print()
+STDOUT = "standard output"  # the file name in an OSError from print()
 
 
 def emit(
     args: argparse.Namespace,
     result: Mapping[str, Any],
     text: str | Iterable[str],
-    parts: Callable[[], Iterable[Table | str]] | None = None,
+    tables: Callable[[], Iterable[Table | str]] | None = None,
 ) -> None:
     """Print a command's result on stdout: `result` with --json, else `text` (nothing with --quiet).
 
-    text: lines, in each of which a line end is part of a name, and is escaped; or a whole text.
-    parts: the same as tables and lines, for a terminal where rich is installed.
+    text: lines, in which line ends (of names) are escaped, or a whole text.
+    tables: the same as tables and lines, for a terminal if rich is installed.
     """
     end_progress()
     if args.json:
@@ -35,8 +35,8 @@ def emit(
     elif not args.quiet:
         from fastpack.cli.tables import show, takes_tables
 
-        if parts is not None and takes_tables():
-            show(parts())
+        if tables is not None and takes_tables():
+            show(tables())
         else:
             put(text if isinstance(text, str) else "\n".join(map(escape_line, text)))
 
@@ -47,7 +47,7 @@ def _json(result: Mapping[str, Any]) -> str:
 
 
 def put(text: str, *, raw: bool = False) -> None:
-    """A line on stdout; an OSError names it. raw: its control characters are fastpack's own."""
+    """Print a line on stdout; an OSError names stdout. raw: do not escape the text."""
     try:
         print(text, file=unescaped(sys.stdout) if raw else sys.stdout)
     except OSError as error:
@@ -56,7 +56,7 @@ def put(text: str, *, raw: bool = False) -> None:
 
 
 def say(args: argparse.Namespace, text: str) -> None:
-    """A message on stderr, unless --quiet."""
+    """Print a message on stderr, unless --quiet."""
     if not args.quiet:
         clear_progress()
         print(escape_line(text), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`build_parser()`: every command and option, from the standard library only (the man page is made from it too)."""
+"""The parser of all commands and options; it imports only the standard library, and the man page is made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AddCommands = Callable[[Commands], list[argparse.ArgumentParser]]
 
 DESCRIPTION = (
     "Turns raw text and media into LLM training data and feeds it to the training loop at the speed of memory. "
-    "Every command also answers to the name it has in Modalities, and behind the word `data`. "
+    "Every command also answers to the name it has in Modalities, and after the word `data`. "
     "`fastpack help COMMAND` explains one."
 )
 EPILOG = "example: fastpack quickstart        (real text on this machine -> index -> pack -> training batches)"
@@ -46,7 +46,7 @@ COMMANDS = {
 
 
 def _load(module: str) -> AddCommands:
-    """Import the module of a command: only that of the command that runs, as all of them take 30 ms."""
+    """Import the module of a command. Importing all modules takes 30 ms."""
     match module:
         case "quickstart":
             from fastpack.cli.quickstart import add_commands
@@ -96,8 +96,8 @@ def _load(module: str) -> AddCommands:
 
 
 def normal(words: list[str]) -> list[str]:
-    """The words of a command line without `data`, and `help COMMAND` as `COMMAND --help`; exits with 2 if unknown."""
-    if words[:1] == ["data"]:  # `modalities data COMMAND` moves here by replacing one word
+    """Remove the word `data`, and turn `help COMMAND` into `COMMAND --help`; exit with 2 for an unknown command."""
+    if words[:1] == ["data"]:  # `modalities data COMMAND` works after replacing one word
         words = words[1:]
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
@@ -109,7 +109,7 @@ def normal(words: list[str]) -> list[str]:
 
 
 def build_parser(word: str = "") -> argparse.ArgumentParser:
-    """The whole command line as one argparse parser; where `word` is a command's name, that command's alone (20 ms)."""
+    """Return the parser of all commands; if `word` is a command, only with that command, which saves 20 ms."""
     parser = Parser(prog="fastpack", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("-V", "--version", action=VersionAction, help="print versions and processor features, and exit")
     parser.set_defaults(run=None, kernels=None, build_parser=build_parser)
@@ -123,7 +123,7 @@ def build_parser(word: str = "") -> argparse.ArgumentParser:
 
 
 def manual_parser() -> argparse.ArgumentParser:
-    """What the man page is made of: the examples, which its generator drops, stand in the descriptions."""
+    """Return the parser for the man page: descriptions include the examples, which the generator omits."""
     parser = build_parser()
     for command in parsers_of(parser).values():
         command.description = f"{command.description}\n\n{command.epilog}"

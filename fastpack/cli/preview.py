@@ -1,4 +1,4 @@
-"""`fastpack preview`: the first documents, lines or samples of whatever fastpack reads."""
+"""`fastpack preview`: show the first documents, lines or samples."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from fastpack.inspection.preview_tokens import Reader
     from fastpack.tokenizers.decode import TokenDecoder
 
-SHOWN = 3  # documents, where nobody can be asked for more
+SHOWN = 3  # documents, if the user cannot be asked for more
 NO_TOKENIZER = "none"
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `preview`."""
+    """Add the command `preview`."""
     parser = new_command(
         commands,
         "preview",
@@ -79,7 +79,7 @@ def _number(text: str) -> int:
 
 
 class View(NamedTuple):
-    """What is shown: facts and a sentence about the whole, the word for its items in JSON, and the items."""
+    """The contents of a preview: facts, a heading, the name of the items in JSON, and the items."""
 
     facts: dict[str, Any]
     title: str
@@ -88,7 +88,7 @@ class View(NamedTuple):
 
 
 def run_preview(args: argparse.Namespace) -> int:
-    """Print the first items; on a terminal, and without a number of them, one after the other until told to stop."""
+    """Print the first items; on a terminal and without a number, ask after each item whether to continue."""
     import warnings
 
     from fastpack.inspection.preview import kind_of
@@ -133,7 +133,7 @@ def _print(args: argparse.Namespace, lines: Iterable[str]) -> None:
     if args.quiet:
         return
     encoding = sys.stdout.encoding or "utf-8"
-    # The lines are escaped already, but for the colours of images.
+    # The lines are already escaped, except for the colours of images.
     raw = sys.stdout.isatty()
     for line in lines:
         put(line.encode(encoding, "backslashreplace").decode(encoding), raw=raw)
@@ -147,7 +147,7 @@ def _samples(args: argparse.Namespace) -> View:
 
 
 def _documents(args: argparse.Namespace, kind: str) -> View:
-    """JSON lines, a packed file or shards, and what reads their tokens."""
+    """Open JSON lines, a packed file or shards, and their tokenizer."""
     shards = None
     if kind == "shards":
         from fastpack.inspection.preview_shards import find
@@ -155,9 +155,9 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
         shards = find(args.path, args.dtype)
     name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
     reader = _reader(args, None if name == NO_TOKENIZER else name)
-    if reader.read_back is None and kind != "jsonl" and args.tokenizer is None:
+    if reader.decoder is None and kind != "jsonl" and args.tokenizer is None:
         say(args, "ids only: --tokenizer T reads them back to text")
-    facts = {"tokenizer": None if reader.read_back is None else name, "eos_token_id": reader.eos}
+    facts = {"tokenizer": None if reader.decoder is None else name, "eos_token_id": reader.eos}
     if kind == "jsonl":
         from fastpack.inspection.preview_lines import preview_lines
 
@@ -197,7 +197,7 @@ def _describe_shards(facts: dict[str, Any]) -> str:
 
 
 def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
-    """The tokenizer that tatm left beside the shards, or that its metadata name, where it is on this machine."""
+    """Return the tokenizer next to tatm's shards or in its metadata, if it is on this machine."""
     from fastpack.io import exists
 
     if shards.info is None or shards.metadata is None:
@@ -206,27 +206,27 @@ def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
     for path in (os.path.join(folder, "tokenizer.json"), os.path.join(folder, shards.info.tokenizer)):
         if exists(path):
             return path
-    say(args, f"{shards.metadata} names the tokenizer {shards.info.tokenizer!r}, which is no file here")
+    say(args, f"{shards.metadata} names the tokenizer {shards.info.tokenizer!r}, which is not a file on this machine")
     return None
 
 
 def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
     from fastpack.inspection.preview_tokens import Reader
 
-    read_back: TokenDecoder | None = None
+    decoder: TokenDecoder | None = None
     if tokenizer is not None:
         from fastpack.tokenizers.decode import TokenDecoder
         from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-        read_back = TokenDecoder(TokenizerSpec.from_name(tokenizer).build())
+        decoder = TokenDecoder(TokenizerSpec.from_name(tokenizer).build())
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
-        if read_back is None:
+        if decoder is None:
             raise ValueError(f"--eod-token {args.eod_token} needs the --tokenizer it is a token of (or --eos-token-id)")
-        eos = read_back.tokenizer.eod_id(args.eod_token)
-    elif eos is None and read_back is not None:
-        eos = read_back.eos()
-    return Reader(read_back, eos, args.max_tokens)
+        eos = decoder.tokenizer.eod_id(args.eod_token)
+    elif eos is None and decoder is not None:
+        eos = decoder.eos()
+    return Reader(decoder, eos, args.max_tokens)
 
 
 def _as_json(item: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ LOG_EVERY = 10.0  # seconds
 def progress(
     args: argparse.Namespace, label: str | Callable[[], str], unit: str = "B", *, at_once: bool = False
 ) -> Progress | None:
-    """A callback (done, total), in bytes or `unit`: a bar on a terminal, else a line per 10 s; None if none is wanted.
+    """Return a callback (done, total), in bytes or `unit`: a bar on a terminal, else a line per 10 s; None if disabled.
 
     label: may change on the way. It may start over, for another file. at_once: show a bar before anything is done. What
     is left of a bar goes away by `end_progress`, which `main` calls.
@@ -41,7 +41,7 @@ def progress(
 
 
 def end_progress() -> None:
-    """Take the bars off the terminal: the command is done, or has failed."""
+    """Remove the bars from the terminal, after the command has finished or failed."""
     while _bars:
         _bars.pop().close()
 
@@ -53,7 +53,7 @@ def clear_progress() -> None:
 
 
 class _Bar:
-    """A bar on the terminal that stands only while there is something to wait for."""
+    """A bar on the terminal, shown while work is in progress."""
 
     def __init__(self, label: Callable[[], str], unit: str) -> None:
         self._label = label
@@ -66,15 +66,15 @@ class _Bar:
         self._bar: Any = None
 
     def start(self, delay: float = SHOWN_AFTER) -> None:
-        """Put the bar on the terminal, after a delay in seconds."""
+        """Show the bar after a delay in seconds."""
         from tqdm import tqdm
 
-        tqdm.monitor_interval = 0  # its thread would be there when workers are forked
+        tqdm.monitor_interval = 0  # its thread would exist when workers are forked
         self._bar = tqdm(**self._settings, leave=False, delay=delay, dynamic_ncols=True, file=unescaped(sys.stderr))
         self._bar.set_description_str(self._label())  # no total yet: tqdm adds the colon
 
     def count(self, documents: int, tokens: int) -> None:
-        """Show how many documents and tokens a second were packed."""
+        """Show the rates of packed documents and tokens."""
         if self._bar is not None:
             self._bar.set_postfix_str(_rates(documents, tokens, time.monotonic() - self._started), refresh=False)
 
@@ -99,7 +99,7 @@ class _Bar:
 
 
 class _LogLines:
-    """A line per 10 seconds."""
+    """A line on stderr every 10 seconds."""
 
     def __init__(self, label: Callable[[], str], unit: str) -> None:
         self._label, self._unit = label, unit
@@ -108,7 +108,7 @@ class _LogLines:
         self._packed: tuple[int, int] | None = None
 
     def count(self, documents: int, tokens: int) -> None:
-        """Take how many documents and tokens were packed."""
+        """Receive the number of packed documents and tokens."""
         self._packed = documents, tokens
 
     def __call__(self, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""`fastpack quickstart`: real text on this machine -> index -> pack -> shuffled training batches, and how fast."""
+"""`fastpack quickstart`: real text on this machine -> index -> pack -> shuffled training batches, with timings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SUFFIXES = (".py", ".txt")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `quickstart`."""
+    """Add the command `quickstart`."""
     parser = new_command(
         commands,
         "quickstart",
         run=run_quickstart,
-        help="pack real text found on this machine and feed it as training batches, timing each stage",
+        help="pack real text found on this machine, load it as training batches, and time each stage",
         example="fastpack quickstart --keep corpus --seq-len 2048 --batch-size 32",
     )
     kept = parser.add_mutually_exclusive_group()
@@ -38,15 +38,15 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
     kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens of a sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples of a batch (32)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long to feed batches (3)")
+    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of loading batches (3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]
 
 
 class Stage(NamedTuple):
-    """One line of the report: `amount` of `unit` in `seconds`; rate in `rate_unit` a second."""
+    """One line of the report; `rate` is in `rate_unit` per second."""
 
     stage: str
     amount: str
@@ -71,7 +71,7 @@ def run_quickstart(args: argparse.Namespace) -> int:
 
 
 def run_stages(args: argparse.Namespace, folder: Path, kept: bool) -> int:
-    """Run all stages in `folder`; one line each on stdout, or one JSON object."""
+    """Run all stages in `folder`; print one line each, or one JSON object."""
     corpus, index, packed = (folder / f"stdlib{suffix}" for suffix in (".jsonl", ".idx", ".pbin"))
     stages: list[Stage] = []
 
@@ -96,7 +96,7 @@ def run_stages(args: argparse.Namespace, folder: Path, kept: bool) -> int:
 
 
 def gather(target: Path) -> Stage:
-    """Write the standard library's sources as JSON lines {"path", "text"}, one document a file."""
+    """Write the standard library's sources as JSON lines {"path", "text"}, one document per file."""
     import sysconfig
     from pathlib import Path
 
@@ -117,7 +117,7 @@ def gather(target: Path) -> Stage:
 
 
 def texts(root: Path) -> Iterator[tuple[str, str]]:
-    """Relative path and text of every source file that holds UTF-8 text, sorted; installed packages are left out."""
+    """Yield relative path and text of every UTF-8 source file, sorted, without installed packages."""
     from pathlib import Path
 
     for folder, folders, names in os.walk(root):
@@ -128,13 +128,13 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
                 try:
                     text = path.read_bytes().decode()
                 except (UnicodeDecodeError, OSError):
-                    continue  # the library's tests hold files in other encodings, on purpose
+                    continue  # the standard library's tests include files in other encodings
                 if text:
                     yield path.relative_to(root).as_posix(), text
 
 
 def build_index(corpus: Path, index: Path) -> Stage:
-    """Index the corpus, every line checked to be JSON."""
+    """Index the corpus, and check that every line is JSON."""
     from fastpack.documents.create_index import create_raw_index
 
     started = time.perf_counter()
@@ -144,7 +144,7 @@ def build_index(corpus: Path, index: Path) -> Stage:
 
 
 def pack(corpus: Path, index: Path, packed: Path) -> Stage:
-    """Tokenise with the built-in bytes and pack, 2 bytes a token."""
+    """Tokenise as bytes and pack, with 2 bytes per token."""
     from fastpack.packing.pack import pack_encoded_data
 
     config: dict[str, Any] = {
@@ -170,7 +170,7 @@ def pack(corpus: Path, index: Path, packed: Path) -> Stage:
 
 
 def feed_batches(packed: Path, args: argparse.Namespace) -> tuple[Stage, float]:
-    """Feed shuffled batches for a while; the stage, and its speed as a multiple of memcpy of the same arrays.
+    """Load shuffled batches for some time; return the stage, and its speed divided by that of memcpy.
 
     The copies are timed between the batches, so that both sides see the same machine.
     """
@@ -205,7 +205,7 @@ def feed_batches(packed: Path, args: argparse.Namespace) -> tuple[Stage, float]:
 
 
 def shuffled(dataset: PackedMemMapDatasetContinuous, n_rows: int, seed: int) -> Iterator[Any]:
-    """Batches of sample numbers, epoch after epoch, each in a new order; an epoch's last partial batch is dropped."""
+    """Yield batches of sample numbers, each epoch in a new order, without the last partial batch."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

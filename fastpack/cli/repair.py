@@ -1,11 +1,11 @@
-"""`fastpack repair`: a damaged packed file or index as it should be."""
+"""`fastpack repair`: repair a damaged packed file or index."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.edits import option, usage_error
+from fastpack.cli.edits import usage_error
 from fastpack.cli.options import (
     Commands,
     add_checksum_option,
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `repair`."""
+    """Add the command `repair`."""
     parser = new_command(
         commands,
         "repair",
         run=run_repair,
-        help="write a damaged packed file, or the index of a JSONL file, as it should be",
+        help="repair a damaged packed file, or the index of a JSONL file",
         example="fastpack repair corpus.pbin -o repaired.pbin --eos-token-id 50256",
     )
-    parser.add_argument("path", metavar="PATH", help="a .pbin (one that was never finished, too), a .jsonl or an .idx")
+    parser.add_argument("path", metavar="PATH", help="a .pbin (also unfinished), a .jsonl or an .idx")
     parser.add_argument("-o", "--output", metavar="PATH", help="the repaired file (of a .jsonl: its index)")
-    option(parser, "in-place", action="store_true", help="replace the damaged file once the repaired one is complete")
-    option(
-        parser,
-        "eos-token-id",
+    parser.add_argument(
+        "--in-place", action="store_true", help="replace the damaged file once the repaired one is complete"
+    )
+    parser.add_argument(
+        "--eos-token-id",
         type=int,
         metavar="ID",
-        help="the token that ends every document: by it documents are found again where the index is lost",
+        help="the token that ends every document, by which documents are found if the index is lost",
     )
-    option(parser, "token-size", type=int, choices=(1, 2, 4), help="bytes a token takes, if the header does not tell")
+    parser.add_argument("--token-size", type=int, choices=(1, 2, 4), help="bytes per token, if the header is damaged")
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
@@ -85,6 +86,6 @@ def _lines(args: argparse.Namespace, result: RepairResult) -> list[str]:
         else f"{result.documents} document{ending(result.documents)}"
     )
     contents += "" if result.tokens is None else f", {result.tokens} token{ending(result.tokens)}"
-    lost = f"; {result.lost_bytes} byte{ending(result.lost_bytes)} left out" if result.lost_bytes else ""
+    lost = f"; {result.lost_bytes} byte{ending(result.lost_bytes)} lost" if result.lost_bytes else ""
     would = "would write " if args.dry_run else ""
     return [f"{args.path}: {result.problem}", f"{would}{result.path}: {contents}{lost}"]

@@ -13,12 +13,12 @@ from fastpack.errors import counted
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `report`."""
+    """Add the command `report`."""
     parser = new_command(
         commands,
         "report",
         run=run_report,
-        help="draw one HTML page: lengths, packing at sequence lengths, token ids, files, mixture, what is odd",
+        help="write an HTML page: document lengths, packing at sequence lengths, token ids, files, mixture, warnings",
         example="fastpack report corpus.pbin -o report.html",
     )
     parser.add_argument(
@@ -29,28 +29,28 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "table names datasets and weights",
     )
     parser.add_argument(
-        "-o", "--output", default="report.html", metavar="FILE", help="where the page goes (default: ./report.html)"
+        "-o", "--output", default="report.html", metavar="FILE", help="the page (default: ./report.html)"
     )
     add_eos_option(parser)
     parser.add_argument(
         "--vocab-size",
         type=int,
         metavar="N",
-        help="ids in the vocabulary, of which the page says how many occur (default: what tatm's metadata says)",
+        help="vocabulary size, for the share that occurs (default: from tatm's metadata)",
     )
     add_dtype_option(parser)
-    parser.add_argument("--title", help="the headline (default: the name of the data)")
+    parser.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
         "--no-verify",
         action="store_true",
-        help="leave out what `verify` would find: half of the reading",
+        help="omit the findings of `verify`, which halves the reading",
     )
     add_policy_option(parser)
     return [parser]
 
 
 def run_report(args: argparse.Namespace) -> int:
-    """Write the page; what it is about and where it is on stdout, or all its numbers with --json."""
+    """Write the page; print its path and a summary, or all its numbers with --json."""
     from fastpack.inspection.report import report
 
     result = report(

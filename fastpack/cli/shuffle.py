@@ -9,7 +9,6 @@ from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
     kind_of,
-    option,
     run_edit,
     run_spread_edit,
     seedless,
@@ -21,7 +20,7 @@ KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `shuffle`."""
+    """Add the command `shuffle`."""
     parser = new_command(
         commands,
         "shuffle",
@@ -32,12 +31,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("source", metavar="SRC", nargs="?", help="a .pbin or a .jsonl")
     parser.add_argument("target", metavar="DST", nargs="?", help="the shuffled file")
-    option(parser, "input-data-path", metavar="SRC", help="the same as SRC")
-    option(parser, "output-data-path", metavar="DST", help="the same as DST")
+    parser.add_argument("--input-data-path", metavar="SRC", help="the same as SRC")
+    parser.add_argument("--output-data-path", metavar="DST", help="the same as DST")
     parser.add_argument(
         "--seed", type=int, metavar="N", help="the same seed gives Modalities' order (default: another every time)"
     )
-    option(parser, "batch-size", type=int, default=100, metavar="N", help="taken, without effect on anything")
+    parser.add_argument("--batch-size", type=int, default=100, metavar="N", help="taken, without effect on anything")
     add_compat_option(
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )

@@ -1,4 +1,4 @@
-"""`fastpack validate`: whether a folder of token shards can be trained on."""
+"""`fastpack validate`: whether KempnerForge can train on a folder of token shards."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from fastpack.escape import escape_line
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `validate`."""
+    """Add the command `validate`."""
     parser = new_command(
         commands,
         "validate",
         run=run_validate,
         aliases=("prepare_data",),
-        help="say what a folder of token shards holds and how to train on it; --deep looks at every token",
+        help="print the contents of a folder of token shards and how to train on it; --deep reads every token",
         example="fastpack validate --deep --eos-token-id 2 --seq-len 4097 tokenized/",
     )
     parser.add_argument("path", metavar="DIR", help="the folder of .bin or .npy shards")
-    parser.add_argument("--deep", action="store_true", help="look at every token and name what is wrong (exit code 1)")
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="ids from N on are wrong (--deep)")
-    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="has to occur (--deep)")
+    parser.add_argument("--deep", action="store_true", help="check every token; exit code 1 if there is a problem")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="ids from N on are errors (--deep)")
+    parser.add_argument("--eos-token-id", type=int, metavar="ID", help="a token that must occur (--deep)")
     parser.add_argument("--seq-len", type=int, metavar="N", help="count samples of N tokens (--deep)")
     return [parser]
 
 
 def run_validate(args: argparse.Namespace) -> int:
-    """Print what KempnerForge's prepare_data.py prints and, with --deep, what it does not see."""
+    """Print the output of KempnerForge's prepare_data.py and, with --deep, problems that it does not detect."""
     import sys
 
     from fastpack.tokens.flat.validate_shards import facts, validate
 
     try:
         found = validate(args.path)
-    except (AttributeError, TypeError) as error:  # what the script ends with, on metadata that are not tatm's
+    except (AttributeError, TypeError) as error:  # the script fails like this on metadata that are not tatm's
         raise ValueError(f"{args.path}: metadata.yaml: {error}") from error
     sys.stderr.write(_with_safe_names(args.path, found.stderr))
     if found.code:
@@ -54,7 +54,7 @@ def run_validate(args: argparse.Namespace) -> int:
 
 
 def _with_safe_names(path: str, text: str) -> str:
-    """What the script prints, the line ends in names escaped; `main` escapes what else a terminal would obey."""
+    """Return the output of the script, with line ends in names escaped; `main` escapes other control characters."""
     import os
 
     names = [path, *(os.listdir(path) if os.path.isdir(path) else [])]

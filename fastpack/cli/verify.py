@@ -1,4 +1,4 @@
-"""`fastpack verify`: whether files and datasets are sound."""
+"""`fastpack verify`: check files and datasets for damage."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ DAMAGED = 3  # exit code
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `verify`."""
+    """Add the command `verify`."""
     parser = new_command(
         commands,
         "verify",
         run=run_verify,
         aliases=("lint",),
-        help="check packed files, JSON lines, shards and WebDatasets, each part against the others "
+        help="check packed files, JSON lines, shards and WebDatasets against their indexes and metadata "
         "(exit code 3: damaged)",
         example="fastpack verify corpus.pbin --vocab-size 50257 --eos-token-id 50256",
     )
     parser.add_argument(
         "path", metavar="PATH", nargs="+", help="a .pbin, .jsonl, .idx, .npy, .bin or .fpm file, or a folder of such"
     )
-    parser.add_argument("--vocab-size", type=int, metavar="N", help="token ids from N on are wrong")
+    parser.add_argument("--vocab-size", type=int, metavar="N", help="token ids from N on are errors")
     parser.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends every document")
     parser.add_argument(
         "--deep",
         "--decode",
         action="store_true",
-        help="parse every JSON line and decode every sample of a WebDataset as well",
+        help="also parse every JSON line and decode every sample of a WebDataset",
     )
-    parser.add_argument("--trust-code", action="store_true", help="run code of the dataset, and pickles, to decode it")
+    parser.add_argument(
+        "--trust-code", action="store_true", help="run code from the dataset, and unpickle, to decode it"
+    )
     parser.add_argument(
         "--write-checksums",
         action="store_true",
-        help="where nothing is damaged, write checksums beside every file (FILE.fpsum), which `verify` then compares",
+        help="if there is no damage, write checksums of every file (FILE.fpsum), which `verify` then compares",
     )
     parser.add_argument(
         "--threads",
@@ -53,7 +55,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         type=int,
         default=2,
         metavar="N",
-        help="shards at a time, or samples being decoded (default: 2)",
+        help="shards checked, or samples decoded, at the same time (default: 2)",
     )
     add_webdataset_options(
         parser.add_argument_group("WebDatasets"),
@@ -64,7 +66,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Print what is wrong; 3 where there is damage, else 1 where something could not be looked at, else 0."""
+    """Print the findings; return 3 if there is damage, else 1 if a path could not be read, else 0."""
     if wrong := misuse(args, ("--write-checksums",)):
         print(f"fastpack: error: {wrong}", file=sys.stderr)
         return 2
@@ -83,7 +85,7 @@ def run_verify(args: argparse.Namespace) -> int:
         else:
             failed.append({"path": path, "error": describe(found)})
     lines = _lines(reports, len(args.path))
-    emit(args, _as_json(reports, failed, len(args.path)), lines, lambda: _parts(reports))
+    emit(args, _as_json(reports, failed, len(args.path)), lines, lambda: _tables(reports))
     for failure in failed:
         say(args, f"fastpack: error: {failure['error']}")
     if not all(report.is_sound for report in reports):
@@ -126,8 +128,8 @@ def _as_json(reports: list[VerifyReport], failed: list[dict[str, str]], n_paths:
     return {"sound": all(one["sound"] for one in found) and not failed, "reports": found, "failed": failed}
 
 
-def _parts(reports: list[VerifyReport]) -> Iterator[Table | str]:
-    """For a terminal: a table of the findings, then a line for each path."""
+def _tables(reports: list[VerifyReport]) -> Iterator[Table | str]:
+    """Yield a table of the findings and a line for each path, for a terminal."""
     from fastpack.cli.tables import Table
 
     for report in reports:
@@ -146,7 +148,7 @@ def _place(offset: int | None) -> str:
 
 
 def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:
-    """The findings and a sentence for one path; for several the findings, then a table."""
+    """Yield the findings and a summary of one path; for several paths a table of summaries."""
     if n_paths == 1:
         yield from reports[0].lines()
         return

@@ -1,4 +1,4 @@
-"""`fastpack --version`: what a bug report needs."""
+"""`fastpack --version`: versions for a bug report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fastpack.cli.output import put
 from fastpack.version import __version__
 
-_FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # of the processor, where a kernel's speed depends on them
+_FEATURES = ("avx2", "avx512bw", "asimd", "sve")  # processor features that affect the speed of kernels
 
 
 class VersionAction(argparse.Action):
@@ -24,7 +24,7 @@ class VersionAction(argparse.Action):
 
 
 def describe_versions() -> str:
-    """fastpack, Python, numpy, numba and the processor, a line each; nothing heavy is imported for it."""
+    """Return the versions of fastpack, Python, NumPy and Numba, and processor features, without importing them."""
     import platform
 
     lines = [
@@ -36,7 +36,7 @@ def describe_versions() -> str:
 
 
 def _installed(package: str) -> str:
-    """The version, by the name of the folder of metadata: importlib.metadata takes 50 ms to import."""
+    """Return a version from the name of the metadata folder; importing importlib.metadata takes 50 ms."""
     import os
     import sys
 

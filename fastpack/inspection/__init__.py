@@ -1,1 +1,1 @@
-"""Whether what is on disk is sound."""
+"""Facts, checks, previews and reports of files and datasets."""

@@ -1,4 +1,4 @@
-"""Files against the checksums beside them, and the writing of those."""
+"""Comparing files with their checksums, and writing checksums."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ANEW = "`fastpack verify --write-checksums` writes them anew"
 
 
 def files_with_sums(path: AnyPath) -> list[AnyPath]:
-    """Of a file and its indexes, or all files of a folder, those that have checksums; some may be gone."""
+    """Return the files with checksums: of a file and its indexes, or of a folder; a file may be missing."""
     return [file for file in _with_sums(path) if sidecar_path(file).is_file()]
 
 
 def check_sums(files: Sequence[AnyPath], report: VerifyReport, parts: Sequence[Progress | None]) -> None:
-    """Compare files with their checksums; `parts`: the progress of each."""
+    """Compare files with their checksums; `parts`: a progress callback per file."""
     for file, progress in zip(files, parts, strict=True):
         try:
             _check_file(file, report, progress)
@@ -34,12 +34,12 @@ def check_sums(files: Sequence[AnyPath], report: VerifyReport, parts: Sequence[P
 
 
 def files_to_sum(path: AnyPath) -> list[AnyPath]:
-    """A file and its indexes, or all files of a folder."""
+    """Return a file and its indexes, or all files of a folder."""
     return [file for file in (_files_of(path) if path.is_dir() else _with_sums(path)) if file.is_file()]
 
 
 def write_sums(files: Sequence[AnyPath], report: VerifyReport, parts: Sequence[Progress | None]) -> None:
-    """Write the checksums of files; `parts`: the progress of each."""
+    """Write the checksums of files; `parts`: a progress callback per file."""
     for file, progress in zip(files, parts, strict=True):
         write_checksums(file, progress=progress)
         report.count(checksums_written=1)
@@ -62,7 +62,7 @@ def _check_file(path: AnyPath, report: VerifyReport, progress: Progress | None) 
 
 
 def _with_sums(path: AnyPath) -> list[AnyPath]:
-    """A file and the indexes that belong to it, or the files of a folder that have checksums."""
+    """Return a file and its indexes, or the files of a folder that have checksums."""
     if path.is_dir():
         return sorted(side.with_name(side.name.removesuffix(CHECKSUMS)) for side in path.rglob(f"*{CHECKSUMS}"))
     beside = [path.with_suffix(".idx"), path.with_suffix(".jsonl.idx")] if path.suffix == ".jsonl" else []
@@ -70,6 +70,6 @@ def _with_sums(path: AnyPath) -> list[AnyPath]:
 
 
 def _files_of(folder: AnyPath) -> list[AnyPath]:
-    """The files of a dataset: not those that are being written, nor checksums."""
+    """Return the files of a dataset, without partial files and checksums."""
     partial = (".partial", ".journal", CHECKSUMS)
     return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.endswith(partial))

@@ -107,12 +107,15 @@ class InspectResult(dict[str, Any]):
 
     Examples
     --------
-    >>> import fastpack
-    >>> with open("corpus.jsonl", "w") as file:
-    ...     _ = file.write('{"text": "Hello"}\\n')
-    >>> found = fastpack.inspect("corpus.jsonl")
+    >>> import fastpack, tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "corpus.jsonl")
+    >>> _ = path.write_text('{"text": "Hello"}\\n')
+    >>> found = fastpack.inspect(path)
     >>> found.lines, found["lines"], found.kind
     (1, 1, 'jsonl')
+    >>> folder.cleanup()
     """
 
     path: Annotated[str, "the inspected file or folder"]

@@ -1,4 +1,4 @@
-"""A histogram for a terminal: a row a bin, bars in eighths of a letter, or in `#` for ASCII alone."""
+"""A histogram for a terminal: one row per bin, with bars in eighths of a character, or `#` in ASCII."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def draw_histogram(bins: Sequence[Bin], width: int, *, plain: bool) -> Iterator[str]:
-    """A line a bin, about `width` letters: its lengths, how many documents and which share they are, and a bar.
+    """Yield a line per bin, about `width` characters: lengths, number and share of documents, and a bar.
 
-    plain: in ASCII letters.
+    plain: in ASCII characters.
     """
     if not bins:
         return
@@ -32,7 +32,7 @@ def _lengths(one: Bin) -> str:
 
 
 def _bar(length: float, plain: bool) -> str:
-    """A bar of `length` letters; what there is at all is seen."""
+    """Return a bar of `length` characters; any positive length is visible."""
     if length <= 0:
         return ""
     if plain:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
+from fastpack.inspection.facts import FACTS, InspectResult
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.formats import FORMATS, format_named
 from fastpack.webdataset.metadata import meta_path
@@ -54,7 +55,7 @@ def inspect(
     dataset_config: str = "dataset.yaml",
     split_parts: Sequence[str] | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> InspectResult:
     """Return facts about a file or dataset.
 
     Parameters
@@ -78,24 +79,10 @@ def inspect(
 
     Returns
     -------
-    dict
-        {"path", "kind", "bytes", ..., "warnings": list of sentences}. The other keys depend on the kind:
-
-        - "webdataset" (a folder with .nv-meta): see `fastpack.webdataset.webdataset_facts`;
-        - "jsonl": lines, index and energon_index (paths or None), energon_samples, line_bytes;
-        - "idx": entries, line_bytes;
-        - "pbin": generation, token_size_in_bytes, documents, tokens, document_tokens, eos_inside (EOS tokens before the
-          end of their document), documents_with_eos_inside;
-        - "shards" (a folder or one shard): format, files, dtypes, tokens, zero_tail (unused tokens at the end),
-          tokenizer and vocab_size (of tatm's metadata), file_tokens, documents, document_tokens;
-        - "manifest": manifest_bytes, files, dtypes, tokens, documents, checksums, times_count (whether modification
-          times of shards are compared), file_tokens.
-
-        line_bytes, sample_bytes, document_tokens and file_tokens are {"min", "p1", "p10", "p25", "median", "mean",
-        "p75", "p90", "p99", "max"}, or None if unknown. histogram is {"of": the name of one of these, "bins":
-        [{"from", "to" (exclusive), "documents", "total"}]}. For tokens also: eos, {"id", "from" (how it is known),
-        "tokens", "share"} or None; largest_id; samples_at, [{"seq_len", "modalities", "kempnerforge", ...}], the number
-        of samples of seq_len inputs that each system cuts.
+    InspectResult
+        A dict whose items are also attributes: path, kind, bytes, warnings (sentences), and others that depend on the
+        kind. `JsonlFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `ManifestFacts` and `WebDatasetFacts` in
+        `fastpack.inspection.facts` declare them with their types.
 
     Raises
     ------
@@ -113,7 +100,7 @@ def inspect(
     >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
     ...     writer.append_many([1, 0, 2, 2, 0], [2, 3])
     >>> facts = fastpack.inspect(writer.path)
-    >>> facts["kind"], facts["documents"], facts["tokens"], facts["eos"]["id"]
+    >>> facts.kind, facts.documents, facts["tokens"], facts["eos"]["id"]
     ('pbin', 2, 5, 0)
     >>> folder.cleanup()
     """
@@ -127,7 +114,8 @@ def inspect(
         dataset_config=dataset_config,
         split_parts=split_parts,
     )
-    return measure(path, options).facts
+    facts = measure(path, options).facts
+    return FACTS[facts["kind"]](facts)
 
 
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:

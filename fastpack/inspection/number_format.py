@@ -1,4 +1,4 @@
-"""Numbers as people read them: short, with units, in powers of two where lengths are."""
+"""Formatting of numbers for people: short, with units, binary units for lengths."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _DECIMAL = ("", "\u00a0k", "\u00a0M", "\u00a0bn", "\u00a0tn")  # of 1,000
 
 
 def whole(number: int | float | None) -> str:
-    """All digits, with separators of thousands; a dash for what is not known."""
+    """Return all digits with thousands separators; a dash for None."""
     return UNKNOWN if number is None else f"{number:,}"
 
 
 def short(number: float) -> str:
-    """Three digits or so: 31.9 M."""
+    """Return about three digits: 31.9 M."""
     if number < 10_000:
         return f"{number:,.0f}"
     power = min(int(math.log10(number) / 3 + 1e-9), len(_DECIMAL) - 1)
@@ -25,7 +25,7 @@ def short(number: float) -> str:
 
 
 def length(number: int) -> str:
-    """A length in tokens on an axis: 2k is 2,048."""
+    """Return a length in tokens for an axis: 2k is 2,048."""
     power = 0
     while number >= 1024 and number % 1024 == 0 and power < len(_BINARY) - 1:
         number //= 1024
@@ -34,7 +34,7 @@ def length(number: int) -> str:
 
 
 def n_bytes(number: float) -> str:
-    """Bytes in binary units: 60.9 MiB."""
+    """Return bytes in binary units: 60.9 MiB."""
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if number < 1024:
             digits = f"{number:,.{0 if unit == 'bytes' or number >= 100 else 1}f}"
@@ -44,7 +44,7 @@ def n_bytes(number: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 1 in per cent; what is there at all is not 0, and what is missing not 100."""
+    """Return a share of 1 in percent; only exact zeros are 0, and only exact ones are 100."""
     if share is None:
         return UNKNOWN
     if 0 < share < 0.0001:
@@ -56,13 +56,13 @@ def percent(share: float | None) -> str:
 
 
 def nice_top(highest: float) -> tuple[float, int]:
-    """The end of an axis that reaches `highest`, a round number, and into how many parts it is divided."""
+    """Return the round end of an axis that includes `highest`, and its number of intervals."""
     if highest <= 0:
         return 1.0, 1
     scale = 10.0 ** math.floor(math.log10(highest))
     for top, parts in ((1, 4), (1.5, 3), (2, 4), (2.5, 5), (3, 3), (4, 4), (5, 5), (6, 3), (8, 4), (10, 5)):
         if highest <= top * scale * (1 + 1e-9):
-            if scale == 1 and highest <= 3:  # few: whole numbers only
+            if scale == 1 and highest <= 3:  # small: whole numbers only
                 return float(math.ceil(highest)), math.ceil(highest)
             return top * scale, parts
     return 10 * scale, 5

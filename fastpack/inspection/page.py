@@ -1,4 +1,4 @@
-"""The page of a report: one HTML document that loads nothing, drawn from the report's numbers."""
+"""The HTML page of a report, which loads no other files."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fastpack.inspection.number_format import UNKNOWN, length, n_bytes, percent,
 from fastpack.inspection.page_style import STYLE
 from fastpack.version import __version__
 
-_SHOWN_SOURCES = 40  # rows of a table; a page stays small whatever it is about
+_MAX_SOURCES = 40  # rows of a table, which bounds the size of the page
 _SHOWN_WARNINGS = 12
-_SHOWN_LETTERS = 160  # of a name
-_SHOWN_TEXT = 600  # letters of a warning
+_MAX_NAME = 160  # characters of a name
+_MAX_WARNING = 600  # characters of a warning
 
 Row = Sequence[str]
 
 
 def draw_page(numbers: dict[str, Any], title: str) -> str:
-    """The whole page, of `report`'s numbers."""
+    """Return the page for the numbers of `report`."""
     sections = [
         _warnings(numbers),
         _sources(numbers),
@@ -47,14 +47,14 @@ def draw_page(numbers: dict[str, Any], title: str) -> str:
     )
 
 
-def name(text: str, limit: int = _SHOWN_LETTERS) -> str:
-    """A text of unknown origin for the page: escaped, in order from left to right, nothing in it hidden."""
+def name(text: str, limit: int = _MAX_NAME) -> str:
+    """Escape text from data for the page: isolated from the text direction, with hidden characters visible."""
     shown = "".join(_visible(letter) for letter in text[: limit + 1])
     return escape(shown if len(text) <= limit else f"{shown[:-1]}…")
 
 
 def _visible(letter: str) -> str:
-    """Control characters, bytes that are no text and marks that turn the direction round, as their code."""
+    """Return control characters, undecodable bytes and bidirectional controls as their code."""
     return f"\\u{ord(letter):04x}" if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp") else letter
 
 
@@ -86,7 +86,7 @@ def _tiles(numbers: dict[str, Any]) -> str:
 
 
 def _items(numbers: dict[str, Any]) -> str:
-    """What its documents are called."""
+    """Return the word for its documents."""
     kinds = {source["kind"] for source in numbers["sources"]}
     names = {"jsonl": "Lines", "idx": "Entries", "webdataset": "Samples"}
     return names.get(kinds.pop(), "Documents") if len(kinds) == 1 else "Documents"
@@ -105,7 +105,7 @@ def _warnings(numbers: dict[str, Any]) -> str:
     for one in found:
         where = f"<strong>{name(one['source'])}:</strong> " if several else ""
         kind = "Error: " if one["severity"] == "error" else ""
-        items.append(f'<li class="{escape(one["severity"])}">{where}{kind}{name(one["text"], _SHOWN_TEXT)}</li>')
+        items.append(f'<li class="{escape(one["severity"])}">{where}{kind}{name(one["text"], _MAX_WARNING)}</li>')
     left = len(numbers["warnings"]) - len(found) + numbers["warnings_left_out"]
     more = f'<p class="soft">And {whole(left)} more: <code>fastpack verify</code> lists them.</p>' if left else ""
     return _section("What is odd", "", f'<ul class="found">{"".join(items)}</ul>{more}')
@@ -126,7 +126,7 @@ def _sources(numbers: dict[str, Any]) -> str:
             n_bytes(one["bytes"]),
             whole(one["files"]),
         ]
-        for one in sources[:_SHOWN_SOURCES]
+        for one in sources[:_MAX_SOURCES]
     ]
     text = f"{whole(len(sources))} of them" + _limited(len(sources))
     head = ["Name", "Kind", "Documents", "Tokens", "On disk", "Files"]
@@ -134,7 +134,7 @@ def _sources(numbers: dict[str, Any]) -> str:
 
 
 def _limited(n_rows: int) -> str:
-    return f"; the first {_SHOWN_SOURCES} are shown." if n_rows > _SHOWN_SOURCES else "."
+    return f"; the first {_MAX_SOURCES} are shown." if n_rows > _MAX_SOURCES else "."
 
 
 def _eos(eos: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -246,7 +246,7 @@ def _mixture(numbers: dict[str, Any]) -> str:
         bars.append(_shares("mixture-weight", "in training", [(part["name"], part["weight"] or 0.0) for part in parts]))
     head = ["Name", mixture["unit"].capitalize(), "Share by size", *(["Share in training", "Seen"] if weighted else [])]
     rows = []
-    for number, part in enumerate(parts[:_SHOWN_SOURCES]):
+    for number, part in enumerate(parts[:_MAX_SOURCES]):
         row = [f'{graphs.swatch(number)}<span class="name">{name(part["name"])}</span>']
         row += [n_bytes(part["size"]) if mixture["unit"] == "bytes" else whole(part["size"]), percent(part["share"])]
         if weighted:
@@ -304,7 +304,7 @@ def _pair(
     keys: Sequence[tuple[str, int, str]] = (),
     facts_title: str = "",
 ) -> str:
-    """A graph and, beside it, the same in figures."""
+    """Return a graph next to a table of the same numbers."""
     return f'<div class="pair">{_figure(graph, caption, keys)}{_facts(facts, facts_title)}</div>'
 
 

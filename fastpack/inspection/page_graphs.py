@@ -1,4 +1,4 @@
-"""The graphs of a report's page: which numbers go where in a plot."""
+"""The graphs of a report's page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from fastpack.inspection.number_format import length, n_bytes, nice_top, percent, short, whole
 from fastpack.inspection.svg import Plot, Tick, shares_bar
 
-_MAX_TICKS = 7  # on the x axis: as many labels as a phone has room for
+_MAX_TICKS = 7  # labels of the x axis that fit on a phone
 
 _PER_CENT: Sequence[Tick] = tuple((k / 4, f"{k * 25}\u00a0%") for k in range(5))
 
 
 def draw_lengths(lengths: dict[str, Any]) -> str:
-    """Documents by length, on a logarithmic axis."""
+    """Draw documents by length, on a logarithmic axis."""
     axis = _LogAxis(lengths["bins"])
     top, parts = nice_top(max(one["documents"] for one in lengths["bins"]))
     summary = lengths["summary"]
@@ -37,7 +37,7 @@ def draw_lengths(lengths: dict[str, Any]) -> str:
 
 
 def draw_cumulative(lengths: dict[str, Any]) -> str:
-    """Which share of the documents, and of their tokens or bytes, is in documents up to a length."""
+    """Draw the cumulative share of documents, and of their tokens or bytes, by length."""
     axis = _LogAxis(lengths["bins"])
     documents, total = [(0.0, 0.0)], [(0.0, 0.0)]
     n_documents = n_total = 0
@@ -58,7 +58,7 @@ def draw_cumulative(lengths: dict[str, Any]) -> str:
 
 
 def cumulative_at(lengths: dict[str, Any]) -> list[tuple[int, float, float]]:
-    """(length, share of the documents below it, share of the total) at a few powers of two."""
+    """Return (length, share of shorter documents, share of the total) at some powers of two."""
     bins = lengths["bins"]
     low, high = bins[0]["from"], bins[-1]["to"]
     powers = [1 << k for k in range(high.bit_length()) if low < 1 << k <= high]
@@ -71,7 +71,7 @@ def cumulative_at(lengths: dict[str, Any]) -> list[tuple[int, float, float]]:
 
 
 def draw_packing(rows: Sequence[dict[str, Any]]) -> str:
-    """What each sequence length keeps, cuts and pads."""
+    """Draw the shares of kept, cut and padded tokens by sequence length."""
     places = [(k + 0.5) / len(rows) for k in range(len(rows))]
     ticks = [(place, length(row["seq_len"])) for place, row in zip(places, rows, strict=True)]
     said = "; ".join(
@@ -92,7 +92,7 @@ def draw_packing(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_ranks(ids: dict[str, Any]) -> str:
-    """How often ids occur, by rank, both axes logarithmic."""
+    """Draw the frequency of ids by rank, both axes logarithmic."""
     ranks = ids["ranks"]
     right = max(1.0, math.log10(ranks[-1]["rank"]))
     top = max(1, math.ceil(math.log10(ranks[0]["tokens"]) - 1e-9))
@@ -113,7 +113,7 @@ def draw_ranks(ids: dict[str, Any]) -> str:
 
 
 def draw_files(files: dict[str, Any], names: Sequence[str]) -> str:
-    """The size of each file, in the colour of its dataset; names are escaped already."""
+    """Draw the size of each file in the colour of its dataset; names are already escaped."""
     bars, unit = files["bars"], files["unit"]
     highest = max(bar["size"] for bar in bars)
     if unit == "bytes":
@@ -135,27 +135,27 @@ def draw_files(files: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def draw_shares(identity: str, what: str, parts: Sequence[tuple[str, float]]) -> str:
-    """A mixture as one divided bar; the labels of the parts are escaped already."""
+    """Draw a mixture as one divided bar; labels are already escaped."""
     named = [(f"{unescape(label)}: {percent(share)}", share) for label, share in parts]
     said = "; ".join(label for label, _ in named[:20])
     return shares_bar(identity, f"Shares of the datasets {what}", said, named)
 
 
 def swatch(number: int) -> str:
-    """A small square in the colour of a dataset."""
+    """Return a small square in the colour of a dataset."""
     square = f'<rect class="f s{number % 8}" width="10" height="10" rx="2"/>'
     return f'<svg width="10" height="10" class="swatch" aria-hidden="true">{square}</svg>'
 
 
 def line_key(series: int, dashes: str) -> str:
-    """A piece of a line, as a legend has it."""
-    del dashes  # the style sheet knows those of a series
+    """Return a short line for a legend."""
+    del dashes  # the style sheet has the dashes of each series
     line = f'<line class="l s{series}" x1="0" x2="26" y1="5" y2="5"/>'
     return f'<svg width="26" height="10" aria-hidden="true">{line}</svg>'
 
 
 class _LogAxis:
-    """Places of lengths on a logarithmic axis that spans some bins; a length of 0 is one step before 1."""
+    """Positions of lengths on a logarithmic axis over bins; a length of 0 is one step before 1."""
 
     def __init__(self, bins: Sequence[dict[str, Any]]) -> None:
         self._low = self._log(bins[0]["from"])
@@ -168,7 +168,7 @@ class _LogAxis:
         return (self._log(value) - self._low) / self._width
 
     def ticks(self) -> list[Tick]:
-        """Powers of two, as many as there is room for."""
+        """Return powers of two, at most `_MAX_TICKS`."""
         first, last = math.ceil(max(0.0, self._low) - 1e-9), math.floor(self._low + self._width + 1e-9)
         step = max(1, -(-(last - first + 1) // _MAX_TICKS))
         start = -(-first // step) * step
@@ -180,6 +180,6 @@ def _counts(top: float, parts: int) -> list[Tick]:
 
 
 def _spread(n: int) -> list[int]:
-    """A few of 0 .. n - 1, evenly spread."""
+    """Return some of 0 .. n - 1, evenly spaced."""
     step = max(1, -(-n // _MAX_TICKS))
     return list(range(0, n, step))

@@ -1,4 +1,4 @@
-"""The first documents of a packed file, of token shards, or of JSON lines: only what is shown is read."""
+"""The first documents of a packed file; only the previewed documents are read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ROWS = 64  # of an index, read at first
 
 
 def kind_of(path: PathLike) -> str:
-    """ "webdataset", "jsonl", "pbin" or "shards". FileNotFoundError; JobError for what cannot be previewed.
+    """Return "webdataset", "jsonl", "pbin" or "shards"; raises FileNotFoundError, or JobError for other files.
 
-    A JSONL file with Energon's index beside it (`x.jsonl.idx`) is a "webdataset".
+    A JSONL file with Energon's index (`x.jsonl.idx`) is a "webdataset".
     """
     where = as_path(path)
     if where.is_dir():
         return "webdataset" if meta_path(where).is_dir() else "shards"
-    check_exists(where)  # FileNotFoundError before a word about suffixes
+    check_exists(where)  # FileNotFoundError before an error about the suffix
     if where.suffix == ".jsonl":
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
@@ -37,10 +37,10 @@ def kind_of(path: PathLike) -> str:
 
 
 def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[Found]:
-    """Documents from number `start` on: {"document", "start", ...}, what `Reader.describe` says of each.
+    """Yield documents from number `start` on: {"document", "start", ...} and the items of `Reader.describe`.
 
-    document: its number; start: its first token's place among those of the file. Raises as `PackedFile` does,
-    ValueError where there is no document `start`, and what `Reader.describe` raises.
+    document: its number; start: position of its first token in the file. Raises as `PackedFile` and `Reader.describe`,
+    and ValueError if there is no document `start`.
     """
     with PackedFile(path) as file:
         size, number, known = file.token_size_in_bytes, start, start + _ROWS

@@ -1,4 +1,4 @@
-"""The first lines of a JSONL file: the text that packing would take, or why it would leave the line out."""
+"""The first lines of a JSONL file: the text that packing uses, or why it skips the line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import AnyPath, ByteArray, PathLike, as_path, map_bytes, pickled_index
 
 MAX_CHARACTERS = 600  # of a text
-MAX_LINE_BYTES = 16 << 20  # of a line that is looked at
-_ROWS_BY_ONE = 1 << 12  # of an index: up to these, its start is enough
-_BLOCK = 1 << 16  # bytes looked through at a time for newlines
+MAX_LINE_BYTES = 16 << 20  # of a line that is read
+_ROWS_BY_ONE = 1 << 12  # up to this many rows, decode only the start of the index
+_BLOCK = 1 << 16  # bytes searched for newlines at a time
 
 
 def preview_lines(
@@ -32,15 +32,15 @@ def preview_lines(
     max_characters: int = MAX_CHARACTERS,
     index_path: PathLike | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Lines from number `start` on: {"line", "start", "bytes", "text", "error"}, and those of `Reader.describe`.
+    """Yield lines from number `start` on: {"line", "start", "bytes", "text", "error"} and items of `Reader.describe`.
 
-    line: its number, counted from 0; start: its first byte's place in the file, None in a compressed one; bytes: its
-    length; text: what `pattern` finds, its first `max_characters`, escaped as `escape_text` does; error: why packing
-    would leave it out (and text its start), else None. With `reader.read_back`: tokens, ids, pieces and ends_with_eos,
-    of the text as it would be packed.
-    An index beside the file (`index_path`, default `<stem>.idx`) is used where there is one. Raises StaleIndex, a
-    FormatError, for one that does not belong to the file as it is now, what `compile_pattern` and `Reader.describe`
-    raise, and ValueError without a line `start`.
+    line: its number, from 0; start: position of its first byte, None in a compressed file; bytes: its length; text:
+    the first `max_characters` of the text that `pattern` selects, escaped; error: why packing would skip the line, else
+    None (`text` is then the start of the line). With `reader.decoder`: tokens, ids, pieces and ends_with_eos of the
+    packed text.
+    The index of the file (`index_path`, default `<stem>.idx`) is used if it exists. Raises StaleIndex, a FormatError,
+    if it does not match the file, ValueError if there is no line `start`, and as `compile_pattern` and
+    `Reader.describe`.
     """
     text_of = compile_pattern(pattern)
     lines = _unpacked(path, start) if is_compressed(path) else _mapped(path, start, index_path)
@@ -74,9 +74,9 @@ def _describe(
         start = line[: 4 * max_characters].decode(errors="backslashreplace")
         return found | {"text": shorten(escape_text(start[: max_characters + 1]), max_characters), "error": str(error)}
     found["text"] = escape_text(text[:max_characters]) + "..." * (len(text) > max_characters)
-    if reader is None or reader.read_back is None:
+    if reader is None or reader.decoder is None:
         return found if text else found | {"error": "empty text"}
-    ids = list(reader.read_back.encode(text))
+    ids = list(reader.decoder.encode(text))
     if reader.eos is not None and ids and ids[-1] != reader.eos:
         ids.append(reader.eos)
     if not ids:
@@ -85,7 +85,7 @@ def _describe(
     return found | {name: value for name, value in described.items() if name != "text"}
 
 
-Lines = Iterator[tuple[int | None, int | None, bytes]]  # start, bytes (None: not known), at most MAX_LINE_BYTES of it
+Lines = Iterator[tuple[int | None, int | None, bytes]]  # start, bytes (None: unknown), at most MAX_LINE_BYTES of it
 
 
 def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
@@ -101,12 +101,12 @@ def _mapped(path: PathLike, start: int, index_path: PathLike | None) -> Lines:
         known = n_bytes <= MAX_LINE_BYTES
         yield first, n_bytes if known else None, data[first : first + min(n_bytes, MAX_LINE_BYTES)].tobytes()
         if not known:
-            return  # where the next one begins, only a walk through all of it would tell
+            return  # the start of the next line is unknown without reading all of this one
         first += n_bytes + 1
 
 
 def _indexed(path: PathLike, index_path: AnyPath, data: ByteArray, start: int) -> Iterator[tuple[int, int]]:
-    """The rows from number `start` on, ever more of the index being decoded and checked."""
+    """Yield the rows from `start` on; decodes increasing parts of the index."""
     number, known = start, start + 64
     pickled = map_bytes(index_path)
     while True:
@@ -123,7 +123,7 @@ def _indexed(path: PathLike, index_path: AnyPath, data: ByteArray, start: int) -
 
 
 def _skip(data: Any, n_lines: int) -> int:
-    """Where line `n_lines` begins, or the end of the data."""
+    """Return the start of line `n_lines`, or the end of the data."""
     row, first, at = np.empty((max(1, min(n_lines, 4096)), 2), np.int64), 0, 0
     while n_lines and at < len(data):
         n_rows, consumed, first = kernels.index_lines(data[at : at + (1 << 20)], at, first, row[:n_lines])
@@ -132,7 +132,7 @@ def _skip(data: Any, n_lines: int) -> int:
 
 
 def _line_end(data: Any, first: int) -> int:
-    """Where the line ends that begins at `first`; beyond MAX_LINE_BYTES, some place behind that."""
+    """Return the end of the line that starts at `first`; for a line above MAX_LINE_BYTES, a position after that."""
     row, at = np.empty((1, 2), np.int64), first
     while at < len(data) and at - first <= MAX_LINE_BYTES:
         n_rows, consumed, _ = kernels.index_lines(data[at : at + _BLOCK], at, first, row)

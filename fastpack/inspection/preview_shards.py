@@ -1,4 +1,4 @@
-"""The first documents of token shards, which are cut at the token that ends a document."""
+"""The first documents of token shards, which are split at the EOS token."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import open_shards
 from fastpack.tokens.token_segment import TokenSegment
 
-MAX_LOOKED_THROUGH = 1 << 20  # tokens, for the end of a document
+MAX_SEARCHED = 1 << 20  # tokens searched for the end of a document
 
 
 @dataclass(frozen=True)
 class FoundShards:
-    """The files in order, and where their dtype is from. metadata: the path of tatm's, info: what that tells.
+    """The files in order, and the origin of their dtype; metadata: path of tatm's metadata, info: its contents.
 
-    files: paths, or what a manifest says of each.
+    files: paths, or segments of a manifest.
     """
 
     files: Sequence[AnyPath | TokenSegment]
@@ -35,14 +35,14 @@ class FoundShards:
 
     @property
     def raw(self) -> bool:
-        """Whether the files have no header, as far as their names tell."""
+        """Return whether the files have no header, by their suffix."""
         first = self.files[0]
         return (
             self.dtype is not None or as_path(first.path if isinstance(first, TokenSegment) else first).suffix == ".bin"
         )
 
     def scan(self, number: int) -> TokenSegment:
-        """Length and dtype of one of them, as `scan_shards` finds them, or as the manifest says."""
+        """Return length and dtype of a shard, from `scan_shards` or the manifest."""
         file = self.files[number]
         if isinstance(file, TokenSegment):
             return file
@@ -51,11 +51,11 @@ class FoundShards:
 
 
 def find(path: PathLike, dtype: str | None = None) -> FoundShards:
-    """The shards of a folder, or of a manifest, or the one that is given.
+    """Find the shards of a folder or manifest, or a single shard.
 
-    tatm's metadata beside them tell the dtype of those they name. dtype: of headerless files, instead of what the
-    metadata or the manifest say. Raises FileNotFoundError, JobError for a folder without shards, ValueError for
-    metadata that cannot be read and a dtype that is none of integers, FormatError for a damaged manifest.
+    The dtype of headerless files is `dtype`, else that of tatm's metadata or the manifest. Raises FileNotFoundError,
+    JobError for a folder without shards, ValueError for unreadable metadata and a dtype that is not an integer,
+    FormatError for a damaged manifest.
     """
     where = as_path(path)
     folder = where if where.is_dir() else where.parent
@@ -87,7 +87,7 @@ def _metadata(folder: AnyPath) -> tuple[AnyPath | None, TokenizedInfo | None]:
 
 
 def _files(folder: AnyPath, info: TokenizedInfo | None) -> list[AnyPath]:
-    """Those that the metadata name, else any .bin, which hide all .npy, as for KempnerForge's validator."""
+    """Return the shards in the metadata, else all .bin, else all .npy, as KempnerForge's validator."""
     suffixes = ["bin", "npy"]
     if info is not None and info.file_extension not in suffixes:
         suffixes.insert(0, info.file_extension)
@@ -101,7 +101,7 @@ def _files(folder: AnyPath, info: TokenizedInfo | None) -> list[AnyPath]:
 
 
 def _is_named(path: AnyPath, info: TokenizedInfo) -> bool:
-    """Whether the metadata are about this file; their folder may have been moved."""
+    """Return whether the metadata are about this file; the folder may have been moved."""
     return path.name.startswith(os.path.basename(info.file_prefix)) and path.suffix == f".{info.file_extension}"
 
 
@@ -116,13 +116,13 @@ def _integers(name: str) -> np.dtype[Any]:
 
 
 def preview_shards(shards: FoundShards, reader: Reader, start: int = 0) -> Iterator[dict[str, Any]]:
-    """Documents from token `start` on, which counts through all files: {"file", "document", "start", ...}.
+    """Yield documents from token `start` of all files on: {"file", "document", "start", ...}.
 
-    document: its number in the file, None where that is not known (`start` lies behind the file's first token; or
-    without `reader.eos`, and then these are no documents, but stretches of `reader.max_tokens`); start: its first
-    token's place in the file; and what `Reader.describe` says. tokens is None for a document whose end is not among the
-    next MAX_LOOKED_THROUGH tokens; it is the last. Raises as `scan_shards` and `Reader.describe` do, ValueError for an
-    array that is not flat, and where there is no token `start`.
+    document: its number in the file, None if unknown (`start` is after the file's first token, or there is no
+    `reader.eos`; without it, spans of `reader.max_tokens` are yielded); start: position of its first token in the file;
+    and the items of `Reader.describe`. tokens is None if the end is not among the next MAX_SEARCHED tokens; such a
+    document is the last. Raises as `scan_shards` and `Reader.describe`, and ValueError for an array with more than one
+    dimension, or if there is no token `start`.
     """
     skipped = start
     shown = 0
@@ -150,7 +150,7 @@ def _documents(shard: TokenSegment, reader: Reader, start: int) -> Iterator[dict
         rest = tokens[first:]
         n_tokens: int | None = min(reader.max_tokens, len(rest))
         if reader.eos is not None:
-            n_tokens = reader.find_end(rest, MAX_LOOKED_THROUGH)
+            n_tokens = reader.find_end(rest, MAX_SEARCHED)
         document = None if start or reader.eos is None else number
         shown = rest if n_tokens is None else rest[:n_tokens]
         yield {"document": document, "start": first, **reader.describe(shown, n_tokens, shard.path, first)}

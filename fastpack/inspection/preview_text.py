@@ -1,4 +1,4 @@
-"""Previews as lines of text: ids, the pieces of tokens with their boundaries, and the text, cut where they were cut."""
+"""Previews as lines of text: ids, token texts with their boundaries, and the decoded text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fastpack.escape import escape_line, escape_text
 if TYPE_CHECKING:
     from fastpack.webdataset.browsing.preview_samples import Colours
 
-_SHADES = ("\x1b[38;5;16;48;5;153m", "\x1b[38;5;16;48;5;223m")  # black on pale blue and sand: on dark and light alike
+_SHADES = (
+    "\x1b[38;5;16;48;5;153m",
+    "\x1b[38;5;16;48;5;223m",
+)  # black on pale blue and sand, legible everywhere
 _EOS_SHADE = "\x1b[1;38;5;16;48;5;150m"
 _RESET = "\x1b[0m"
 _LABELS = 8  # characters
@@ -20,7 +23,7 @@ _MARGIN = 4
 
 
 def document_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
-    """The lines of what `preview_packed` or `preview_shards` gives.
+    """Yield the lines for a result of `preview_packed` or `preview_shards`.
 
     shades: boundaries of tokens as alternating colours; else a `|` between them, and `\\|` for one in the text.
     """
@@ -31,7 +34,7 @@ def document_lines(found: dict[str, Any], eos: int | None, shades: bool = False)
 
 
 def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
-    """The lines of what `preview_lines` gives; shades: as `document_lines` has them."""
+    """Yield the lines for a result of `preview_lines`; shades: as in `document_lines`."""
     size = "" if found["bytes"] is None else f": {found['bytes']:,} bytes"
     tokens = f", {_count(found)}" if "ids" in found else ""
     yield f"line {found['line']}{size}{tokens}"
@@ -44,7 +47,7 @@ def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> 
 
 
 def sample_lines(sample: dict[str, Any], rows: int, how: Colours) -> Iterator[str]:
-    """The lines of what `views.webdataset.preview` gives: parts, texts, and pictures of at most `rows` lines."""
+    """Yield the lines for a sample: fields, texts, and pictures of at most `rows` lines."""
     yield f"{sample['index']}: {escape_line(sample['key'])}"
     for part in sample["parts"]:
         facts = [f"{part['bytes']:,} bytes"]
@@ -62,12 +65,12 @@ def _content(part: dict[str, Any], rows: int, how: Colours) -> list[str]:
         return text.split("\n")
     if "width" not in part or rows < 1:
         return []
-    from fastpack.webdataset.browsing.preview_samples import draw  # here: loading it would double the time a text takes
+    from fastpack.webdataset.browsing.preview_samples import draw  # local import: it would double the time of a text
 
     columns = max(8, shutil.get_terminal_size().columns - _MARGIN - 1)
     try:
         return draw(part["data"], columns, rows, how)
-    except Exception as error:  # whatever a broken image makes of its decoder
+    except Exception as error:  # a decoder may raise any exception for a broken image
         return [f"not shown: {escape_text(f'{type(error).__name__}: {error}')}"]
 
 
@@ -100,7 +103,7 @@ def _token_lines(found: dict[str, Any], eos: int | None, shades: bool) -> Iterat
 
 
 def _barred(pieces: list[str], is_eos: list[bool], ids: list[int]) -> list[str]:
-    """A bar between two tokens, and a new line behind each end of line."""
+    """Separate tokens by bars, and start a new line after each newline."""
     shown = [
         f"[EOS {token}]" if eos else piece.replace("|", "\\|").replace("\n", "\\n\n")
         for piece, eos, token in zip(pieces, is_eos, ids, strict=True)
@@ -110,7 +113,7 @@ def _barred(pieces: list[str], is_eos: list[bool], ids: list[int]) -> list[str]:
 
 
 def _shaded(pieces: list[str], is_eos: list[bool]) -> list[str]:
-    """Every token in the other of two shades, which an end of line does not carry over to the margin."""
+    """Shade tokens alternately; a newline does not extend the shade to the margin."""
     lines = [""]
     for number, (piece, eos) in enumerate(zip(pieces, is_eos, strict=True)):
         shade = _EOS_SHADE if eos else _SHADES[number % 2]

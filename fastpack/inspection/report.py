@@ -1,4 +1,4 @@
-"""`report(paths, output)`: one HTML page about datasets, complete in itself."""
+"""A self-contained HTML page about datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from fastpack.webdataset.metadata import meta_path
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReportResult(Result):
-    """path: the page; numbers: all that it shows, None where the page was there already and was kept."""
+    """Hold the result of `report`.
+
+    Attributes
+    ----------
+    path
+        The page.
+    numbers
+        All numbers on the page, with the keys of `fastpack report --json` from `sources` on; None if a page existed
+        and was kept.
+    """
 
     _shown = facts(
         "path",
@@ -46,23 +55,59 @@ def report(
     file_existence_policy: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ReportResult:
-    """Write a page on what the datasets hold to `output`: lengths, packing, token ids, files, mixture, what is odd.
+    """Write an HTML page about datasets: document lengths, packing, token ids, files, mixture, warnings.
 
-    paths: what `inspect` reads; a folder of packed files stands for each of them, and a `.toml` file for the datasets
-    of its KempnerForge `[data]` table, with their weights. The page is one HTML file that loads nothing else, of less
-    than 200 KB however large the data are. All tokens are read, once more where check=True: then what `verify` finds
-    without looking deep is on the page too. eos_token_id and dtype: as of `inspect` (`verify` knows no dtype: shards
-    that are read by one are left to it); vocab_size: of which the share that occurs is told, default what tatm's
-    metadata says, else up to the largest id.
+    The page is one file of less than 200 KB that loads no other files. All tokens are read, and twice with `check`.
 
-    numbers: {"sources": [{"name", "path", "kind", "unit", "bytes", "files", "documents", "tokens", "lengths", "eos"}],
-    "bytes", "tokens", "documents", "lengths": {"unit", "of", "documents", "total", "summary", "bins"} or None,
-    "packing": [{"seq_len", "blocks", "tokens_in_blocks", "documents_cut", "padding", "cut_off"}] or None (all but the
-    first two are shares of 1; padding and cut_off: with one document a row), "ids": {"vocab_size", "distinct",
-    "distinct_in_vocabulary", "largest", "counted_below", "tokens", "outside", "ranks", "top"} or None, "files": {
-    "unit", "count", "files_per_bar", "summary", "bars"}, "mixture": {"unit", "parts"} or None, "warnings": [{"source",
-    "severity", "text"}], "warnings_left_out"}.
-    Raises as `inspect`, ValueError for a TOML file that cannot be read, TargetExists by `file_existence_policy`.
+    Parameters
+    ----------
+    paths
+        One path or several that `inspect` reads. A folder of packed files stands for each of them, and a `.toml` file
+        for the datasets of its KempnerForge `[data]` table, with their weights.
+    output
+        The page.
+    eos_token_id, dtype
+        As in `inspect`. With `dtype`, `check` skips the shards, whose dtype `verify` determines itself.
+    vocab_size
+        The vocabulary size, for the share of the vocabulary that occurs. By default that of tatm's metadata, else the
+        largest id plus 1.
+    check
+        Include the findings of `verify`.
+    title
+        Title of the page. By default the name of the dataset, or the number of datasets.
+    file_existence_policy
+        What to do if `output` exists: "error", "skip" or "override".
+    progress
+        Called with (bytes done, total bytes).
+
+    Returns
+    -------
+    ReportResult
+        The path of the page and the numbers on it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a path does not exist.
+    FormatError
+        If a file is damaged.
+    JobError
+        If a path has no known format.
+    ValueError
+        If a TOML file cannot be read.
+    TargetExists
+        If `output` exists and the policy is "error".
+
+    Examples
+    --------
+    >>> import fastpack, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 0, 2, 2, 0], [2, 3])
+    >>> result = fastpack.report(writer.path, f"{folder.name}/report.html")
+    >>> result.numbers["documents"], result.numbers["tokens"]
+    (2, 5)
+    >>> folder.cleanup()
     """
     if not may_write(output, file_existence_policy):
         return ReportResult(os.fspath(output), None)
@@ -91,16 +136,16 @@ def _sources(path: AnyPath) -> Iterator[Source]:
 
 
 def _configured(path: AnyPath) -> Iterator[Source]:
-    """The datasets of a KempnerForge configuration, by the shares that its sampler gives them."""
+    """Yield the datasets of a KempnerForge configuration with the weights of its sampler."""
     config: DataConfig = load_config(path)
     if config.source == "dataset_path":
         yield Source(config.dataset_path, as_path(config.dataset_path).name)
         return
     if config.source != "datasets":
-        raise JobError(f"{path}: [data] names no datasets and no dataset_path that a report could be about")
+        raise JobError(f"{path}: [data] has neither datasets nor dataset_path")
     elsewhere = next((one.hf_name for one in config.datasets if not one.path), None)
     if elsewhere is not None:
-        raise JobError(f"{path}: the dataset {elsewhere} is not on this machine: a report reads shards only")
+        raise JobError(f"{path}: the dataset {elsewhere} is not on this machine: a report reads local shards only")
     weights = probabilities([one.weight for one in config.datasets], config.mix_temperature)
     for one, weight in zip(config.datasets, weights, strict=True):
         yield Source(one.path, one.name or as_path(one.path).name, weight)

@@ -1,4 +1,4 @@
-"""The numbers of a report: everything that its page shows, as plain data."""
+"""The numbers of a report."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAX_POINTS = 64  # of the curve of ids by rank
 MAX_WARNINGS = 100
 _TOP_IDS = 8
 _PER_OCTAVE = 4  # bins of lengths
-_CHECKED = ("pbin", "shards", "manifest", "jsonl", "idx")  # whose quick check reads no more than once what there is
+_CHECKED = ("pbin", "shards", "manifest", "jsonl", "idx")  # whose quick check reads the data at most once
 
 
 class Source(NamedTuple):
-    """One dataset of a report: where it is, what it is called, its weight in the mixture (None: by its size)."""
+    """One dataset of a report: path, name, and weight in the mixture (None: by its size)."""
 
     path: str
     name: str
@@ -45,7 +45,7 @@ def gather(
     check: bool = True,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """All numbers of the report on `sources`, as `report` describes them; errors as of `inspect`."""
+    """Return all numbers of the report on `sources`; raises as `inspect`."""
     if not sources:
         raise JobError("a report needs at least one path")
     measured, warnings = [], []
@@ -57,7 +57,7 @@ def gather(
         )
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
-        is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` goes by metadata and sizes
+        is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
         warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {
@@ -74,12 +74,12 @@ def gather(
 
 
 def _part(progress: Progress, number: int, parts: int, done: int, total: int) -> None:
-    """The progress of one of several sources, each of which counts alike."""
+    """Return the progress callback of one of several sources with equal weights."""
     progress(number * total + done, parts * total)
 
 
 def _checked(source: Source, one: FileFacts, vocab_size: int | None) -> list[dict[str, str]]:
-    """What `verify` finds, but for what was said already; findings that expect the same are one."""
+    """Return the findings of `verify` without known warnings; findings with the same expectation are merged."""
     if one.facts["kind"] not in _CHECKED:
         return []
     said = set(one.facts["warnings"])
@@ -122,7 +122,7 @@ def _totals(measured: Sequence[FileFacts]) -> dict[str, Any]:
 
 
 def _sum(amounts: Iterable[int | None]) -> int | None:
-    """None where one of them is not known."""
+    """Return the sum; None if one of them is unknown."""
     total = 0
     for amount in amounts:
         if amount is None:
@@ -132,7 +132,7 @@ def _sum(amounts: Iterable[int | None]) -> int | None:
 
 
 def _lengths(measured: Sequence[FileFacts]) -> dict[str, Any] | None:
-    """Of all documents whose lengths are known: in tokens where there are such, else in bytes; None without any."""
+    """Return the lengths of documents: in tokens if any are known, else in bytes; None without lengths."""
     known = [one for one in measured if one.lengths is not None and one.lengths.documents]
     if not known:
         return None
@@ -150,7 +150,7 @@ def _lengths(measured: Sequence[FileFacts]) -> dict[str, Any] | None:
 
 
 def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
-    """A row a sequence length; None where there are no tokens."""
+    """Return one row per sequence length; None without tokens."""
     packed = [one for one in measured if one.unit == "tokens"]
     file_tokens = [file.n_tokens or 0 for one in packed for file in one.files]
     total = sum(file_tokens)
@@ -172,7 +172,7 @@ def _packing(measured: Sequence[FileFacts]) -> list[dict[str, Any]] | None:
 
 
 def _ids(measured: Sequence[FileFacts], vocab_size: int | None) -> dict[str, Any] | None:
-    """How often ids occur; None where no tokens were counted."""
+    """Return the frequencies of ids; None if no tokens were counted."""
     counter = IdCounter()
     for one in measured:
         if one.ids is not None:
@@ -208,7 +208,7 @@ def _ids(measured: Sequence[FileFacts], vocab_size: int | None) -> dict[str, Any
 
 
 def _files(measured: Sequence[FileFacts], unit: str) -> dict[str, Any]:
-    """The sizes of all files, at most `MAX_BARS` of them: beyond that the means of files that follow each other."""
+    """Return the sizes of files; above `MAX_BARS` files, the means of groups of adjacent files."""
     files = [(number, file) for number, one in enumerate(measured) for file in one.files]
     sizes = np.array([_size(file, unit) for _, file in files], np.int64)
     per_bar = -(-len(files) // MAX_BARS) if files else 1
@@ -226,7 +226,7 @@ def _size(file: File, unit: str) -> int:
 
 
 def _mixture(sources: Sequence[Source], measured: Sequence[FileFacts], unit: str) -> dict[str, Any] | None:
-    """Each source's share of what there is and, where weights are given, of what training sees; None for one source."""
+    """Return each source's share of the data and, with weights, of the training data; None for one source."""
     if len(sources) < 2:
         return None
     sizes = [sum(_size(file, unit) for file in one.files) for one in measured]

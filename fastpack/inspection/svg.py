@@ -1,4 +1,4 @@
-"""Graphs as inline SVG that fills the width it is given: what is horizontal is in percent, so letters never shrink."""
+"""Graphs as inline SVG that fills the available width: horizontal units are percent, so text keeps its size."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-TOP, BOTTOM = 22, 26  # pixels above the plot, for the uppermost label, and below it, for those of the x axis
-_EDGE = 0.95  # labels further to the right than this are set against the border
-_INSET = 0.12  # of the width is left of the plot, for the labels of the y axis
+TOP, BOTTOM = 22, 26  # pixels above the plot for the top label, and below it for labels of the x axis
+_EDGE = 0.95  # labels further to the right are aligned with the border
+_INSET = 0.12  # share of the width for the labels of the y axis
 _FINE = 1000  # units across the box in which lines are drawn
 
-Tick = tuple[float, str]  # place on the axis, 0 to 1, and label
+Tick = tuple[float, str]  # position on the axis, 0 to 1, and label
 Point = tuple[float, float]  # x from the left and y from the bottom, 0 to 1
 
 
 @dataclass(slots=True)
 class Plot:
-    """A plot of bars and lines over one grid; places are shares of the plot, 0 to 1, y upwards.
+    """A plot of bars and lines on one grid; positions are shares of the plot, 0 to 1, y upwards.
 
-    name: unique on the page, of letters. title and description are what a screen reader says. height: of the plot
-    itself, in pixels. Colours are classes s0 to s7, which the page's style sheet knows.
+    name: letters, unique on the page. title, description: for screen readers. height: of the plot, in pixels. Colours
+    are the classes s0 to s7 of the page's style sheet.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Plot:
     _shapes: list[str] = field(default_factory=list)
 
     def bar(self, start: float, end: float, height: float, label: str, series: int = 0) -> None:
-        """A bar from `start` to `end`, with a narrow gap beside it; label: shown when it is pointed at."""
+        """Add a bar from `start` to `end`, with a narrow gap next to it; label: tooltip."""
         if height <= 0:
             return
         gap = min(0.0025, (end - start) * 0.12)
@@ -44,7 +44,7 @@ class Plot:
         )
 
     def line(self, points: Sequence[Point], series: int = 0) -> None:
-        """A line through points."""
+        """Add a line through points."""
         places = " ".join(f"{_number(x * _FINE)},{_number((1 - y) * self.height)}" for x, y in points)
         self._shapes.append(
             f'<svg x="{_across(0)}" y="{TOP}" width="{_percent(1 - _INSET)}" height="{self.height}" '
@@ -54,14 +54,14 @@ class Plot:
         )
 
     def dot(self, at: Point, label: str, series: int = 0) -> None:
-        """A dot; label: shown when it is pointed at."""
+        """Add a dot; label: tooltip."""
         x, y = _across(at[0]), _number(TOP + (1 - at[1]) * self.height)
         self._shapes.append(
             f'<circle class="f s{series}" cx="{x}" cy="{y}" r="4"><title>{escape(label)}</title></circle>'
         )
 
     def render(self) -> str:
-        """The SVG element."""
+        """Return the SVG element."""
         whole = TOP + self.height + BOTTOM
         parts = [
             f'<svg role="img" aria-labelledby="{self.name}-t {self.name}-d" width="100%" height="{whole}">',
@@ -92,7 +92,7 @@ class Plot:
 
 
 def shares_bar(name: str, title: str, description: str, parts: Sequence[tuple[str, float]]) -> str:
-    """One bar from left to right that is divided into (label, share) parts, in the colours of series 0, 1, ..."""
+    """Return a horizontal bar divided into (label, share), in the colours of series 0, 1, ..."""
     shapes, start = [], 0.0
     for number, (label, share) in enumerate(parts):
         gap = 0.002 if share > 0.01 else 0.0
@@ -112,7 +112,7 @@ def shares_bar(name: str, title: str, description: str, parts: Sequence[tuple[st
 
 
 def _across(place: float) -> str:
-    """A place in the plot, in percent of the whole width."""
+    """Return a position in the plot in percent of the total width."""
     return _percent(_INSET + place * (1 - _INSET))
 
 

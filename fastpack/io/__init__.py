@@ -1,4 +1,4 @@
-"""The one room that opens, maps and atomically replaces files."""
+"""Opening, mapping and atomically replacing files and objects in stores."""
 
 from fastpack.io.atomic import AtomicFile, may_write, partial_path, remove, write_durably
 from fastpack.io.if_exists import (

@@ -1,8 +1,8 @@
-"""Files that appear under their name complete or not at all.
+"""Files that are complete under their name, or absent.
 
-Bytes go to `.<name>.partial` in the same folder, are fsynced, and renamed over the target. The partial file is locked
-while it is written, so a second writer of the same target fails at once, and what a killed process left behind is
-reused by the next one.
+Bytes are written to `.<name>.partial` in the same folder, fsynced, and renamed to the target. The partial file is
+locked while it is written: a second writer of the same target fails immediately, and the next writer reuses the file of
+a killed process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, P
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
 
-_fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes blocks where it is unsupported
+_fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate writes zeros where it is unsupported
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
@@ -33,7 +33,7 @@ OVERWRITE = "Pass file_existence_policy='override'"
 
 @with_filename
 def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
-    """Have all of `data` reach the disk at `offset` of a file of our own; what was behind it there is dropped."""
+    """Write all of `data` at `offset` of one of our files, truncate the file after it, and fsync."""
     with io.FileIO(os.fspath(path), "r+", opener=_create) as file:
         os.ftruncate(file.fileno(), offset)
         _put(file.fileno(), data, offset)
@@ -48,7 +48,7 @@ def _put(fd: int, data: Bytes, offset: int) -> None:
 
 
 def remove(path: PathLike) -> None:
-    """Remove a file or object, if it is there."""
+    """Remove a file or object, if it exists."""
     if is_remote(path):
         remote.delete(plain_path(path))
         return
@@ -57,7 +57,7 @@ def remove(path: PathLike) -> None:
 
 
 def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
-    """True when `path` may be written under `policy`; False means: it exists and is to be kept ("skip").
+    """Return whether `path` may be written under `policy`; False if it exists and is kept ("skip").
 
     Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
     """
@@ -71,9 +71,9 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
 
 
 def partial_path(path: PathLike, *, follow: bool = True) -> str:
-    """Where the bytes of the file `path` lie while it is being written; follow: as for `AtomicFile`.
+    """Return the path of the partial file of `path`; follow: as for `AtomicFile`.
 
-    Those of an object in a store lie in the cache's folder, so the process that goes on must run on the same machine.
+    For an object in a store it is in the cache's folder, so a write can be resumed only on the same machine.
     """
     if is_remote(path):
         from fastpack.io.block_cache import cache_folder
@@ -86,14 +86,14 @@ def partial_path(path: PathLike, *, follow: bool = True) -> str:
 
 
 class AtomicFile:
-    """A file being written that takes its name only on `commit()`; `abort()`, or an error in a with block, removes it.
+    """A file that gets its name on `commit()`; `abort()`, or an exception in a with block, removes it.
 
-    keep: take up what an earlier writer left behind (`suspend()`, or a kill) and go on behind its last byte. policy:
-    what to do when the target exists already, now that no one else can write it: TargetExists unless "override".
-    follow: write through a symbolic link of that name, as open() does; False replaces it: for names no user gave.
-    A file that is replaced keeps its permissions and, where the process may set them, its owner and group; the partial
-    file has them from the start. Raises JobError when another process is writing the same target (of an object in a
-    store: on this machine). Missing parent folders are made. An object is uploaded on `commit()`.
+    keep: resume the partial file of an earlier writer (`suspend()`, or a kill) after its last byte. policy: if the
+    target exists, TargetExists is raised unless this is "override". follow: write through a symbolic link, as open()
+    does; False replaces the link: for names that no user chose.
+    A file that is replaced keeps its permissions and, if the process may set them, its owner and group; the partial
+    file has them from the start. Raises JobError if another process is writing the same target (for an object in a
+    store: on this machine). Missing parent folders are created. An object is uploaded on `commit()`.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class AtomicFile:
             self._start(keep, policy)
         except JobError:
             raise
-        except BaseException as error:  # a signal's exception, maybe between the call and the assignment
-            if keep and isinstance(error, INTERRUPTS) and self._holds_work():
+        except BaseException as error:  # also a signal's exception between the call and the assignment
+            if keep and isinstance(error, INTERRUPTS) and self._has_earlier_bytes():
                 self.suspend()
                 raise
             self.abort()
@@ -123,17 +123,19 @@ class AtomicFile:
         self._file = _lock_partial(self.partial_path, self.path)
         self._fd = self._file.fileno()
         if not may_write(self.path, policy):
-            raise self._overtaken()
-        self._is_new = not self._take_permissions(0o600)  # a later writer has to open what a kill leaves behind
+            raise self._target_exists()
+        self._is_new = not self._take_permissions(0o600)  # a later writer must be able to open it after a kill
         if not keep:
             os.ftruncate(self._fd, 0)
         self._position = self._file.seek(0, os.SEEK_END)
 
-    def _overtaken(self) -> TargetExists:
-        return TargetExists(f"{self.path} was written by another process meanwhile. {spoken(OVERWRITE)} to replace it.")
+    def _target_exists(self) -> TargetExists:
+        return TargetExists(
+            f"{self.path} was written by another process in the meantime. {spoken(OVERWRITE)} to replace it."
+        )
 
-    def _holds_work(self) -> bool:
-        """Whether an earlier writer left bytes."""
+    def _has_earlier_bytes(self) -> bool:
+        """Return whether the partial file contains bytes of an earlier writer."""
         return self._file is None or os.fstat(self._file.fileno()).st_size > 0
 
     @with_filename
@@ -148,9 +150,9 @@ class AtomicFile:
 
     @with_filename
     def reserve(self, n_bytes: int) -> None:
-        """Have the next `n_bytes`, all of which will be written, set aside on the disk, where the file system can.
+        """Reserve disk space for the next `n_bytes`, all of which will be written; a no-op where unsupported.
 
-        A full disk then raises OSError before the work and not after it, and writing is a quarter faster (ext4).
+        A full disk then raises OSError before the work instead of after it, and writing is 25 % faster (ext4).
         """
         if _fallocate is not None and n_bytes > 0 and _fallocate(self._fd, _KEEP_SIZE, self._position, n_bytes):
             error = ctypes.get_errno()
@@ -170,7 +172,7 @@ class AtomicFile:
 
     @with_filename
     def truncate(self, n_bytes: int) -> None:
-        """Forget all bytes from `n_bytes` on."""
+        """Truncate the file to `n_bytes`."""
         if n_bytes > self._position:
             raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
         os.ftruncate(self._fd, n_bytes)
@@ -178,7 +180,7 @@ class AtomicFile:
 
     @with_filename
     def sync(self) -> None:
-        """Have what is written so far reach the disk."""
+        """Flush the bytes written so far to the disk."""
         getattr(os, "fdatasync", os.fsync)(self._fd)  # not on macOS
 
     def fileno(self) -> int:
@@ -186,29 +188,29 @@ class AtomicFile:
 
     @with_filename
     def set_modified(self, time_ns: int) -> None:
-        """Have the file say that it was modified then, once all is written; of no effect in a store."""
+        """Set the modification time, after all bytes are written; no effect in a store."""
         os.utime(self._fd, ns=(time_ns, time_ns))
 
     @with_filename
     def set_mode(self, mode: int) -> None:
-        """Set the permissions of a new file; one that is replaced keeps those it has."""
+        """Set the permissions of a new file; a file that is replaced keeps its own."""
         if self._is_new:
             os.fchmod(self._fd, mode & 0o7777)
 
     def _take_permissions(self, added: int = 0) -> bool:
-        """Take owner and permissions, plus the bits `added`, of the file that is replaced; False for a new one."""
+        """Copy owner and permissions, plus the bits `added`, of the replaced file; return False for a new file."""
         status = None if is_remote(self.path) else _status_of_file(self.path)
         if status is not None:
             _copy_owner(status, self._fd)
-            os.fchmod(self._fd, (status.st_mode | added) & 0o7777)  # last: a change of the owner clears some bits
+            os.fchmod(self._fd, (status.st_mode | added) & 0o7777)  # last: changing the owner clears some bits
         return status is not None
 
     @with_filename
     def commit(self) -> None:
-        """Flush to the disk and take the target's name, replacing what was there."""
+        """Flush to the disk and rename to the target, replacing an existing file."""
         self._take_permissions()
         os.fsync(self._fd)
-        remove(self.path + CHECKSUMS)  # they are those of the file that goes
+        remove(self.path + CHECKSUMS)  # checksums of the replaced file
         if is_remote(self.path):
             self._upload()
             return
@@ -220,21 +222,23 @@ class AtomicFile:
         try:
             remote.upload(self.path, self.partial_path, replace=self._policy != "error")
         except FileExistsError:
-            raise self._overtaken() from None
+            raise self._target_exists() from None
         forget_listing(self.path)
         self.abort()
 
     def abort(self) -> None:
-        """Remove what was written; the target stays as it was. Harmless after `commit()`."""
+        """Remove the partial file; the target is unchanged. A no-op after `commit()`."""
         if self._file is not None:
             try:
-                if _same_file(self._file, self.partial_path):  # not so when it was renamed just before a signal
-                    os.unlink(self.partial_path)  # before the lock goes, so that no second writer's file is removed
+                if _same_file(self._file, self.partial_path):  # it may have been renamed just before a signal
+                    os.unlink(
+                        self.partial_path
+                    )  # before the lock is released, so that no other writer's file is removed
             finally:
                 self.suspend()
 
     def suspend(self) -> None:
-        """Stop writing; what is written stays in the partial file, for a writer with `keep`."""
+        """Stop writing and keep the partial file for a writer with `keep`."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -247,7 +251,7 @@ class AtomicFile:
             if kind is None:
                 self.commit()
         finally:
-            self.abort()  # harmless after commit
+            self.abort()  # a no-op after commit
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
@@ -266,7 +270,7 @@ def _target(path: PathLike, follow: bool) -> str:
 
 
 def _status_of_file(path: str) -> os.stat_result | None:
-    """The status of a regular file; None where there is none, or a link."""
+    """Return the status of a regular file; None for a missing file or a link."""
     try:
         status = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -276,7 +280,7 @@ def _status_of_file(path: str) -> os.stat_result | None:
 
 def _copy_owner(status: os.stat_result, fd: int) -> None:
     mine = os.fstat(fd)
-    for uid, gid in ((-1, status.st_gid), (status.st_uid, -1)):  # one by one: only root may give a file away
+    for uid, gid in ((-1, status.st_gid), (status.st_uid, -1)):  # separately: only root may change the owner
         if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
             with contextlib.suppress(PermissionError):
                 os.fchown(fd, uid, gid)
@@ -291,7 +295,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def _lock_partial(partial_path: str, target: str) -> io.FileIO:
-    """The partial file, locked: a file object, so that it is closed even if an exception loses it."""
+    """Open and lock the partial file; a file object, so that it is closed even after an exception."""
     while True:
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(io.FileIO(partial_path, "r+", opener=_create))
@@ -299,10 +303,10 @@ def _lock_partial(partial_path: str, target: str) -> io.FileIO:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise JobError(f"another process is writing {target}: wait for it, or end it") from None
-            # Between open and lock another writer may have renamed or removed this very file: then start over.
+            # Between open and lock another writer may have renamed or removed the file: then start over.
             if _same_file(file, partial_path):
                 if (status := os.fstat(file.fileno())).st_nlink > 1 or not stat.S_ISREG(status.st_mode):
-                    raise JobError(f"{partial_path} is in the way: it is another file as well, or none; remove it")
+                    raise JobError(f"{partial_path} has another link or is not a regular file: remove it")
                 stack.pop_all()
                 return file
 
@@ -312,7 +316,7 @@ def _create(path: str, _flags: int) -> int:
 
 
 def _sweep(partial_path: str) -> None:
-    """Remove a partial file that nobody is writing."""
+    """Remove a partial file that no process is writing."""
     with contextlib.suppress(OSError), open(partial_path, "rb+") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _same_file(file, partial_path):

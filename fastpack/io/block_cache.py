@@ -1,10 +1,11 @@
-"""What was read from stores, kept on the local disk: blocks of objects, and whole objects that were fetched.
+"""A cache on the local disk of data from stores: blocks of objects, and whole objects.
 
-One folder for all processes of a machine (and user), bounded: what was used longest ago goes first. An entry is written
-aside and renamed, so it is there whole or not at all; its name holds the object's URL, size, time and tag, so another
-version is another entry. Blocks carry a CRC-32 for each page of 64 KiB, looked at by every process that reads the page,
-and again when the block's file was written to; what does not fit is fetched anew. Once a good part of the limit was
-written, by whichever processes, one of them removes what is too much, and what killed processes have left unfinished.
+All processes of a user on a machine share one folder of limited size; the least recently used entries are evicted
+first. An entry is written to a temporary name and renamed, so it is complete or absent. Its name is a hash of the
+object's URL, size, time and tag, so another version is another entry. Blocks contain a CRC-32 for each page of 64 KiB,
+which every process checks when it first reads the page, and again after the block's file was modified; damaged blocks
+are fetched again. After each 1/32 of the limit that all processes have written, one of them evicts entries beyond the
+limit and removes unfinished files of killed processes.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from fastpack.io.stores import Status
 PAGE = 1 << 16
 BLOCK = 4 << 20
 DEFAULT_LIMIT = 20 << 30
-_SWEEP_SHARE = 32  # the limit is looked after each time this part of it was written
+_SWEEP_SHARE = 32  # the limit is enforced each time this fraction of it was written
 _TOUCH_SECONDS = 60.0
-SAY_AFTER, LOCK_SECONDS = 10.0, 600.0  # of waiting for another process: until it is said, and until it is an error
-_HELD_SHARE = 4  # a process maps blocks of up to this part of the limit, and not more than so many
+SAY_AFTER, LOCK_SECONDS = 10.0, 600.0  # of waiting for another process: until it is logged, and until it is an error
+_HELD_SHARE = 4  # a process maps blocks of up to this fraction of the limit, and at most _MOST_HELD
 _MOST_HELD = 16_384
 _log = logging.getLogger("fastpack")
-_KEPT_SECONDS = 7 * 86_400.0  # what a killed process was writing for a store: `--resume` goes on with it
+_KEPT_SECONDS = 7 * 86_400.0  # unfinished uploads of killed processes, which `--resume` continues
 
 
 def cache_folder() -> Path:
-    """FASTPACK_CACHE_DIR, else `fastpack` in XDG_CACHE_HOME or ~/.cache; made for this user only.
+    """Return FASTPACK_CACHE_DIR, else `fastpack` in XDG_CACHE_HOME or ~/.cache; created with mode 0700.
 
-    JobError for a folder that others can write: what lies there would be trusted.
+    Raises JobError if others can write to the folder, because its contents are trusted.
     """
     named = os.environ.get("FASTPACK_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -52,12 +53,14 @@ def cache_folder() -> Path:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise JobError(f"{folder} can be written by others: chmod go-w it, or name another in FASTPACK_CACHE_DIR")
+        raise JobError(
+            f"{folder} can be written by others: run `chmod go-w` on it, or set another folder in FASTPACK_CACHE_DIR"
+        )
     return folder
 
 
 def cache_limit() -> int:
-    """Bytes the cache may hold: FASTPACK_CACHE_BYTES, else 20 GiB. ValueError for a text that is no number."""
+    """Return the limit in bytes: FASTPACK_CACHE_BYTES, else 20 GiB; ValueError if it is not a number."""
     text = os.environ.get("FASTPACK_CACHE_BYTES")
     if text is None:
         return DEFAULT_LIMIT
@@ -71,29 +74,29 @@ def cache_limit() -> int:
 
 
 def identity(url: str, status: Status) -> str:
-    """The name of one version of an object in the cache."""
+    """Return the name in the cache of one version of an object."""
     text = f"{url}\n{status.st_size}\n{status.st_mtime_ns}\n{status.tag}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Cache:
-    """Entries below a folder, by names; safe under threads and for many processes."""
+    """Named entries below a folder; safe for concurrent threads and processes."""
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
         self._held: dict[str, _Block] = {}  # in the order in which they were mapped
 
     def path(self, name: str) -> Path:
-        """Where the entry of that name is, or would be."""
+        """Return the path of an entry, which may not exist."""
         return Path(self._path(name))
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name[:2]}/{name}"
 
     def read_block(self, name: str, out: npt.NDArray[np.uint8], offset: int, n_bytes: int) -> bool:
-        """Fill `out` with a block's bytes from `offset` on; False where it is not there, or not as it was written.
+        """Fill `out` with a block's bytes from `offset` on; return False if the block is missing or damaged.
 
-        n_bytes: of the whole block.
+        n_bytes: size of the whole block.
         """
         held = self._held.get(name)
         path = self._path(name) if held is None else held.path
@@ -111,32 +114,32 @@ class Cache:
         return held is not None and held.read_into(out, offset)
 
     def _hold(self, name: str, path: str, n_bytes: int) -> _Block | None:
-        """Map a block, and let go of those that were mapped long ago; None for one that is not as it was written."""
+        """Map a block, and release the oldest maps; return None for a block of the wrong size."""
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
             if status.st_size != n_bytes + 4 * _n_pages(n_bytes):
                 return None
             try:
                 data = np.asarray(Mapping(file.fileno(), status.st_size))
-            except OSError:  # the rest of the process took what the system allows
+            except OSError:  # the process has reached the limit of maps
                 self._held.clear()
                 data = np.asarray(Mapping(file.fileno(), status.st_size))
         held = self._held[name] = _Block(path, data, n_bytes, _version(status))
         most = max(1, self.limit // (_HELD_SHARE * n_bytes))
         for _ in range(len(self._held) - min(most, _MOST_HELD)):
-            with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # another thread is at it
+            with contextlib.suppress(KeyError, RuntimeError, StopIteration):  # another thread removes it
                 del self._held[next(iter(self._held))]
         return held
 
     def is_held(self, name: str) -> bool:
-        """Whether this process has mapped a block; it may have been removed since."""
+        """Return whether this process has mapped a block, which may have been evicted since."""
         return name in self._held
 
     def has(self, name: str) -> bool:
         return os.path.exists(self._path(name))
 
     def write_block(self, name: str, data: bytes | memoryview) -> None:
-        """Keep a block; harmless where another process keeps it at the same time, or where the disk is full."""
+        """Store a block; another process may store it at the same time, and a full disk is ignored."""
         view = memoryview(data)
         sums = b"".join(
             zlib.crc32(view[start : start + PAGE]).to_bytes(4, "little") for start in range(0, len(view), PAGE)
@@ -144,26 +147,26 @@ class Cache:
         with contextlib.suppress(OSError):
             self._put(name, view, sums)
 
-    def _put(self, name: str, *parts: bytes | memoryview) -> None:
+    def _put(self, name: str, *chunks: bytes | memoryview) -> None:
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        aside = path.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
+        temporary = path.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            with open(aside, "wb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # says that somebody is at it
-                for part in parts:
-                    file.write(part)
+            with open(temporary, "wb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # marks the file as being written
+                for chunk in chunks:
+                    file.write(chunk)
                 file.flush()
-                os.replace(aside, path)
+                os.replace(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(aside)
+                os.unlink(temporary)
             raise
-        self.note_written(sum(map(len, parts)))
+        self.note_written(sum(map(len, chunks)))
 
     def note_written(self, n_bytes: int) -> None:
-        """Count what was added, for all processes together; from time to time, remove what is too much."""
-        with open(self._locks() / "written", "ab", buffering=0) as file:  # a byte a page: appending needs no lock
+        """Count the bytes written by all processes; enforce the limit from time to time."""
+        with open(self._locks() / "written", "ab", buffering=0) as file:  # one byte per page: appending needs no lock
             file.write(b"." * _n_pages(n_bytes))
             n_pages = os.fstat(file.fileno()).st_size
         if n_pages * PAGE >= self.limit // _SWEEP_SHARE:
@@ -175,9 +178,9 @@ class Cache:
         return locks
 
     def sweep(self) -> None:
-        """Remove what was used longest ago until the limit is kept; nothing where another process is at it."""
-        with self._exclusively("sweep") as mine:
-            if not mine:
+        """Evict the least recently used entries beyond the limit, unless another process does so."""
+        with self._exclusively("sweep") as is_locked:
+            if not is_locked:
                 return
             entries, total = [], 0
             for path, status in self._entries():
@@ -192,20 +195,20 @@ class Cache:
                     break
                 path.unlink(missing_ok=True)
                 total -= size
-            self._remove_forgotten()
+            self._remove_old_uploads()
             (self._locks() / "written").write_bytes(b"")
 
     def _remove_unfinished(self, path: Path) -> bool:
-        """Remove what a killed process has left of an entry; False where somebody is writing it."""
-        if path.name.endswith(".partial"):  # an object that is fetched whole, under this lock
-            with self._exclusively(f"{path.parent.name}.fetch") as mine:
-                if mine:
+        """Remove an unfinished file of a killed process; return False if a process is writing it."""
+        if path.name.endswith(".partial"):  # a whole object, which is fetched under this lock
+            with self._exclusively(f"{path.parent.name}.fetch") as is_locked:
+                if is_locked:
                     path.unlink(missing_ok=True)
-                return mine
+                return is_locked
         return _remove_unlocked(path)
 
-    def _remove_forgotten(self) -> None:
-        """Remove what was to go to a store a week ago."""
+    def _remove_old_uploads(self) -> None:
+        """Remove unfinished uploads that are older than a week."""
         for path in (self.folder / "writing").glob(".*"):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _KEPT_SECONDS:
@@ -220,9 +223,9 @@ class Cache:
 
     @contextlib.contextmanager
     def fetching(self, name: str) -> Iterator[None]:
-        """While an entry is fetched whole: one process and thread at a time, waiting for the others.
+        """Hold the lock under which one process and thread at a time fetches a whole entry.
 
-        Waiting is logged. Raises JobError where the others have written nothing for `LOCK_SECONDS`.
+        Waiting is logged. Raises JobError if the holder has written nothing for `LOCK_SECONDS`.
         """
         pause, waited, unchanged, before = 0.01, 0.0, 0.0, self._unfinished(name)
         with contextlib.ExitStack() as stack:
@@ -242,7 +245,7 @@ class Cache:
             yield
 
     def _unfinished(self, name: str) -> list[tuple[str, int]]:
-        """What is being fetched under the lock of an entry, and how much of it is there."""
+        """Return the files being fetched under the lock of an entry, and their sizes."""
         found = []
         for path in self.path(name).parent.glob(".*.partial"):
             with contextlib.suppress(FileNotFoundError):
@@ -251,7 +254,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _exclusively(self, name: str) -> Iterator[bool]:
-        """Hold a lock, or not (False) where somebody else does."""
+        """Try to hold a lock; yields False if another process or thread holds it."""
         with open(self._locks() / name, "ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -262,7 +265,7 @@ class Cache:
 
 
 def _remove_unlocked(path: Path) -> bool:
-    """Remove a file unless somebody has locked it. Who locks it a moment too late finds it gone when renaming."""
+    """Remove a file unless it is locked. A process that locks it too late fails to rename it."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -283,22 +286,22 @@ def _version(status: os.stat_result) -> tuple[int, int, int]:
 
 
 class _Block:
-    """A block in memory, whose pages are compared with their sums when they are first read."""
+    """A mapped block; its pages are checked when they are first read."""
 
-    __slots__ = ("_data", "_seen", "_sums", "path", "version")
+    __slots__ = ("_checked", "_data", "_sums", "path", "version")
 
     def __init__(self, path: str, data: npt.NDArray[np.uint8], n_bytes: int, version: tuple[int, int, int]) -> None:
         self.path, self.version = path, version
         self._data, self._sums = data[:n_bytes], data[n_bytes:].view("<u4")
-        self._seen = bytearray(len(self._sums))
+        self._checked = bytearray(len(self._sums))
 
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> bool:
-        """Fill `out` with the bytes from `offset` on; False where they are not those that were written."""
+        """Fill `out` with the bytes from `offset` on; return False if they are damaged."""
         for page in range(offset // PAGE, _n_pages(offset + len(out))):
-            if not self._seen[page]:
+            if not self._checked[page]:
                 if zlib.crc32(self._data[page * PAGE : (page + 1) * PAGE].data) != int(self._sums[page]):
                     return False
-                self._seen[page] = 1
+                self._checked[page] = 1
         out[:] = self._data[offset : offset + len(out)]
         return True
 
@@ -309,5 +312,5 @@ def _cache(folder: Path, limit: int) -> Cache:
 
 
 def cache() -> Cache:
-    """The cache that the environment names."""
+    """Return the cache that the environment configures."""
     return _cache(cache_folder(), cache_limit())

@@ -1,7 +1,7 @@
-"""Checksums next to a file, `<file>.fpsum`: how they are read, and the objects in stores that are compared with them.
+"""Reading checksums of a file (`<file>.fpsum`), and checking objects in stores against them.
 
-A JSON object: "format" (1), "algorithm" ("xxh3_128"), "block_bytes", "size" and "mtime_ns" of the file, and "blocks",
-the hash of each block in hexadecimal, the last block being as long as what is left.
+The sidecar is a JSON object: "format" (1), "algorithm" ("xxh3_128"), "block_bytes", "size" and "mtime_ns" of the file,
+and "blocks", the hash of each block in hexadecimal. The last block may be shorter.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fastpack.errors import FormatError, MissingExtra
 from fastpack.io import stores as remote
 from fastpack.io.if_exists import CHECKSUMS, PathLike
 
-MAX_BYTES = 64 << 20  # of a side-car
-READS = 3  # of a block that differs from its checksum
-_OWN_CHECKS = (CHECKSUMS, ".fpm")  # of objects that have none: they carry a checksum in themselves, or are one
+MAX_BYTES = 64 << 20  # of a sidecar
+READS = 3  # attempts to read a block that differs from its checksum
+_OWN_CHECKS = (CHECKSUMS, ".fpm")  # suffixes of objects without a sidecar: they contain their own checksum
 _log = logging.getLogger("fastpack")
 
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """The contents of a side-car: size in bytes, modification time in ns, and the hash of each `block_bytes`."""
+    """The contents of a sidecar: size in bytes, modification time in ns, and the hash of each `block_bytes`."""
 
     size: int
     mtime_ns: int
@@ -34,7 +34,7 @@ class Checksums:
 
 
 def load_hash() -> Any:
-    """xxhash's xxh3_128; MissingExtra where it is not installed."""
+    """Return xxhash's xxh3_128; raises MissingExtra if it is not installed."""
     try:
         import xxhash
     except ImportError as error:
@@ -43,31 +43,31 @@ def load_hash() -> Any:
 
 
 def parse_checksums(where: PathLike, text: bytes) -> Checksums:
-    """The checksums in the side-car `where`. Raises FormatError."""
+    """Parse the sidecar `where`; raises FormatError."""
     try:
         if len(text) > MAX_BYTES:
             raise ValueError(f"more than {MAX_BYTES} bytes")
-        return _parsed(json.loads(text))
+        return _parse(json.loads(text))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(where, 0, f"{type(error).__name__}: {error}", "checksums as fastpack writes them") from None
 
 
-def _parsed(tree: Any) -> Checksums:
+def _parse(tree: Any) -> Checksums:
     if (tree["format"], tree["algorithm"]) != (1, "xxh3_128"):
         raise ValueError(f"format {tree['format']!r} of {tree['algorithm']!r}")
     size, mtime_ns, block_bytes = (tree[name] for name in ("size", "mtime_ns", "block_bytes"))
     blocks = tree["blocks"]
     if not all(type(number) is int for number in (size, mtime_ns, block_bytes)) or size < 0 or block_bytes < 1:
-        raise ValueError("numbers that are none")
+        raise ValueError("size, mtime_ns or block_bytes is not a valid integer")
     if not isinstance(blocks, list) or not all(isinstance(block, str) for block in blocks):
-        raise ValueError("blocks that are no list of texts")
+        raise ValueError("blocks is not a list of strings")
     if len(blocks) != -(-size // block_bytes):
         raise ValueError(f"{len(blocks)} blocks of {block_bytes} bytes for {size} bytes")
     return Checksums(size, mtime_ns, blocks, block_bytes)
 
 
 class ObjectSums:
-    """The checksums of one version of an object, looked for when the first of its bytes are asked for."""
+    """The checksums of one version of an object, loaded when its first bytes are read."""
 
     def __init__(self, url: str, status: remote.Status) -> None:
         self._url, self._status = url, status
@@ -75,9 +75,9 @@ class ObjectSums:
         self._is_known = url.endswith(_OWN_CHECKS)
 
     def get(self) -> Checksums | None:
-        """The checksums; None where there are none, or where xxhash is not installed (logged).
+        """Return the checksums; None if there are none, or if xxhash is not installed (logged).
 
-        Raises FormatError for a side-car that is damaged or of an object of another size.
+        Raises FormatError for a sidecar that is damaged or belongs to an object of another size.
         """
         if not self._is_known:
             self._found = self._load()
@@ -90,7 +90,7 @@ class ObjectSums:
         where = self._url + CHECKSUMS
         try:
             text, _ = remote.read_head(where, MAX_BYTES + 1)
-        except (FileNotFoundError, PermissionError):  # S3 refuses access to what is not there to those who may not list
+        except (FileNotFoundError, PermissionError):  # S3 denies access to a missing object without list permission
             return None
         try:
             load_hash()
@@ -99,13 +99,13 @@ class ObjectSums:
             return None
         found = parse_checksums(where, text)
         if found.size != self._status.st_size:
-            expected = f"{found.size}, as {where} says: remove that file if the object was replaced on purpose"
+            expected = f"{found.size}, as recorded in {where}: remove that file if the object was replaced on purpose"
             what = f"an object of {self._status.st_size} bytes"
             raise FormatError(self._url, min(found.size, self._status.st_size), what, expected)
         return found
 
     def widened(self, start: int, end: int) -> tuple[int, int]:
-        """The bytes [start, end) and what else belongs to their blocks of checksums."""
+        """Return the range [start, end), extended to whole blocks of checksums."""
         sums = self.get()
         if sums is None:
             return start, end
@@ -113,7 +113,7 @@ class ObjectSums:
         return start // n_bytes * n_bytes, min(-(-end // n_bytes) * n_bytes, sums.size)
 
     def first_wrong(self, data: memoryview, start: int) -> int | None:
-        """Where the first block begins that differs from its checksum; data: whole blocks from byte `start` on."""
+        """Return the offset of the first block that differs from its checksum; data: whole blocks from `start` on."""
         sums = self.get()
         if sums is None:
             return None
@@ -124,39 +124,39 @@ class ObjectSums:
         return None
 
     def damage(self, at: int) -> FormatError:
-        """The error for a block at byte `at` that differs from its checksum however often it is read."""
+        """Return the error for a block at byte `at` that differs from its checksum in every read."""
         expected = (
-            f"that of its checksum: the object is damaged, or the data on their way from the store; "
+            f"the content of its checksum: the object is damaged, or the transfer from the store; "
             f"if it was replaced on purpose, remove {self._url}{CHECKSUMS}"
         )
-        return FormatError(self._url, at, f"a block with other content, in {READS} reads", expected)
+        return FormatError(self._url, at, f"a block with different content in {READS} reads", expected)
 
 
-_listed: dict[str, set[str]] = {}  # folder -> the files in it that have checksums, by listings of this process
+_listed: dict[str, set[str]] = {}  # folder -> its files that have checksums, from listings by this process
 _MOST_LISTED = 10_000
 
 
-def note_listing(folder: str, ways: Iterable[str]) -> None:
-    """Remember which objects of a folder have checksums, so that nobody has to ask for each of them.
+def note_listing(folder: str, names: Iterable[str]) -> None:
+    """Remember which objects of a folder have checksums, which saves a request per object.
 
-    ways: of all objects in the folder, or in it and below it, from there.
+    names: relative paths of all objects in the folder, or in and below it.
     """
     if len(_listed) > _MOST_LISTED:
         _listed.clear()
     found: dict[str, set[str]] = {folder: set()}
-    for way in ways:
-        inside = found.setdefault(posixpath.dirname(f"{folder}/{way}"), set())
-        if way.endswith(CHECKSUMS):
-            inside.add(posixpath.basename(way).removesuffix(CHECKSUMS))
+    for name in names:
+        inside = found.setdefault(posixpath.dirname(f"{folder}/{name}"), set())
+        if name.endswith(CHECKSUMS):
+            inside.add(posixpath.basename(name).removesuffix(CHECKSUMS))
     _listed.update(found)
 
 
 def forget_listing(url: str) -> None:
-    """Forget what is known of the folder of an object."""
+    """Forget the listing of the folder of an object."""
     _listed.pop(posixpath.dirname(url), None)
 
 
 def have_sums(url: str) -> bool | None:
-    """Whether a listing of this process found checksums for an object; None where there was no listing."""
+    """Return whether a listing by this process found checksums of an object; None without a listing."""
     names = _listed.get(posixpath.dirname(url))
     return None if names is None else posixpath.basename(url) in names

@@ -1,7 +1,4 @@
-"""Writing checksums next to a file, `<file>.fpsum`, and reading them; see `fastpack.io.checksum_blocks` for the format.
-
-They are optional: no format here has checksums in itself, and the file stays as it is.
-"""
+"""Writing and reading the optional checksums of a file, `<file>.fpsum`; `checksum_blocks` describes the format."""
 
 from __future__ import annotations
 
@@ -37,18 +34,18 @@ __all__ = [
     "write_checksums",
 ]
 
-BLOCK_BYTES = 256 << 10  # as much of an object as is read at random is read at once, and can be checked then
-MOST_BLOCKS = 1 << 16  # a side-car of 2.4 MB; blocks of files of more than 16 GiB are larger
-_READ_BYTES = 1 << 20  # at once: they stay in the second-level cache between reading and hashing
+BLOCK_BYTES = 256 << 10  # the size of a random read of an object, so that each read can be checked
+MOST_BLOCKS = 1 << 16  # a sidecar of 2.4 MB; files of more than 16 GiB have larger blocks
+_READ_BYTES = 1 << 20  # per read; fits into the second-level cache between reading and hashing
 
 
 def sidecar_path(path: PathLike) -> AnyPath:
-    """Where the checksums of a file are."""
+    """Return the path of the checksums of a file."""
     return as_path(f"{plain_path(path)}{CHECKSUMS}")
 
 
 def block_bytes_of(size: int) -> int:
-    """How long the blocks are that are hashed of a file of `size` bytes: 256 KiB, or what gives 65,536 blocks."""
+    """Return the bytes per hashed block for a file of `size` bytes: 256 KiB, or enough for at most 65,536 blocks."""
     block_bytes = BLOCK_BYTES
     while size > MOST_BLOCKS * block_bytes:
         block_bytes *= 2
@@ -56,7 +53,7 @@ def block_bytes_of(size: int) -> int:
 
 
 def compute_checksums(path: PathLike, block_bytes: int | None = None, progress: Progress | None = None) -> Checksums:
-    """Read a file, by `pread`, and hash its blocks. Raises MissingExtra without xxhash; FormatError when it shrinks."""
+    """Read a file and hash its blocks; raises MissingExtra without xxhash, FormatError if the file shrinks."""
     status = stat_of(path)
     block_bytes = block_bytes or block_bytes_of(status.st_size)
     blocks = list(_hashes(path, status.st_size, block_bytes, progress))
@@ -70,28 +67,63 @@ def _hashes(path: PathLike, size: int, block_bytes: int, progress: Progress | No
         end = min(first + block_bytes, size)
         digest = new_hash()
         for start in range(first, end, _READ_BYTES):
-            piece = buffer[: min(_READ_BYTES, end - start)]
-            done = file.read_into(piece, start)
-            if done < len(piece):
+            chunk = buffer[: min(_READ_BYTES, end - start)]
+            done = file.read_into(chunk, start)
+            if done < len(chunk):
                 raise FormatError(path, start + done, "the end of the file", f"{size} bytes, as when it was opened")
-            digest.update(piece.data)
+            digest.update(chunk.data)
         if progress is not None:
             progress(end, size)
         yield digest.hexdigest()
 
 
 def file_hash(path: PathLike) -> bytes:
-    """The xxh3_128 of a whole file, 16 bytes. Raises MissingExtra without xxhash; FormatError when it shrinks."""
+    """Return the xxh3_128 of a whole file, 16 bytes; raises MissingExtra without xxhash, FormatError if it shrinks."""
     size = stat_of(path).st_size
     (digest,) = _hashes(path, size, max(1, size), None) if size else (load_hash()().hexdigest(),)
     return bytes.fromhex(digest)
 
 
 def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress: Progress | None = None) -> AnyPath:
-    """Write the checksums of a file beside it, replacing those that were there; returns where they are.
+    """Write the checksums of a file to `<path>.fpsum`, replacing existing ones.
 
-    block_bytes: of a hash; by default 256 KiB, more for files of more than 16 GiB.
-    Raises FileNotFoundError; MissingExtra without xxhash (extra `checksum`); FormatError when the file shrinks.
+    `verify` and reads from object stores compare the file with its checksums.
+
+    Parameters
+    ----------
+    path
+        The file, or the URL of an object.
+    block_bytes
+        Bytes per checksum. The default is 256 KiB, and more for files of more than 16 GiB.
+    progress
+        Called with (bytes done, total bytes).
+
+    Returns
+    -------
+    Path
+        The path of the checksums; a `RemotePath` for an object.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file does not exist.
+    MissingExtra
+        If xxhash is not installed (extra `checksum`).
+    FormatError
+        If the file shrinks while it is read.
+
+    Examples
+    --------
+    >>> import fastpack, tempfile
+    >>> from pathlib import Path
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "corpus.jsonl")
+    >>> _ = path.write_text('{"text": "Hello"}\\n')
+    >>> fastpack.write_checksums(path).name
+    'corpus.jsonl.fpsum'
+    >>> fastpack.verify(path).is_sound
+    True
+    >>> folder.cleanup()
     """
     sums = compute_checksums(path, block_bytes, progress)
     fields = {
@@ -111,16 +143,16 @@ def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress:
 
 
 def read_checksums(path: PathLike) -> Checksums:
-    """The checksums beside the file `path`. Raises FileNotFoundError; FormatError for what is none of ours."""
+    """Read the checksums of a file; raises FileNotFoundError, or FormatError if they cannot be parsed."""
     where = sidecar_path(path)
     return parse_checksums(where, read_start(where, MAX_BYTES + 1))
 
 
 def are_current(path: PathLike) -> bool:
-    """Whether a file has checksums of its present size and time of change; it is not read."""
+    """Return whether a file has checksums that record its current size and modification time; it is not read."""
     status = stat_of(path)
     try:
-        said = read_checksums(path)
+        recorded = read_checksums(path)
     except (FileNotFoundError, FormatError):
         return False
-    return (said.size, said.mtime_ns) == (status.st_size, status.st_mtime_ns)
+    return (recorded.size, recorded.mtime_ns) == (status.st_size, status.st_mtime_ns)

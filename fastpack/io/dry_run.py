@@ -1,4 +1,4 @@
-"""What stands for a file in a dry run."""
+"""A replacement for output files in a dry run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class NoFile:
-    """Stands for an AtomicFile: counts the bytes (`tell`) and keeps none."""
+    """A replacement for an AtomicFile that counts the bytes (`tell`) and writes none."""
 
     def __init__(self) -> None:
         self._n_bytes = 0

@@ -1,4 +1,4 @@
-"""What to do with a target that is there already; the types that everything about files shares."""
+"""Policies for outputs that exist, and types that all modules about files share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class FileExistencePolicy(StrEnum):
-    """Modalities' name for what to do with a target that exists; the plain words do as well."""
+    """What to do if an output exists (as Modalities); plain strings are accepted too."""
 
     SKIP = "skip"
     ERROR = "error"
@@ -21,23 +21,23 @@ class FileExistencePolicy(StrEnum):
 
 
 ExistencePolicy: TypeAlias = Literal["skip", "error", "override"] | FileExistencePolicy
-Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, bytes in all)
+Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, total bytes)
 
 
 @runtime_checkable
 class CountsDocuments(Protocol):
-    """A `Progress` that also shows how many documents and tokens a run has packed so far."""
+    """A `Progress` that also shows the number of packed documents and tokens."""
 
     def count(self, documents: int, tokens: int) -> None:
-        """Take the numbers; called before the call that reports the bytes."""
+        """Receive the numbers; called before the call that reports the bytes."""
         ...
 
 
-Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # what has a C-contiguous buffer
+Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # objects with a C-contiguous buffer
 
 POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
-CHECKSUMS = ".fpsum"  # of the file of that name without it, see formats/checksums.py
+CHECKSUMS = ".fpsum"  # suffix of the checksums of a file; see checksum_blocks.py
 
 
 class TargetExists(FileExistsError, ValueError):
-    """The target is there already and the policy is "error" (Modalities raises ValueError here)."""
+    """Raised when the output exists and the policy is "error" (Modalities raises ValueError)."""

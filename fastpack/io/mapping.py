@@ -1,4 +1,4 @@
-"""Files in memory: read-only mappings that need no open file, and what the system is told about their pages."""
+"""Read-only memory maps that need no open file, and advice to the system about their pages."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 class Mapping:
-    """A file in memory, read-only, without a file descriptor; unmapped when the last array over it is gone.
+    """A read-only memory map of a file; it is unmapped when the last array over it is deleted.
 
-    Python's own mmap keeps a descriptor a mapping, of which a process may have 1,024, or 256; mappings 65,530.
+    Python's mmap keeps one descriptor open per map. A process may have 1,024 descriptors (or 256), but 65,530 maps.
     """
 
     __slots__ = ("address", "n_bytes")
@@ -41,9 +41,9 @@ class Mapping:
 
 
 def drop_pages(data: object, start: int, end: int) -> None:
-    """Give back the memory of bytes [start, end) of a `map_bytes` array that was read from front to back.
+    """Release the memory of bytes [start, end) of a `map_bytes` array that was read sequentially.
 
-    The bytes stay readable (from the page cache, or the disk again); they only stop counting as this process's own.
+    The bytes stay readable (from the page cache or the disk); they no longer count as memory of this process.
     """
     mapping = getattr(data, "base", None)
     first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
@@ -52,19 +52,19 @@ def drop_pages(data: object, start: int, end: int) -> None:
 
 
 def will_need(address: int, n_bytes: int) -> None:
-    """Have the system read these bytes of a mapping from the disk in the background; no harm where it cannot."""
+    """Hint the OS to prefetch these bytes of a map. Returns immediately; a no-op where unsupported."""
     start = address & -mmap.PAGESIZE
     libc.madvise(start, address + n_bytes - start, mmap.MADV_WILLNEED)
 
 
 def read_at_random(address: int, n_bytes: int) -> None:
-    """Tell the system that a mapping is read here and there: a touched page then brings no neighbours along."""
+    """Advise the OS that a map is read at random, so that it does not read ahead."""
     start = address & -mmap.PAGESIZE
     libc.madvise(start, address + n_bytes - start, mmap.MADV_RANDOM)
 
 
 def is_in_memory(address: int, n_bytes: int) -> bool:
-    """Whether all these bytes of a mapping are in memory; True as well for files that are another user's, read-only."""
+    """Return whether these bytes of a map are in memory; also True for read-only files of another user."""
     start = address & -mmap.PAGESIZE
     pages = (ctypes.c_ubyte * (-(-(address + n_bytes - start) // mmap.PAGESIZE)))()
     failed = libc.mincore(start, address + n_bytes - start, pages)

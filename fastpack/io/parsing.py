@@ -1,4 +1,4 @@
-"""YAML and JSON that users write, parsed with care: nothing in them is run, and all that is wrong is one error."""
+"""Parsing of YAML and JSON that users write: no code is run, and every problem is one `ParseError`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from yaml.reader import ReaderError
 MAX_YAML_BYTES = 16 << 20  # a minute of PyYAML's time for each 2 MiB
 MAX_NUMBER = 1000  # characters: PyYAML's time for 1:59:59:... grows with their square
 MAX_KEYS = 10_000  # of a mapping that merges others (<<): merges of merges multiply
-# What PyYAML raises in addition to its own errors: for a date that there is not, `!!int ''`, `!!bool x`, 1:1:...:1.5
-_SLIPS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+# Other errors that PyYAML raises: for a date that does not exist, `!!int ''`, `!!bool x`, 1:1:...:1.5
+_OTHER_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 
 
 class ParseError(ValueError):
-    """A text that cannot be parsed; offset: where, in bytes, as far as that is known (else 0)."""
+    """Raised for a text that cannot be parsed; offset: position in bytes if known, else 0."""
 
     def __init__(self, reason: str, offset: int) -> None:
         self.offset = offset
@@ -32,7 +32,7 @@ class ParseError(ValueError):
 
 
 class NoAliases:
-    """Mixed into a loader of PyYAML, refuses aliases, by which a short file can unfold to any size."""
+    """A mixin for PyYAML loaders that refuses aliases, with which a short file can expand to any size."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):  # type: ignore[attr-defined]
@@ -42,7 +42,7 @@ class NoAliases:
 
 
 class LimitedLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, which refuses numbers and merges by which a short file takes much time or memory."""
+    """PyYAML's safe loader, which refuses numbers and merges that take much time or memory."""
 
     def construct_scalar(self, node: Any) -> Any:
         if node.tag in _NUMBERS and len(node.value) > MAX_NUMBER:
@@ -52,14 +52,16 @@ class LimitedLoader(yaml.SafeLoader):
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         merged = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
-        parts = [
-            part for value in merged for part in (value.value if isinstance(value, yaml.SequenceNode) else [value])
+        mappings = [
+            mapping
+            for value in merged
+            for mapping in (value.value if isinstance(value, yaml.SequenceNode) else [value])
         ]
         n_keys = len(node.value)
-        for part in parts:
-            if isinstance(part, yaml.MappingNode):
-                self.flatten_mapping(part)
-                n_keys += len(part.value)
+        for mapping in mappings:
+            if isinstance(mapping, yaml.MappingNode):
+                self.flatten_mapping(mapping)
+                n_keys += len(mapping.value)
             if n_keys > MAX_KEYS:
                 found = f"found a mapping that merges (<<) more than {MAX_KEYS} keys"
                 raise ConstructorError(None, None, found, node.start_mark)
@@ -67,25 +69,25 @@ class LimitedLoader(yaml.SafeLoader):
 
 
 class ValueLoader(NoAliases, LimitedLoader):
-    """The same without aliases."""
+    """`LimitedLoader` without aliases."""
 
 
 class TextLoader(NoAliases, yaml.BaseLoader):
-    """All scalars are texts, so that a name may be `1` or `yes`; aliases are refused."""
+    """A loader that reads all scalars as strings, so that a name may be `1` or `yes`; aliases are refused."""
 
 
 def parse_yaml(data: bytes, loader: Any = ValueLoader) -> Any:
-    """What a YAML text holds, as `loader` reads it; ParseError, also for one of more than 16 MiB."""
+    """Parse YAML of at most 16 MiB; raises ParseError."""
     if len(data) > MAX_YAML_BYTES:
         raise ParseError(f"found {len(data):,} bytes of YAML, expected at most {MAX_YAML_BYTES:,}", MAX_YAML_BYTES)
     try:
         return yaml.load(data, Loader=loader)
-    except (yaml.YAMLError, *_SLIPS) as error:
+    except (yaml.YAMLError, *_OTHER_ERRORS) as error:
         raise ParseError(_reason(error), _yaml_offset(data, error)) from error
 
 
 def parse_json(data: bytes) -> Any:
-    """What a JSON text holds, as json.loads reads it; ParseError."""
+    """Parse JSON as json.loads does; raises ParseError."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -104,7 +106,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _yaml_offset(data: bytes, error: BaseException) -> int:
-    """PyYAML counts characters, but for bytes that are none."""
+    """Return the offset in bytes: PyYAML counts characters, except for bytes that are not a character."""
     if isinstance(error, ReaderError) and error.encoding != "unicode":
         return int(error.position)
     mark = getattr(error, "problem_mark", None)

@@ -1,4 +1,4 @@
-"""Paths and URLs by one set of names: `as_path` gives pathlib's Path, or the same for an object in a store."""
+"""Paths and URLs with one interface: `as_path` returns pathlib's Path, or a RemotePath for an object in a store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_filename(function: _F) -> _F:
 
 
 def is_remote(path: PathLike) -> bool:
-    """Whether a path is the URL of an object in a store; `file://` is none. JobError for a chained URL of fsspec."""
+    """Return whether a path is the URL of an object in a store, not `file://`; JobError for fsspec's chained URLs."""
     text = os.fspath(path)
     if "::" in text and (chained := _CHAINED.match(text)):
         raise _no_chain(text, *chained.groups())
@@ -51,39 +51,39 @@ def is_remote(path: PathLike) -> bool:
 
 def _no_chain(text: str, first: str, last: str) -> JobError:
     if first.lower() in _CACHES:
-        return JobError(f"{text}: write {last}: what is read of a store stays in a cache in any case")
+        return JobError(f"{text}: write {last}: data from a store is always cached")
     return JobError(f"{text}: {last} is not opened as {first}: unpack it, and give the URL of the files")
 
 
 def as_path(path: PathLike) -> AnyPath:
-    """pathlib's Path, or a RemotePath for the URL of an object or folder in a store; `file:///x` is `/x`."""
+    """Return pathlib's Path, or a RemotePath for the URL of an object or folder in a store; `file:///x` is `/x`."""
     if isinstance(path, (Path, RemotePath)):
         return path
     return RemotePath(path) if is_remote(path) else Path(_LOCAL.sub("", os.fspath(path)))
 
 
 def plain_path(path: PathLike) -> str:
-    """The path as text, `file:///x` as `/x`; URLs of stores in the form that `RemotePath` has."""
+    """Return the path as a string: `file:///x` as `/x`, URLs of stores in the form of `RemotePath`."""
     return os.fspath(as_path(path)) if "::" in (text := os.fspath(path)) or _URL.match(text) else text
 
 
 def stat_of(path: PathLike) -> os.stat_result | Status:
-    """os.stat, of objects in stores as well: st_size, st_mtime_ns, st_ino, st_mode, st_dev."""
+    """Return the status of a file or object: st_size, st_mtime_ns, st_ino, st_mode, st_dev."""
     return as_path(path).stat() if is_remote(path) else os.stat(path)
 
 
 def size_of(path: PathLike) -> int:
-    """Bytes of a file or object."""
+    """Return the size of a file or object in bytes."""
     return stat_of(path).st_size
 
 
 def exists(path: PathLike) -> bool:
-    """os.path.exists, of objects and folders in stores as well."""
+    """os.path.exists, also for objects and folders in stores."""
     return as_path(path).exists() if is_remote(path) else os.path.exists(path)
 
 
 def check_exists(path: PathLike) -> None:
-    """FileNotFoundError, or what else the system says, where a file or folder cannot be found."""
+    """Raise FileNotFoundError, or another OSError, if a file or folder cannot be found."""
     if not is_remote(path):
         os.stat(path)
     elif not exists(path):
@@ -91,27 +91,27 @@ def check_exists(path: PathLike) -> None:
 
 
 def is_file(path: PathLike) -> bool:
-    """os.path.isfile, of objects in stores as well."""
+    """os.path.isfile, also for objects in stores."""
     return as_path(path).is_file() if is_remote(path) else os.path.isfile(path)
 
 
 def is_folder(path: PathLike) -> bool:
-    """os.path.isdir, of stores as well, where a folder is there as long as something is in it."""
+    """os.path.isdir, also for stores, in which a folder exists as long as it contains an object."""
     return as_path(path).is_dir() if is_remote(path) else os.path.isdir(path)
 
 
 def real_path(path: PathLike) -> str:
-    """os.path.realpath; of an object in a store its URL."""
+    """os.path.realpath; for an object in a store, its URL."""
     return plain_path(path) if is_remote(path) else os.path.realpath(plain_path(path))
 
 
 def absolute(path: PathLike) -> str:
-    """os.path.abspath; of an object in a store its URL."""
+    """os.path.abspath; for an object in a store, its URL."""
     return plain_path(path) if is_remote(path) else os.path.abspath(plain_path(path))
 
 
 def same_file(one: PathLike, other: PathLike) -> bool:
-    """Whether two paths are one file, by whatever names; a file that is not there is none but itself."""
+    """Return whether two paths name the same file; a missing file is the same only under the same name."""
     if real_path(one) == real_path(other):
         return True
     if is_remote(one) or is_remote(other) or not os.path.exists(other):
@@ -120,15 +120,15 @@ def same_file(one: PathLike, other: PathLike) -> bool:
 
 
 def names_in(folder: PathLike) -> list[str]:
-    """os.listdir, of stores as well."""
+    """os.listdir, also for stores."""
     return [path.name for path in as_path(folder).iterdir()] if is_remote(folder) else os.listdir(folder)
 
 
 class RemotePath(os.PathLike[str]):
-    """The URL of an object, or of all objects whose names begin with it and a slash (a folder), with what Path has.
+    """The URL of an object or of a folder (all objects whose names start with it and a slash), with Path's methods.
 
-    listed: what a listing said of the object; None for what comes from none, and for folders.
-    Methods raise what `fastpack.io.stores` raises: FileNotFoundError, PermissionError, OSError naming the URL.
+    listed: status of the object if it comes from a listing; else None, and for folders.
+    Methods raise as `fastpack.io.stores`: FileNotFoundError, PermissionError, OSError with the URL.
     """
 
     __slots__ = ("_root", "_url", "_way", "listed")
@@ -210,13 +210,13 @@ class RemotePath(os.PathLike[str]):
         return self
 
     def relative_to(self, other: RemotePath) -> Path:
-        """The way from a folder to this; ValueError where this is not in it."""
+        """Return the path relative to a folder; ValueError if it is not in the folder."""
         if self._url != other._url and not self._url.startswith(f"{other._url}/"):
             raise ValueError(f"{self} is not in {other}")
         return Path(self._url[len(other._url) + 1 :])
 
     def stat(self) -> Status:
-        """Size, time and tag of an object, asked of the store."""
+        """Request size, time and tag of an object."""
         from fastpack.io import stores as remote
 
         return remote.status(self._url)
@@ -240,7 +240,7 @@ class RemotePath(os.PathLike[str]):
         return False
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """What is in a folder: objects, and folders of objects, sorted by name; FileNotFoundError where nothing is."""
+        """Iterate over the objects and folders in a folder, sorted by name; FileNotFoundError if there are none."""
         from fastpack.io import checksum_blocks as sums
         from fastpack.io import stores as remote
 
@@ -251,12 +251,12 @@ class RemotePath(os.PathLike[str]):
         return (RemotePath(f"{self._url}/{name}", status) for name, status in names.items())
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
-        """Objects below this folder whose way from here matches, as Path.glob means it (`*`, `?`, `[...]`, `**`)."""
+        """Iterate over the objects below this folder that match a pattern, as Path.glob (`*`, `?`, `[...]`, `**`)."""
         from fastpack.io import checksum_blocks as sums
         from fastpack.io import stores as remote
 
         patterns = pattern.split("/")
-        flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, however much lies below
+        flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, regardless of the objects below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
         sums.note_listing(self._url, ways)
         found = ((way, status) for way, status in ways.items() if matches_parts(way.split("/"), patterns))
@@ -266,7 +266,7 @@ class RemotePath(os.PathLike[str]):
         return self.glob(f"**/{pattern}")
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
-        """Nothing: a folder of a store is there as soon as something lies in it."""
+        """Do nothing: a folder of a store exists as soon as it contains an object."""
 
     def read_bytes(self) -> bytes:
         from fastpack.io import stores as remote
@@ -281,7 +281,7 @@ AnyPath: TypeAlias = Path | RemotePath
 
 
 def matches_parts(parts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether the way to a file, part by part, is one that Path.glob finds by these parts of a pattern."""
+    """Return whether Path.glob matches the components of a path with those of a pattern."""
     if not patterns:
         return not parts
     if patterns[0] == "**":  # any number of folders

@@ -1,6 +1,6 @@
 """The pickled index, `pickle.dumps(list of (offset, length))`: checked reading without unpickling, streamed writing.
 
-It is all of an `.idx` file and the last segment of a `.pbin` file.
+It is the content of an `.idx` file and the last segment of a `.pbin` file.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 
 _FRAME_HEADER = 9  # FRAME opcode and the length of the frame's content
 _BATCH_ROWS = 1000
-_BUFFER_BYTES = 4 * 65_664  # flushed every three frames; it stays in the second-level cache
+_BUFFER_BYTES = 4 * 65_664  # flushed every three frames; fits into the second-level cache
 _FIRST_BYTES = 1 << 17  # two frames
 
 
 def decode(
     data: npt.NDArray[np.uint8], path: str | os.PathLike[str], offset: int = 0, *, allow_trailing: bool = True
 ) -> npt.NDArray[np.int64]:
-    """The rows int64[n, 2] of (offset, length) in the pickled index uint8[n_bytes], which stands at `offset` of `path`.
+    """Decode a pickled index, uint8 [n_bytes] at `offset` of `path`; return int64 [n, 2] of (offset, length).
 
-    Any pickle protocol is read, none is unpickled. Bytes after the pickle are warned of, as `pickle.load` would ignore
-    them; with allow_trailing=False they are an error. Raises FormatError where the data is anything else than one list
-    of integer pairs, or a pair is negative or sums to more than 63 bits.
+    Every pickle protocol is supported, and nothing is unpickled. Bytes after the pickle, which `pickle.load` ignores,
+    cause a warning, or an error with allow_trailing=False. Raises FormatError if the data are not one list of pairs of
+    integers, or if a pair is negative or its sum exceeds 63 bits.
     """
     rows, n_bytes = decode_prefix(data, path, offset)
     if n_bytes < len(data):
@@ -49,7 +49,7 @@ def decode(
 def decode_prefix(
     data: npt.NDArray[np.uint8], path: str | os.PathLike[str], offset: int = 0
 ) -> tuple[npt.NDArray[np.int64], int]:
-    """As `decode`, and how many bytes the index takes; those after it are not looked at."""
+    """Decode as `decode`; also return the size of the index in bytes. Bytes after it are not checked."""
     try:
         rows, n_bytes, bits = kernels.decode_index(data)
     except IndexSyntaxError as error:
@@ -60,9 +60,9 @@ def decode_prefix(
 
 
 def decode_first(data: ByteArray, path: str | os.PathLike[str], offset: int, n_rows: int) -> npt.NDArray[np.int64]:
-    """The first rows int64[at most n_rows, 2] of a pickled index; what lies behind them is not read.
+    """Decode at most the first `n_rows` rows of a pickled index, int64 [k, 2]; the bytes after them are not read.
 
-    A row takes microseconds: for many, `decode` is faster. Raises FormatError as that does, for the part that is read.
+    A row takes microseconds, so `decode` is faster for many rows. Raises FormatError as `decode`.
     """
     n_bytes = _FIRST_BYTES
     while True:
@@ -74,7 +74,7 @@ def decode_first(data: ByteArray, path: str | os.PathLike[str], offset: int, n_r
         except IndexSyntaxError as error:
             if n_bytes >= len(data):
                 raise FormatError(path, offset + error.offset, error.found, error.expected) from None
-            n_bytes *= 4  # the fault may be that the piece ends here
+            n_bytes *= 4  # the cause may be the end of the chunk
     rows = np.array(machine.rows, np.int64).reshape(-1, 2)
     _check_signs(rows, path, offset)
     return rows
@@ -91,15 +91,15 @@ def _check_signs(rows: npt.NDArray[np.int64], path: str | os.PathLike[str], offs
 def entry_error(
     path: str | os.PathLike[str], offset: int, entry: int, row: npt.NDArray[np.int64], expected: str
 ) -> FormatError:
-    """The error for an index entry that is well-formed and wrong; `offset` is where its index starts."""
+    """Return the error for a well-formed but invalid entry; `offset` is the start of the index."""
     return FormatError(path, offset, f"index entry {entry} = ({int(row[0])}, {int(row[1])})", expected)
 
 
 class IndexEncoder:
-    """Writes a pickled index row by row, byte for byte as `pickle.dumps` of the whole list does (protocol 4).
+    """Encode a pickled index row by row, byte for byte as `pickle.dumps` of the whole list (protocol 4).
 
-    write: takes each piece of the pickle; the buffer it gets is used again after it returned. Memory does not grow with
-    the rows. n_rows: rows appended; n_bytes: bytes given to `write` so far, after `close()` the size of the pickle.
+    write: called with each chunk of the pickle, whose buffer is reused afterwards. Memory does not grow with the rows.
+    n_rows: rows appended; n_bytes: bytes passed to `write` so far, after `close()` the size of the pickle.
     """
 
     def __init__(self, write: Callable[[memoryview], object]) -> None:
@@ -128,37 +128,37 @@ class IndexEncoder:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left of the pickle. Nothing can be appended after it."""
+        """Write the rest of the pickle; no rows can be appended afterwards."""
         if self.closed:
             return
         self.closed = True
         n_rows, frame, end = self._state.tolist()
         content = self._out[frame + _FRAME_HEADER : end].tobytes()
         if n_rows == 1:
-            content = b"\x5d\x94" + content[3:] + b"a"  # MARK goes: a single row is added by APPEND
+            content = b"\x5d\x94" + content[3:] + b"a"  # no MARK: a single row is added by APPEND
         elif n_rows % _BATCH_ROWS:
             content += b"e"
         content += b"."
         header = b"\x95" + len(content).to_bytes(8, "little") if n_rows else b""  # the empty list has no frame
-        self._give(memoryview(self._out[:frame].tobytes() + header + content))
+        self._emit(memoryview(self._out[:frame].tobytes() + header + content))
 
     def _flush(self) -> None:
-        """Give away the frames before the open one."""
+        """Write the frames before the open one."""
         _, frame, end = self._state.tolist()
         if frame > 2:
-            self._give(memoryview(self._out[:frame].data))
+            self._emit(memoryview(self._out[:frame].data))
             self._out[: end - frame] = self._out[frame:end].copy()
             self._state[1:] = 0, end - frame
 
-    def _give(self, piece: memoryview) -> None:
-        self._write(piece)
-        self.n_bytes += len(piece)
+    def _emit(self, chunk: memoryview) -> None:
+        self._write(chunk)
+        self.n_bytes += len(chunk)
 
 
 def encode(rows: npt.NDArray[Any]) -> bytes:
-    """The pickle of the rows int64[n, 2] in one piece, for small indices."""
-    pieces: list[bytes] = []
-    encoder = IndexEncoder(lambda piece: pieces.append(bytes(piece)))
+    """Return the pickle of the rows int64 [n, 2], for small indices."""
+    chunks: list[bytes] = []
+    encoder = IndexEncoder(lambda chunk: chunks.append(bytes(chunk)))
     encoder.append(rows)
     encoder.close()
-    return b"".join(pieces)
+    return b"".join(chunks)

@@ -1,4 +1,4 @@
-"""Opening files to read them: mapped whole, by position, or from front to back."""
+"""Opening files for reading: mapped, by position, or as a stream."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from fastpack.io.if_exists import PathLike
 from fastpack.io.mapping import Mapping
 from fastpack.io.paths import is_remote, plain_path, with_filename
 
-_FETCHES = 3  # of one object, until it can be opened
-STREAMED = 1 << 20  # bytes of an object read from the cache at once
+_FETCHES = 3  # attempts to fetch an object until it can be opened
+STREAMED = 1 << 20  # bytes per read of an object from the cache
 S = TypeVar("S", bound=PathLike)
 T = TypeVar("T")
 
 
 def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
-    """The whole file as a read-only uint8[n_bytes] view of a mapping; an empty file gives an empty array.
+    """Map a file as a read-only uint8 array [n_bytes]; an empty file gives an empty array.
 
-    The mapping lives as long as a view of it and needs no open file. A file that shrinks meanwhile kills the process
-    with SIGBUS on access. An object in a store is fetched into the cache first (`fetch`).
+    The map lives as long as a view of it and needs no open file. If the file shrinks, access kills the process with
+    SIGBUS. An object in a store is first fetched into the cache (`fetch`).
     """
     with _open_local(path) as file:
         status = os.fstat(file.fileno())
@@ -46,7 +46,7 @@ def map_bytes(path: PathLike) -> npt.NDArray[np.uint8]:
 
 
 def _open_local(path: PathLike) -> io.FileIO:
-    """A file opened; a copy of an object that gave way to others before it could be opened is fetched again."""
+    """Open a file; a copy of an object that was evicted before it could be opened is fetched again."""
     for _ in range(_FETCHES):
         copy = local_file(path)
         try:
@@ -54,11 +54,11 @@ def _open_local(path: PathLike) -> io.FileIO:
         except FileNotFoundError:
             if not is_remote(path):
                 raise
-    raise JobError(f"{os.fspath(path)}: the cache cannot keep it: set FASTPACK_CACHE_BYTES to more")
+    raise JobError(f"{os.fspath(path)}: it does not fit into the cache: increase FASTPACK_CACHE_BYTES")
 
 
 def local_file(path: PathLike) -> str:
-    """The path of a local file; of an object in a store, that of its copy, fetched unless it is there."""
+    """Return the path of a local file, or of the local copy of an object, which is fetched if necessary."""
     if is_remote(path):
         from fastpack.io.remote_files import fetch
 
@@ -67,25 +67,25 @@ def local_file(path: PathLike) -> str:
 
 
 class Reader(Protocol):
-    """A file, or an object in a store, read by position; closed when the last reference is gone. Safe under threads."""
+    """A file or object that is read by position; closed with its last reference. Thread-safe."""
 
     path: str
 
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
-        """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
+        """Fill `out` with the bytes from `offset` on; return their number, less than requested only at the end."""
         ...
 
     def will_need(self, offset: int, n_bytes: int) -> None:
-        """Have these bytes read in the background."""
+        """Hint that these bytes are needed soon. Returns immediately."""
         ...
 
 
 def open_reader(
     path: PathLike, status: os.stat_result | remote.Status | None = None, *, checked: bool = True
 ) -> Reader:
-    """A file, or an object in a store, to be read by position; status: of the version of an object that is meant.
+    """Open a file or object for reading by position; status: of the expected version of an object.
 
-    checked: compare what comes from a store with the checksums next to the object, if there are any.
+    checked: compare data from a store with the checksums of the object, if it has any.
     """
     if is_remote(path):
         from fastpack.io.remote_files import ObjectReader
@@ -95,15 +95,15 @@ def open_reader(
 
 
 class ByteArray(Protocol):
-    """The bytes of a file: a uint8 array, or what is sliced like one and reads what it is asked for."""
+    """The bytes of a file: a uint8 array, or an object that is sliced like one and reads on access."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, part: slice, /) -> npt.NDArray[np.uint8]: ...
+    def __getitem__(self, selection: slice, /) -> npt.NDArray[np.uint8]: ...
 
 
 def open_bytes(path: PathLike, status: remote.Status | None = None) -> ByteArray:
-    """`map_bytes` of a file; of an object in a store (of this `status`), its bytes as they are asked for, by slices."""
+    """Map a file; for an object in a store (of this `status`), return an array-like that reads slices on access."""
     if is_remote(path):
         from fastpack.io.remote_files import ObjectBytes
 
@@ -112,7 +112,7 @@ def open_bytes(path: PathLike, status: remote.Status | None = None) -> ByteArray
 
 
 def mapped(data: ByteArray) -> npt.NDArray[np.uint8]:
-    """What `open_bytes` gave as an array: an object is fetched whole into the cache for it."""
+    """Return the result of `open_bytes` as an array; an object is fetched completely into the cache."""
     if isinstance(data, np.ndarray):
         return data
     from fastpack.io.remote_files import ObjectBytes
@@ -122,7 +122,7 @@ def mapped(data: ByteArray) -> npt.NDArray[np.uint8]:
 
 
 def bytes_behind(data: ByteArray, start: int) -> ByteArray:
-    """`data[start:]`; of an object, none of them is read for it."""
+    """Return `data[start:]`; no bytes of an object are read."""
     if isinstance(data, np.ndarray):
         return data[start:]
     from fastpack.io.remote_files import ObjectBytes
@@ -132,7 +132,7 @@ def bytes_behind(data: ByteArray, start: int) -> ByteArray:
 
 
 def peek(data: ByteArray, start: int, end: int) -> npt.NDArray[np.uint8]:
-    """`data[start:end]`; of an object just these bytes are asked for, not the blocks they lie in."""
+    """Return `data[start:end]`; for an object only these bytes are requested, not whole blocks."""
     if isinstance(data, np.ndarray):
         return data[start:end]
     from fastpack.io.remote_files import ObjectBytes
@@ -142,7 +142,7 @@ def peek(data: ByteArray, start: int, end: int) -> npt.NDArray[np.uint8]:
 
 
 def stop_at(data: ByteArray, end: int) -> ByteArray:
-    """`data`, of which nothing from `end` on is fetched ahead: whoever reads it from front to back stops there."""
+    """Return `data` with prefetching limited to bytes before `end`, for a reader that stops there."""
     if not isinstance(data, np.ndarray):
         from fastpack.io.remote_files import ObjectBytes
 
@@ -152,7 +152,7 @@ def stop_at(data: ByteArray, end: int) -> ByteArray:
 
 
 def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    """What a function returns for each of `items`, paths or URLs, in order: URLs are asked about several at a time."""
+    """Call a function for each path or URL, several URLs at a time; return the results in order."""
     if items and is_remote(items[0]):
         from fastpack.io.threads import in_parallel
 
@@ -172,7 +172,7 @@ class FileReader:
 
     @with_filename
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
-        """Fill `out` with the bytes from `offset` on; returns how many there were, fewer only at the file's end."""
+        """Fill `out` with the bytes from `offset` on; return their number, less than requested only at the end."""
         done = 0
         view = out.data
         while done < len(view) and (n_bytes := os.preadv(self._fd, [view[done:]], offset + done)):
@@ -180,7 +180,7 @@ class FileReader:
         return done
 
     def will_need(self, offset: int, n_bytes: int) -> None:
-        """Have the system read these bytes in the background."""
+        """Hint the OS to prefetch these bytes. Returns immediately; a no-op where unsupported."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):
                 os.posix_fadvise(self._fd, offset, n_bytes, os.POSIX_FADV_WILLNEED)
@@ -191,7 +191,7 @@ class FileReader:
 
 
 def open_stream(path: PathLike) -> io.BufferedReader:
-    """A regular file, or an object, opened for reading from front to back; JobError for anything else."""
+    """Open a regular file or an object as a stream; JobError for anything else."""
     if is_remote(path):
         from fastpack.io.remote_files import ObjectReader, ObjectStream
 
@@ -204,7 +204,7 @@ def open_stream(path: PathLike) -> io.BufferedReader:
 
 
 def read_start(path: PathLike, n_bytes: int) -> bytes:
-    """The first bytes of a file or object, at most `n_bytes`; of a pipe as many as come."""
+    """Read at most the first `n_bytes` of a file, object or pipe."""
     if is_remote(path):
         return _remote_head(path, n_bytes)[0]
     with open(plain_path(path), "rb") as file:
@@ -212,7 +212,7 @@ def read_start(path: PathLike, n_bytes: int) -> bytes:
 
 
 def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
-    """With one request; where a listing told of checksums, compared with them."""
+    """Read the start of an object with one request; check it if a listing showed checksums."""
     url = plain_path(path)
     if not have_sums(url):
         return remote.read_head(url, n_bytes)
@@ -225,7 +225,7 @@ def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
 
 
 def read_head(path: PathLike, n_bytes: int) -> tuple[bytes, os.stat_result | remote.Status]:
-    """The first bytes of a regular file or object, at most `n_bytes`, and its status at that time."""
+    """Read at most the first `n_bytes` of a regular file or object; return them and its status at that time."""
     if is_remote(path):
         return _remote_head(path, n_bytes)
     fd = os.open(plain_path(path), os.O_RDONLY | os.O_CLOEXEC)

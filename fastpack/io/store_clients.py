@@ -1,6 +1,6 @@
-"""obstore's clients of object stores, one for each store and group of settings; a forked process must not use them.
+"""obstore's clients of object stores, one per store and settings; a forked process must not use them.
 
-Settings (endpoint, keys, region) come from the environment, under the names that each store's own tools use.
+Settings (endpoint, keys, region) come from the environment variables that each store's own tools use.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from fastpack.errors import JobError, MissingExtra
 
-TIMEOUT = "60 seconds"  # of a whole request: one whose body trickles for longer is repeated
-UPLOAD_TIMEOUT = "300 seconds"  # of a request that sends up to 16 MiB, or has the store put parts together
+TIMEOUT = "60 seconds"  # of a whole request; a slower one is retried
+UPLOAD_TIMEOUT = "300 seconds"  # of a request that sends up to 16 MiB, or that completes a multipart upload
 STALL_SECONDS = 10.0  # default of FASTPACK_STALL_SECONDS
 
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
-_GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"  # the name that Google's own tools use
-_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", _GOOGLE_EMULATOR)  # of the settings in the environment
+_GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"  # as Google's own tools
+_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", _GOOGLE_EMULATOR)  # of environment variables
 SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", *_SCHEMES)
 
 _stores: dict[tuple[Any, ...], Any] = {}  # by root and settings
 _lock = threading.Lock()
-_owner: int | None = None  # the process whose threads obstore runs in; a fork of it must not use them
+_owner: int | None = None  # the process that runs obstore's threads, which a forked process must not use
 
 
 def load_obstore() -> Any:
-    """The module obstore; MissingExtra where it is not installed."""
+    """Import obstore; raises MissingExtra if it is not installed."""
     global _owner
     try:
         import obstore
@@ -41,12 +41,12 @@ def load_obstore() -> Any:
 
 
 def is_forked() -> bool:
-    """Whether this process was forked from one that used obstore."""
+    """Return whether this process was forked from one that used obstore."""
     return _owner is not None and _owner != os.getpid()
 
 
 def _forget_stores() -> None:
-    """In a forked child: leave the parent's stores alone, for good; even to free them would close its connections."""
+    """In a forked child: never free the parent's stores, which would close its connections."""
     global _lock
     _lock = threading.Lock()
     for store in _stores.values():
@@ -58,9 +58,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def stall_seconds() -> float:
-    """Seconds without a byte after which a request is given up: FASTPACK_STALL_SECONDS, else 10.
+    """Return the seconds without a byte after which a request fails: FASTPACK_STALL_SECONDS, else 10.
 
-    Raises ValueError for a text that is not a positive number.
+    Raises ValueError if it is not a positive number.
     """
     text = os.environ.get("FASTPACK_STALL_SECONDS")
     if text is None:
@@ -75,27 +75,27 @@ def stall_seconds() -> float:
 
 
 def open_object(url: str, *, sends: bool = False) -> tuple[Any, str]:
-    """The store and the object's name in it; sends: for a request that sends a large body, see `_options`."""
-    root, key = parts_of(url)
+    """Return the client and the object's name; sends: for a request with a large body, see `_options`."""
+    root, key = split_url(url)
     if not key:
-        raise FileNotFoundError(errno.ENOENT, "This is a store, not an object in it", url)
+        raise FileNotFoundError(errno.ENOENT, "This is a store, not an object", url)
     return _store(root, sends), key
 
 
 def open_folder(url: str) -> tuple[Any, str]:
-    """The store and what the names of all objects in a folder begin with."""
-    root, key = parts_of(url)
+    """Return the client and the prefix of the names of all objects in a folder."""
+    root, key = split_url(url)
     return _store(root), f"{key}/" if key else ""
 
 
-def parts_of(url: str) -> tuple[str, str]:
-    """The root of a store by obstore's name of it, and the rest of a URL."""
+def split_url(url: str) -> tuple[str, str]:
+    """Split a URL into the root of the store, with obstore's scheme, and the rest."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() in ("file", "local"):
-        raise JobError(f"{url}: the path of a local file is given whole, as in {scheme}:///folder/file")
+        raise JobError(f"{url}: write a local file with an absolute path, as in {scheme}:///folder/file")
     if scheme.lower() not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise JobError(f"{url}: there is no way to {scheme}:// from here; fastpack reads and writes {known}")
+        raise JobError(f"{url}: {scheme}:// is not supported; fastpack reads and writes {known}")
     host, _, key = rest.partition("/")
     return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}", key.strip("/")
 
@@ -110,7 +110,7 @@ def _store(root: str, sends: bool = False) -> Any:
     with _lock:
         if key not in _stores:
             emulator = settings.get(_GOOGLE_EMULATOR) if root.startswith("gs:") else None
-            # The user's own endpoint may be one without encryption, such as a store on the same machine.
+            # A user-defined endpoint may be unencrypted, such as a store on the same machine.
             plain = root.startswith("http:") or any(
                 value.startswith("http:") for name, value in settings.items() if "ENDPOINT" in name
             )
@@ -119,18 +119,18 @@ def _store(root: str, sends: bool = False) -> Any:
                     root,
                     config=None if emulator is None else _google_at(emulator),
                     client_options=_options(plain or emulator is not None, stall),
-                    retry_config={"max_retries": 0},  # `retried` does, and also for bodies that come short
+                    retry_config={"max_retries": 0},  # `_retry` in stores.py does, also for short bodies
                 )
             except Exception as error:
-                raise JobError(f"{root}: no store can be reached by that: {first_line(error)}") from None
+                raise JobError(f"{root}: no store can be opened: {first_line(error)}") from None
         return _stores[key]
 
 
 def _options(plain: bool, stall: float | None) -> Any:
     """Options of the HTTP client.
 
-    stall: the store may not be silent for longer. The client counts the time in which a request's own body is sent as
-    silence, so uploads have only `UPLOAD_TIMEOUT`.
+    stall: maximum seconds of silence. The client counts the time of sending a request's body as silence, so uploads
+    have only `UPLOAD_TIMEOUT`.
     """
     options: dict[str, Any] = {"allow_http": plain}
     if stall is None:
@@ -139,12 +139,12 @@ def _options(plain: bool, stall: float | None) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text."""
+    """Return the first line of an error's message."""
     return (str(error).strip().splitlines() or [""])[0][:300]
 
 
 def _google_at(address: str) -> Any:
-    """What has Google's client ask another server than Google's, without keys."""
+    """Return the settings with which Google's client uses another server, without keys."""
     import json
 
     base = address if "://" in address else f"http://{address}"

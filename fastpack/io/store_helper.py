@@ -1,7 +1,7 @@
-"""Stores for a process that was forked from one that used them.
+"""Access to stores for a process that was forked from one that used them.
 
-obstore runs threads, and threads do not survive a fork: in the child, every call would wait for ever. So a child has
-a process of its own, started afresh, do its calls; arguments and answers go through its standard input and output.
+obstore runs threads, which do not survive a fork: in the child, every call would wait forever. Therefore the child
+starts a new process that does its calls; arguments and results go through its standard input and output.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import IO, Any
 
 _helpers: dict[int, Helper] = {}  # process -> its helper
 _lock = threading.Lock()
-ANSWER_SECONDS = 600.0  # longer than all attempts of a request take
+ANSWER_SECONDS = 600.0  # longer than all attempts of a request
 END_SECONDS = 5.0
 
 
-def _start_over() -> None:
+def _renew_lock() -> None:
     """In a forked child: another thread of the parent may have held the lock."""
     global _lock
     _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def helper() -> Helper:
-    """This process's helper, started at its first call."""
+    """Return this process's helper, which is started on the first call."""
     with _lock:
         found = _helpers.get(os.getpid())
         if found is None or found.has_ended():
-            _helpers.clear()  # those of the parent
+            _helpers.clear()  # of the parent
             found = _helpers[os.getpid()] = Helper()
         return found
 
 
 class Helper:
-    """A process that calls functions of `remote`, one at a time. It ends when its standard input does."""
+    """A process that calls functions of `stores`, one at a time. It ends with its standard input."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-c", "from fastpack.io.stores import serve; serve()"]
@@ -50,7 +50,7 @@ class Helper:
         self._lock, self._pid = threading.Lock(), os.getpid()
 
     def ask(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """What `remote.name(*arguments, **options)` returns or raises there."""
+        """Return the result of `stores.NAME(*arguments, **options)`, or raise its exception."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -60,12 +60,12 @@ class Helper:
                 good, answer = _receive(self._process.stdout)
             except TimeoutError:
                 self._process.kill()
-                text = f"the helper process for remote files has not answered `{name}` for {ANSWER_SECONDS:.0f} s"
-                raise OSError(f"{text}, and was ended") from None
+                text = f"the helper process for remote files did not respond to `{name}` for {ANSWER_SECONDS:.0f} s"
+                raise OSError(f"{text}, and was killed") from None
             except (OSError, EOFError):
                 code = _end(self._process)
                 raise OSError(f"the helper process for remote files ended with {code}") from None
-            except BaseException:  # interrupted: its answer would be taken for that to the next request
+            except BaseException:  # interrupted: its response would be read as that of the next request
                 self._process.kill()
                 raise
         if good:
@@ -73,7 +73,7 @@ class Helper:
         raise answer
 
     def _wait_for_answer(self, name: str) -> None:
-        """TimeoutError where none comes; what is uploaded may be of any size, so there is no limit for that."""
+        """Wait for the response; TimeoutError after ANSWER_SECONDS, except for an upload, which may be of any size."""
         assert self._process.stdout is not None
         if name != "upload" and not wait([self._process.stdout.fileno()], ANSWER_SECONDS):
             raise TimeoutError
@@ -90,7 +90,7 @@ class Helper:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process that is about to end, and end it where it does not; its exit code."""
+    """Wait for a process to end, and kill it after END_SECONDS; return its exit code."""
     try:
         return process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:

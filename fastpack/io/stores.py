@@ -1,9 +1,8 @@
 """Objects in stores, through obstore (extra `remote`): S3, Google Cloud Storage, Azure, and HTTP for reading.
 
-Where an object is read in pieces, each piece is asked for under the tag that the object had when it was opened: all of
-them are of one version, or there is an error. A piece that comes short, and a store that answers with a fault of its
-own (5xx, a broken connection) or sends nothing for some seconds, is asked again, with growing pauses and a message;
-then OSError names the URL.
+Every range of an object is requested with the tag that the object had when it was opened: all are of one version, or
+there is an error. A request is retried after a short response, a server error (5xx), a broken connection or some
+seconds of silence, with growing pauses and a log message; finally OSError names the URL.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_
 
 TRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds
-PART_BYTES = 16 << 20  # of an upload
+PART_BYTES = 16 << 20  # of a multipart upload
 
 _log = logging.getLogger("fastpack")
 _T = TypeVar("_T")
@@ -35,7 +34,7 @@ _SERVED: dict[str, Callable[..., Any]] = {}  # functions that a helper process c
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a store says of an object, by the names of os.stat_result; tag: the store's name of this version."""
+    """Status of an object, with the names of os.stat_result; tag: the store's name (ETag) of this version."""
 
     st_size: int
     st_mtime_ns: int
@@ -45,7 +44,7 @@ class Status:
 
     @property
     def st_ino(self) -> int:
-        """Another number for another version, as far as the store tells them apart."""
+        """A number that differs between versions with different tags."""
         return hash_of(self.tag or "")
 
     @property
@@ -54,14 +53,14 @@ class Status:
 
 
 def hash_of(text: str) -> int:
-    """63 bits of a text, the same in every process."""
+    """Return a hash of 63 bits, the same in every process."""
     import hashlib
 
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
-def _in_a_process_that_may(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Calls of a process that was forked from one that used obstore are done by its helper process."""
+def _fork_safe(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Decorate a function: a process forked from one that used obstore calls it in a helper process."""
 
     @functools.wraps(function)
     def call(*arguments: _P.args, **options: _P.kwargs) -> _T:
@@ -82,26 +81,26 @@ def serve() -> None:
     answer_requests(_SERVED)
 
 
-@_in_a_process_that_may
+@_fork_safe
 def status(url: PathLike) -> Status:
-    """Size, modification time and tag of an object. Raises FileNotFoundError, PermissionError, OSError."""
+    """Return the status of an object; raises FileNotFoundError, PermissionError or OSError."""
     text = os.fspath(url)
     store, key = open_object(text)
-    found = _retried(text, lambda: load_obstore().head(store, key))
+    found = _retry(text, lambda: load_obstore().head(store, key))
     return _status(found)
 
 
 def _status(meta: Any) -> Status:
-    """The same from a listing, which may leave out a tag's quotes and tell parts of seconds, as from an answer."""
+    """Convert metadata; a listing may omit the quotes of a tag and have fractions of seconds, a response not."""
     tag = meta["e_tag"]
     if tag and not tag.endswith('"'):
         tag = f'"{tag}"'
     return Status(meta["size"], int(meta["last_modified"].timestamp()) * 1_000_000_000, tag or None)
 
 
-@_in_a_process_that_may
+@_fork_safe
 def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
-    """The first bytes of an object, at most `n_bytes`, and what `status` says, with one request."""
+    """Read at most the first `n_bytes` of an object; return them and its status, with one request."""
     text = os.fspath(url)
     store, key = open_object(text)
 
@@ -114,27 +113,27 @@ def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
         return data, found
 
     try:
-        return _retried(text, read)
+        return _retry(text, read)
     except FileNotFoundError:
         raise
     except OSError:
         found = status(text)
-        if found.st_size:  # a store refuses any range of an empty object
+        if found.st_size:  # a store rejects every range of an empty object
             raise
         return b"", found
 
 
-@_in_a_process_that_may
+@_fork_safe
 def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> bytes:
-    """Bytes [start, end) of an object, exactly; tag: of the version that is meant.
+    """Read exactly the bytes [start, end) of an object; tag: of the expected version.
 
-    Raises JobError when the object is another one by now; else as `status`.
+    Raises JobError if the object has changed; else as `status`.
     """
     text = os.fspath(url)
     if start >= end:
         return b""
     store, key = open_object(text)
-    # A weak tag (W/"...") matches nothing, by the rules of HTTP; the answer's own is compared in any case.
+    # A weak tag (W/"...") never matches in HTTP; the tag of the response is compared in any case.
     options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
 
     def read() -> bytes:
@@ -146,52 +145,52 @@ def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> b
             raise ShortBody(f"{len(data)} bytes instead of {end - start}")
         return data
 
-    return _retried(text, read)
+    return _retry(text, read)
 
 
 def read(url: PathLike) -> bytes:
-    """A whole small object."""
+    """Read a whole small object."""
     found = status(url)
     return read_range(url, 0, found.st_size, found.tag)
 
 
-@_in_a_process_that_may
+@_fork_safe
 def names(url: PathLike) -> dict[str, Status | None]:
-    """What lies directly in a folder, by name, sorted: the status of objects, None for folders; {} for no folder."""
+    """List a folder: name -> status of an object, or None for a folder, sorted; {} if the folder does not exist."""
     text = os.fspath(url)
     store, key = open_folder(text)
-    found = _retried(text, lambda: load_obstore().list_with_delimiter(store, key or None))
+    found = _retry(text, lambda: load_obstore().list_with_delimiter(store, key or None))
     there: dict[str, Status | None] = {way[len(key) :].strip("/"): None for way in found["common_prefixes"]}
     there |= {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found["objects"]}
     return {name: there[name] for name in sorted(there) if name}
 
 
-@_in_a_process_that_may
+@_fork_safe
 def all_names(url: PathLike) -> dict[str, Status]:
-    """The ways from a folder to all objects below it, sorted part by part, and the status of each."""
+    """List all objects below a folder: relative path -> status, sorted by components."""
     text = os.fspath(url)
     store, key = open_folder(text)
-    found = _retried(text, lambda: [entry for part in load_obstore().list(store, key or None) for entry in part])
+    found = _retry(text, lambda: [entry for page in load_obstore().list(store, key or None) for entry in page])
     there = {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found}
     return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
 
 
-@_in_a_process_that_may
+@_fork_safe
 def has_objects(url: PathLike) -> bool:
-    """Whether anything lies below a folder; False where the store cannot tell (plain HTTP)."""
+    """Return whether a folder contains objects; False if the store cannot list (plain HTTP)."""
     text = os.fspath(url)
     if text.startswith(("http:", "https:")):
         return False
     store, key = open_folder(text)
-    return _retried(text, lambda: any(part for part in load_obstore().list(store, key or None, chunk_size=1)))
+    return _retry(text, lambda: any(page for page in load_obstore().list(store, key or None, chunk_size=1)))
 
 
-@_in_a_process_that_may
+@_fork_safe
 def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
-    """Put a local file into a store: in parts where it is large, and there under its name complete or not at all.
+    """Upload a local file, a large one in multiple parts; the object is complete under its name, or absent.
 
-    replace=False: FileExistsError where an object of that name is there (told by the store, as far as it can). An
-    object that an attempt of this very call has put there, as its content shows, is no such object.
+    replace=False: FileExistsError if the object exists, checked by the store as far as it can. An object with the
+    content of the file does not count if an earlier attempt of this call may have uploaded it.
     """
     text = os.fspath(url)
     if text.startswith(("http:", "https:")):
@@ -206,17 +205,17 @@ def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
         try:
             _put(text, store, key, local_path, replace)
         except (FileExistsError, load_obstore().exceptions.AlreadyExistsError):
-            # The answer to an earlier attempt may have been lost after the store had taken the object.
+            # The response to an earlier attempt may have been lost after the store had accepted the object.
             if attempts == 1 or not _has_content(text, local_path):
                 raise
         except FileNotFoundError:
-            # So it is, too, where obstore gives up the parts after an error, and the store has put them together.
+            # The same: obstore aborts the multipart upload after an error, but the store may have completed it.
             if n_bytes <= PART_BYTES or not _has_content(text, local_path):
                 raise
 
-    _retried(text, put)
+    _retry(text, put)
     if (found := status(text).st_size) != n_bytes:
-        raise OSError(errno.EIO, f"the store has {found} bytes of an object of {n_bytes}", text)
+        raise OSError(errno.EIO, f"the object has {found} bytes after an upload of {n_bytes}", text)
 
 
 def _put(url: str, store: Any, key: str, local_path: str, replace: bool) -> None:
@@ -226,13 +225,13 @@ def _put(url: str, store: Any, key: str, local_path: str, replace: bool) -> None
             mode = "overwrite" if replace else "create"
             load_obstore().put(store, key, file.read(), mode=mode, use_multipart=False)
         else:
-            if not replace and _exists(url):  # parts cannot be put on a condition
-                raise FileExistsError(errno.EEXIST, "The object is there already", url)
+            if not replace and _exists(url):  # a multipart upload cannot be conditional
+                raise FileExistsError(errno.EEXIST, "The object exists", url)
             load_obstore().put(store, key, file, use_multipart=True, chunk_size=PART_BYTES)
 
 
 def _has_content(url: str, local_path: str) -> bool:
-    """Whether an object has exactly the bytes of a local file."""
+    """Return whether an object has exactly the bytes of a local file."""
     found = status(url)
     if found.st_size != os.path.getsize(local_path):
         return False
@@ -244,13 +243,13 @@ def _has_content(url: str, local_path: str) -> bool:
     return True
 
 
-@_in_a_process_that_may
+@_fork_safe
 def delete(url: PathLike) -> None:
-    """Remove an object, if it is there."""
+    """Remove an object, if it exists."""
     text = os.fspath(url)
     store, key = open_object(text)
     try:
-        _retried(text, lambda: load_obstore().delete(store, key))
+        _retry(text, lambda: load_obstore().delete(store, key))
     except FileNotFoundError:
         return
 
@@ -264,11 +263,11 @@ def _exists(url: str) -> bool:
 
 
 class ShortBody(OSError):
-    """An answer with fewer or more bytes than were asked for."""
+    """Raised for a response with fewer or more bytes than requested."""
 
 
-def _retried(url: str, call: Callable[[], _T]) -> _T:
-    """The result of a request, which is repeated when it fails for a reason that may pass; each repeat is logged."""
+def _retry(url: str, call: Callable[[], _T]) -> _T:
+    """Send a request, and retry it after temporary failures, each of which is logged; return its result."""
     import random
 
     pause = FIRST_PAUSE
@@ -280,18 +279,18 @@ def _retried(url: str, call: Callable[[], _T]) -> _T:
             if final is not None:
                 raise final from None
             if attempt == TRIES or threads.is_interrupted():
-                raise OSError(errno.EIO, f"{_reason(error)} (asked {attempt} times)", url) from None
-            # One fault in passing is common; what costs seconds is not.
+                raise OSError(errno.EIO, f"{_reason(error)} (after {attempt} attempts)", url) from None
+            # A single temporary failure is common; one that takes seconds is not.
             level = logging.WARNING if attempt > 2 or _is_timeout(error) else logging.INFO
-            _log.log(level, "%s: %s; asking again (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
-        threads.pause(pause * random.uniform(0.5, 1.5))  # so that many readers do not come back at once
+            _log.log(level, "%s: %s; retrying (attempt %d of %d)", url, _reason(error), attempt + 1, TRIES)
+        threads.pause(pause * random.uniform(0.5, 1.5))  # so that many readers do not retry at the same time
         pause = min(2 * pause, LONGEST_PAUSE)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _reason(error: Exception) -> str:
     if _is_timeout(error):
-        return f"the store sent nothing for {clients.stall_seconds():g} s, or was not done in time"
+        return f"the store sent nothing for {clients.stall_seconds():g} s, or did not finish in time"
     return f"{type(error).__name__}: {first_line(error)}"
 
 
@@ -300,15 +299,15 @@ def _is_timeout(error: Exception) -> bool:
 
 
 def _final(url: str, error: Exception) -> Exception | None:
-    """The error to raise for one that asking again does not mend; None for one that it may."""
+    """Return the exception to raise for a permanent failure; None for a temporary one."""
     from obstore import exceptions as kinds
 
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "No such object", url)
     if isinstance(error, (FileExistsError, kinds.AlreadyExistsError)):
-        return FileExistsError(errno.EEXIST, "The object is there already", url)
+        return FileExistsError(errno.EEXIST, "The object exists", url)
     if isinstance(error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)):
-        return PermissionError(errno.EACCES, f"The store refuses access: {first_line(error)}", url)
+        return PermissionError(errno.EACCES, f"The store denies access: {first_line(error)}", url)
     if isinstance(error, kinds.PreconditionError):
         return JobError(f"{url} changed while it was read: start again")
     if isinstance(error, kinds.NotSupportedError):

@@ -1,4 +1,4 @@
-"""Threads that wait for stores."""
+"""Threads for requests to object stores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-READERS = 16  # requests at a time
+READERS = 16  # concurrent requests
 _T = TypeVar("_T")
 _S = TypeVar("_S")
 _interrupted = threading.Event()
@@ -19,7 +19,7 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 @contextlib.contextmanager
 def stopping_when_interrupted() -> Iterator[None]:
-    """Have requests of other threads not be repeated once this one is interrupted (Ctrl-C), as it waits for them."""
+    """Do not retry requests of other threads after this thread, which waits for them, is interrupted (Ctrl-C)."""
     _interrupted.clear()
     try:
         yield
@@ -31,12 +31,12 @@ def stopping_when_interrupted() -> Iterator[None]:
 
 
 def is_interrupted() -> bool:
-    """Whether a failed request should not be repeated: the program is about to end."""
+    """Return whether failed requests should not be retried because the program is about to end."""
     return _interrupted.is_set() and threading.current_thread() is not threading.main_thread()
 
 
 def pause(seconds: float) -> None:
-    """Sleep; other threads than the main one wake when that is interrupted."""
+    """Sleep; threads other than the main thread wake up when it is interrupted."""
     if threading.current_thread() is threading.main_thread():
         time.sleep(seconds)
     else:
@@ -44,7 +44,7 @@ def pause(seconds: float) -> None:
 
 
 def pool() -> ThreadPoolExecutor:
-    """The threads of this process that fetch ahead."""
+    """Return this process's threads for prefetching."""
     found = _pools.get(os.getpid())
     if found is None:
         found = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "fastpack-remote")
@@ -52,7 +52,7 @@ def pool() -> ThreadPoolExecutor:
 
 
 def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
-    """What a function that asks a store returns for each of `items`, in order; several of them wait at a time."""
+    """Call a function that sends requests for each item, several at a time; return the results in order."""
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]

@@ -78,7 +78,7 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
     out, err = printed(capsys, tmp_path)
     assert out.startswith("1 file, uint16 by tatm's metadata\n")
-    assert "names the tokenizer 't5-base', which is no file here" in err
+    assert "names the tokenizer 't5-base', which is not a file on this machine" in err
     (tmp_path / "tokenizer.json").write_bytes(Path(tokenizer).read_bytes())
     out, err = printed(capsys, tmp_path, "--eos-token-id", "0", "-n", "1")
     assert (out.splitlines()[3], err) == ("  tokens    H|[EOS 0]", "")

@@ -184,7 +184,7 @@ def test_help_is_in_colour_on_a_terminal_alone() -> None:
         (["zzzzzz"], "no command 'zzzzzz'"),
         (["tokenize", "a.jsonl"], "no command 'tokenize'; did you mean pack?"),
         (["pack", "a.jsonl", "--overwrite"], "unknown option --overwrite; did you mean --force?"),
-        (["pack", "a.jsonl", "--eos_token", "x"], "unknown option --eos_token; did you mean --eod-token?"),
+        (["pack", "a.jsonl", "--eos_tokens", "x"], "unknown option --eos_tokens; did you mean --eos-token?"),
         (["prepare", "a", "--overwrite"], "unknown option --overwrite; did you mean --force-overwrite?"),
         (["index", "a", "--jsn"], "unknown option --jsn; did you mean --json?"),
         (["index", "--file_existence_polcy", "skip", "a"], "unknown option --file_existence_polcy; did you mean"),

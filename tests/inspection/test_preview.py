@@ -58,7 +58,7 @@ def test_packed_documents_are_those_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], start: int, max_tokens: int
 ) -> None:
     path = pack(tmp_path_factory.mktemp("p") / "a.pbin", [[*ids, EOS] for ids in documents])
-    reader = Reader(BYTES.read_back, EOS, max_tokens)
+    reader = Reader(BYTES.decoder, EOS, max_tokens)
     starts = [0, *itertools.accumulate(len(ids) + 1 for ids in documents)]
     expected = [
         {
@@ -327,7 +327,7 @@ def test_100_gib_take_no_time(tmp_path: Path, make: Callable[[Path], Any]) -> No
 
 
 def test_the_end_of_a_document_is_not_looked_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards_module, "MAX_LOOKED_THROUGH", 40_000)
+    monkeypatch.setattr(shards_module, "MAX_SEARCHED", 40_000)
     np.save(tmp_path / "a.npy", np.array([1, 0] + [5] * 50_000 + [0], np.uint16))
     first, second = preview_shards(find(tmp_path), Reader(None, 0, 3))
     assert (first["tokens"], second["tokens"], second["ids"]) == (2, None, [5, 5, 5])

@@ -192,7 +192,7 @@ def test_kempnerforge_configuration(tmp_path: Path) -> None:
     assert [(one["name"], one["weight"]) for one in result.numbers["mixture"]["parts"]] == [("x", 0.75), ("y", 0.25)]
     (tmp_path / "c.toml").write_text(f'[data]\ndataset_path = "{tmp_path / "x"}"\n')
     fastpack.report(tmp_path / "c.toml", tmp_path / "one.html")
-    for text, message in (("[data]\n", "names no datasets"), ("[[data.datasets]]\nhf_name = 'far/off'", "far/off")):
+    for text, message in (("[data]\n", "has neither datasets"), ("[[data.datasets]]\nhf_name = 'far/off'", "far/off")):
         (tmp_path / "c.toml").write_text(text)
         with pytest.raises(fastpack.JobError, match=message):
             fastpack.report(tmp_path / "c.toml", tmp_path / "none.html")

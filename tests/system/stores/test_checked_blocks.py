@@ -99,7 +99,9 @@ def test_a_damaged_object_is_never_delivered(way: str, block_bytes: int, store: 
     damaged = bytearray(content)
     damaged[123_456] ^= 1
     store.put("object.bin", bytes(damaged))
-    told = rf"object\.bin: at byte {123_456 // block_bytes * block_bytes}: found a block with other content, in 3 reads"
+    told = (
+        rf"object\.bin: at byte {123_456 // block_bytes * block_bytes}: found a block with different content in 3 reads"
+    )
     for _ in range(2):  # nothing of it stays in the cache
         with pytest.raises(FormatError, match=told):
             WAYS[way](url)
@@ -124,14 +126,14 @@ def test_shards_of_a_folder_are_checked_and_headers_too(store: Any, tmp_path: Pa
     assert [int(sample["input_ids"][0]) for sample in fastpack.MemoryMappedDataset(url, 100)] == [0, 100, 200]
     damaged = (folder / "1.npy").read_bytes().replace(b"<u2", b">u2")  # which no other check sees
     store.put("shards/1.npy", damaged)
-    with pytest.raises(FormatError, match=r"1\.npy: at byte 0: found a block with other content"):
+    with pytest.raises(FormatError, match=r"1\.npy: at byte 0: found a block with different content"):
         fastpack.MemoryMappedDataset(url, 100)
 
 
 def test_checksums_of_another_version(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
     store.put("object.bin", bytes(101))
-    with pytest.raises(FormatError, match=r"found an object of 101 bytes, expected 100, as .*\.fpsum says: remove"):
+    with pytest.raises(FormatError, match=r"an object of 101 bytes, expected 100, as recorded in .*\.fpsum: remove"):
         by_slices(url)
     write_checksums(url)  # is the way out as well
     assert open_reader(url).read_into(np.empty(101, np.uint8), 0) == 101
@@ -157,7 +159,7 @@ def test_a_forked_child_checks_too(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     reader = open_reader(url)
-    reader._widely.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
+    reader._wide_lock.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
     store.door.choose = flipping(1)
     pid = os.fork()
     if pid == 0:

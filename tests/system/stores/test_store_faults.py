@@ -38,7 +38,7 @@ def test_bodies_that_stop_in_the_middle_are_asked_for_again(store: Any, caplog: 
     messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]
     assert len(messages) >= 4
     assert all(f"{url}: the store sent nothing for 0.3 s" in message for message in messages)
-    assert "asking again (attempt 2 of 6)" in messages[0]
+    assert "retrying (attempt 2 of 6)" in messages[0]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -46,7 +46,7 @@ def test_a_store_that_stops_in_every_body_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
     for read in (lambda: remote.read_range(url, 0, 1000), lambda: open_reader(url).read_into(np.empty(9, np.uint8), 0)):
-        with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*asked 6 times.*'s3://bucket/"):
+        with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*after 6 attempts.*'s3://bucket/"):
             read()
 
 
@@ -54,7 +54,7 @@ def test_a_store_that_stops_in_every_body_is_an_error(store: Any) -> None:
 def test_a_store_that_never_answers_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.door.delay = 2.0
-    with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*asked 6 times"):
+    with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*after 6 attempts"):
         remote.status(url)
 
 

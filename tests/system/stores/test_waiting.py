@@ -92,7 +92,7 @@ def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.M
         monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 1.0)
         helper = remote_helper.helper()
         os.kill(helper._process.pid, signal.SIGSTOP)
-        with pytest.raises(OSError, match="has not answered `read_range` for 1 s, and was ended"):
+        with pytest.raises(OSError, match="did not respond to `read_range` for 1 s, and was killed"):
             remote.read_range(url, 0, 7)
         monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 60.0)
         helper._process.wait(10)
@@ -157,4 +157,4 @@ def test_waiting_for_a_store_is_said(store: Any, caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.WARNING, "fastpack"):
         assert remote.read_range(url, 0, 7) == b"content"
     messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]
-    assert [message[-22:] for message in messages] == [f"again (attempt {n} of 6)" for n in (4, 5)]
+    assert [message[-25:] for message in messages] == [f"retrying (attempt {n} of 6)" for n in (4, 5)]
