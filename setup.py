@@ -1,4 +1,4 @@
-"""Build of the Cython twins and the man page; everything else stands in pyproject.toml."""
+"""Build the Cython kernels and the man page; everything else is in pyproject.toml."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from setuptools.command.sdist import sdist
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 DEBUG = os.environ.get("FASTPACK_DEBUG") == "1"
-# What Cython makes of typed memoryviews, compiled once: in every module it was 9 of 10 parts of the compiler's work.
+# Cython's code for typed memoryviews, compiled once: in every module it was 90% of the compile time.
 SHARED = "fastpack.kernels._memoryviews"
 DIRECTIVES = {
     "language_level": 3,
@@ -32,7 +32,6 @@ SDIST_EXTRAS = (
     ".github/workflows/*.yml",
     "docs/*",
     "docs/_extensions/*.py",
-    "docs/schemas/*.json",
     "kernels/**/*.h",
     "kernels/**/*.pxi",
     "examples/*.py",
@@ -67,10 +66,10 @@ class BuildExt(build_ext):
         super().build_extensions()
 
     def translate(self) -> None:
-        """Cython for all modules at once: the threads that then run the C compiler would share its state, and break."""
+        """Run Cython for all modules at once: the threads that run the C compiler would share its state, and fail."""
         from Cython.Build.Dependencies import cythonize
 
-        forks = sys.platform == "linux"  # elsewhere its processes would begin with this file again
+        forks = sys.platform == "linux"  # elsewhere its processes would run this file again
         translated = cythonize(
             self.extensions,
             nthreads=os.cpu_count() or 1 if forks else 0,

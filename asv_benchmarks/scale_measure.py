@@ -23,7 +23,7 @@ from peers.inputs import text_lines
 from report import processor
 
 import fastpack
-from fastpack.tokens.edit.shuffle_orders import stdlib_order
+from fastpack.tokens.edit.shuffle_order import stdlib_order
 from fastpack.tokens.pbin.packed_file import PackedFile
 
 EOD, VOCABULARY = "<|endoftext|>", 32_000

@@ -15,8 +15,8 @@ author = "fastpack developers"
 release = version = fastpack.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-extensions += ["api_pages", "command_reference"]
-exclude_patterns = ["_build", "_extensions", "schemas"]
+extensions += ["api_pages", "command_reference", "json_reference"]
+exclude_patterns = ["_build", "_extensions"]
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3

@@ -11,10 +11,9 @@ import lazy_loader
 
 from fastpack.version import __version__ as __version__
 
-_import_name, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
-_NAMES = tuple(__all__)
-__all__.remove("__version__")
-__all__.remove("inspect")  # `from fastpack import *` must not hide Python's module
+_import_name, _, _NAMES = lazy_loader.attach_stub(__name__, __file__)
+# Without `inspect`: `from fastpack import *` must not hide Python's module.
+__all__ = sorted({*_NAMES} - {"__version__", "inspect"})  # pyright: ignore[reportUnsupportedDunderAll]
 _NAMESPACES = ("modalities", "webdataset", "tatm", "energon")  # their names were flat names in 0.1
 
 
@@ -34,7 +33,7 @@ def __dir__() -> list[str]:
 def _find_moved(name: str) -> Any:
     """Return a name that was flat in 0.1; None if there is no such name."""
     if name == "index_webdataset_jsonl":
-        from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
+        from fastpack.webdataset.preparation.crude_jsonl_index import index_webdataset_jsonl
 
         return index_webdataset_jsonl
     namespaces = [_import_name(namespace) for namespace in _NAMESPACES]

@@ -1,47 +1,56 @@
-"""The datasets and the loader with torch tensors out, in the same memory; the only module that imports torch.
-
-Works under torch's own DataLoader and torchdata's StatefulDataLoader too: datasets are map-style, pickle as paths, and
-make a whole batch at once there (`__getitems__`).
-"""
-
 # mypy: disable-error-code="misc, override"
 # pyright: reportIncompatibleMethodOverride=false
-# Both: the classes below narrow the arrays of their parents' batches to tensors.
+# (Both: the classes below narrow the arrays of their parents' batches to tensors.)
+"""The datasets and the loader with torch tensors in the same memory; the only module that imports torch.
+
+The datasets are map-style, pickle as paths and produce whole batches (`__getitems__`), so torch's DataLoader and
+torchdata's StatefulDataLoader take them as well.
+"""
+
 from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 import numpy as np
 
 from fastpack.datasets.base import Indices
 from fastpack.datasets.flat_windows import MemoryMappedDataset as _MemoryMappedDataset
+from fastpack.datasets.map_dataset import MapDataset
 from fastpack.datasets.mixture import CombinedDataset as _CombinedDataset
 from fastpack.datasets.mixture import MixtureDataset as _MixtureDataset
+from fastpack.datasets.outputs import Batch, OutputDtype
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
 from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
 from fastpack.errors import MissingExtra
+from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool, Memory
 from fastpack.loading.collators import DatasetBatch as _DatasetBatch
 from fastpack.loading.collators import GPT2LLMCollateFn as _GPT2LLMCollateFn
 from fastpack.loading.collators import LossMaskingCollateFnWrapper as _LossMaskingCollateFnWrapper
-from fastpack.loading.fetch import Fetch
+from fastpack.loading.fetch import Fetch, make_fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
+from fastpack.loading.protocols import BatchDataset, LoaderOptions
 from fastpack.webdataset.dataset import WebDataset as _WebDataset
 from fastpack.webdataset.decoding import Decoder
 
 try:
-    # Any, so that type checkers say the same where torch is installed and where it is not.
+    # Any, so that type checkers report the same with and without torch.
     torch: Any = importlib.import_module("torch")
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise  # installed but broken
     raise MissingExtra("torch", "torch", "fastpack.torch") from error
+
+if TYPE_CHECKING:
+    from torch._tensor import Tensor  # pyright: ignore[reportMissingImports]  # else it takes this file for torch
+else:
+    Tensor = torch.Tensor
 
 __all__ = [
     "CombinedDataset",
@@ -59,14 +68,28 @@ __all__ = [
     "sample_by_sample",
 ]
 
-Tensor: TypeAlias = Any
+SampleT = TypeVar("SampleT")
+BatchT = TypeVar("BatchT")
+
 _tensor = torch.from_numpy
-REST = 2  # batches that pinned memory rests for: the copy of the last one or two to a device may be in flight
+REST = 2  # batches before pinned memory is reused: the copies of the last two to a device may be in flight
 
 
 def from_arrays(value: Any) -> Any:
-    """`value` with every NumPy array in its dicts, lists and tuples as a tensor in the same memory."""
-    if type(value) is dict:  # first what a batch is: a check for Mapping takes as long as making a tensor
+    """Convert NumPy arrays in nested dicts, lists and tuples to tensors that share their memory.
+
+    Parameters
+    ----------
+    value
+        An array, or a dict, list or tuple that holds arrays at any depth. Other values are kept.
+
+    Examples
+    --------
+    >>> import numpy as np, fastpack.torch
+    >>> fastpack.torch.from_arrays({"input_ids": np.arange(3)})
+    {'input_ids': tensor([0, 1, 2])}
+    """
+    if type(value) is dict:  # the type of a batch comes first: a check for Mapping costs as much as making a tensor
         return {name: _tensor(one) if type(one) is np.ndarray else from_arrays(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
         return _tensor(value)
@@ -77,17 +100,20 @@ def from_arrays(value: Any) -> Any:
     return type(value)(map(from_arrays, value)) if isinstance(value, (list, tuple)) else value
 
 
-class _Tensors:
-    """Put before a dataset's class: its samples and batches as tensors."""
+class _TensorSamples:
+    """Mixin: samples as tensors."""
 
-    def __getitem__(self, index: Any) -> dict[str, Tensor]:
-        """As the NumPy class, in tensors."""
+    def __getitem__(self, index: Any) -> Any:
+        """Return the sample of the NumPy class, as tensors."""
         parent: Any = super()
-        sample: dict[str, Tensor] = from_arrays(parent.__getitem__(index))
-        return sample
+        return from_arrays(parent.__getitem__(index))
+
+
+class _TensorBatches(_TensorSamples):
+    """Mixin: samples and batches as tensors."""
 
     def fill(self, indices: Indices, out: dict[str, Any]) -> None:
-        """As the NumPy class, into tensors or arrays; what comes to be while filling is a tensor."""
+        """Write the samples into tensors or arrays, as the NumPy class; a None in `out` is replaced by a tensor."""
         parent: Any = super()
         arrays = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
         parent.fill(indices, arrays)
@@ -97,50 +123,56 @@ class _Tensors:
         self,
         indices: Indices,
         outputs: Sequence[str] | None = None,
-        dtype: Any = None,
+        dtype: OutputDtype | None = None,
         out: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> dict[str, Tensor]:
-        """As the NumPy class, in tensors; `out` may hold tensors, and is what comes back."""
+        *,
+        cu_seqlens_length: int | None = None,
+    ) -> Batch[Tensor]:
+        """Return the batch of the NumPy class, as tensors; `out` may hold tensors and is returned."""
         if out is not None:
             self.fill(indices, out)
-            return out
-        given = {"outputs": outputs, "dtype": dtype, **options}
-        parent: Any = super()
-        batch = parent.batch(indices, **{name: value for name, value in given.items() if value is not None})
-        tensors: dict[str, Tensor] = from_arrays(batch)
-        return tensors
+            tensors: Any = out
+        else:
+            parent: Any = super()
+            tensors = from_arrays(parent.batch(indices, outputs, dtype, cu_seqlens_length=cu_seqlens_length))
+        batch: Batch[Tensor] = tensors
+        return batch
 
 
-class MemoryMappedDataset(_Tensors, _MemoryMappedDataset):
-    """fastpack.MemoryMappedDataset with tensors out."""
+class MemoryMappedDataset(_TensorBatches, _MemoryMappedDataset):
+    """`fastpack.MemoryMappedDataset` that returns tensors."""
 
 
-class PackedMemMapDatasetContinuous(_Tensors, _PackedMemMapDatasetContinuous):
-    """fastpack.PackedMemMapDatasetContinuous with tensors out."""
+class PackedMemMapDatasetContinuous(_TensorBatches, _PackedMemMapDatasetContinuous):
+    """`fastpack.PackedMemMapDatasetContinuous` that returns tensors."""
 
 
-class PackedMemMapDatasetMegatron(_Tensors, _PackedMemMapDatasetMegatron):
-    """fastpack.PackedMemMapDatasetMegatron with tensors out."""
+class PackedMemMapDatasetMegatron(_TensorBatches, _PackedMemMapDatasetMegatron):
+    """`fastpack.PackedMemMapDatasetMegatron` that returns tensors."""
 
 
-class PackedMemMapDatasetBase(_Tensors, _PackedMemMapDatasetBase):
-    """fastpack.PackedMemMapDatasetBase with tensors out."""
+class PackedMemMapDatasetBase(_TensorSamples, _PackedMemMapDatasetBase):
+    """`fastpack.PackedMemMapDatasetBase` that returns tensors."""
+
+    def batch(self, indices: Indices) -> dict[str, list[Tensor]]:
+        """Return the documents as {sample_key: list of tensors}."""
+        batch: dict[str, list[Tensor]] = from_arrays(super().batch(indices))
+        return batch
 
 
-class MixtureDataset(_Tensors, _MixtureDataset):
-    """fastpack.MixtureDataset with tensors out; its datasets may give arrays or tensors."""
+class MixtureDataset(_TensorBatches, _MixtureDataset):
+    """`fastpack.MixtureDataset` that returns tensors; its datasets may return arrays or tensors."""
 
 
-class CombinedDataset(_Tensors, _CombinedDataset):
-    """fastpack.CombinedDataset with tensors out; its datasets may give arrays or tensors."""
+class CombinedDataset(_TensorBatches, _CombinedDataset):
+    """`fastpack.CombinedDataset` that returns tensors; its datasets may return arrays or tensors."""
 
 
 class WebDataset(_WebDataset):
-    """fastpack.WebDataset with images as Energon gives them: tensors for the modes named torch..., the default too.
-    An AVDecoder returns tensors.
+    """`fastpack.WebDataset` with images as tensors for the image modes named torch..., the default one included.
 
-    All other parts are what they are without torch, arrays of .npy parts for one, as with Energon.
+    An AVDecoder returns tensors as well. All other fields are the same as without torch: a .npy field is an array
+    (as in Energon).
     """
 
     def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:
@@ -157,11 +189,11 @@ class _TensorDecoder(Decoder):
 
 @dataclass
 class DatasetBatch(_DatasetBatch):
-    """fastpack.DatasetBatch of tensors, with what a training loop asks of Modalities' own."""
+    """`fastpack.DatasetBatch` of tensors, with the methods that Modalities' training loop calls."""
 
     @property
     def device(self) -> Any:
-        """Where the samples are."""
+        """The device of the samples."""
         return next(iter(self.samples.values())).device
 
     def to(self, device: Any) -> None:
@@ -170,28 +202,30 @@ class DatasetBatch(_DatasetBatch):
         self.targets = {name: tensor.to(device) for name, tensor in self.targets.items()}
 
     def detach(self) -> None:
-        """Take samples and targets out of the graph, in place."""
+        """Detach samples and targets from the graph, in place."""
         self.samples = {name: tensor.detach() for name, tensor in self.samples.items()}
         self.targets = {name: tensor.detach() for name, tensor in self.targets.items()}
 
     def pin_memory(self) -> DatasetBatch:
-        """A copy in page-locked memory: what a DataLoader with pin_memory=True calls."""
+        """Return a copy in page-locked memory; a DataLoader with pin_memory=True calls this."""
         samples = {name: tensor.pin_memory() for name, tensor in self.samples.items()}
         targets = {name: tensor.pin_memory() for name, tensor in self.targets.items()}
         return type(self)(samples, targets, self.batch_dim)
 
 
 class GPT2LLMCollateFn(_GPT2LLMCollateFn):
-    """fastpack.GPT2LLMCollateFn with tensors out; it takes tensors too."""
+    """`fastpack.GPT2LLMCollateFn` that returns tensors; samples may be arrays or tensors."""
 
     def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
+        """Collate the samples."""
         return _batch_of_tensors(super().__call__(batch))
 
 
 class LossMaskingCollateFnWrapper(_LossMaskingCollateFnWrapper):
-    """fastpack.LossMaskingCollateFnWrapper with tensors out; the collator inside may give arrays or tensors."""
+    """`fastpack.LossMaskingCollateFnWrapper` that returns tensors; the wrapped collator may return either."""
 
     def __call__(self, batch: Any) -> Any:
+        """Collate the samples and mask the targets."""
         collated = super().__call__(batch)
         if type(collated) is _DatasetBatch:
             return _batch_of_tensors(collated)
@@ -203,49 +237,88 @@ def _batch_of_tensors(batch: _DatasetBatch) -> DatasetBatch:
     return DatasetBatch(from_arrays(batch.samples), from_arrays(batch.targets), batch.batch_dim)
 
 
-class StatefulDataLoader(_StatefulDataLoader):
-    """fastpack.StatefulDataLoader with tensors out, that share the leased arrays' memory.
+class StatefulDataLoader(_StatefulDataLoader[BatchT]):
+    """`fastpack.StatefulDataLoader` that returns tensors, in the memory of the leased arrays.
 
-    Of a dataset without `batch` the samples go through torch's default_collate. pin_memory: whether batches lie in
-    pinned memory, by default as `config.pin_memory` says; without a device to copy to there is nothing to pin, and only
-    asking for it explicitly warns then. Pinned memory rests for two more batches before it is filled again, so that
-    `tensor.to(device, non_blocking=True)` is safe as long as the device is at most two batches behind.
+    Samples of a dataset without `batch` are collated by torch's default_collate.
+
+    Parameters
+    ----------
+    pin_memory
+        Whether batches lie in page-locked memory; by default as `config.pin_memory`. Without a CUDA device nothing is
+        pinned; True then warns. Pinned memory is reused two batches later, so `tensor.to(device, non_blocking=True)` is
+        safe as long as the device is at most two batches behind.
+
+    Notes
+    -----
+    All other parameters are those of `fastpack.StatefulDataLoader`.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack.torch
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/a.npy", np.arange(40, dtype=np.uint16))
+    >>> dataset = fastpack.torch.MemoryMappedDataset(folder, seq_len=4)
+    >>> loader = fastpack.torch.StatefulDataLoader(dataset, batch_size=2, sampler=range(10))
+    >>> next(iter(loader))["labels"]
+    tensor([[1, 2, 3],
+            [5, 6, 7]])
+    >>> loader.close()
     """
 
+    @overload
+    def __init__(
+        self: StatefulDataLoader[Batch[Tensor]],
+        dataset: BatchDataset[Batch[Any]],
+        batch_size: int,
+        sampler: Iterable[int] | None = None,
+        config: object = None,
+        collate_fn: None = None,
+        *,
+        pin_memory: bool | None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dataset: MapDataset[SampleT],
+        batch_size: int,
+        sampler: Iterable[int] | None = None,
+        config: object = None,
+        *,
+        collate_fn: Callable[[list[SampleT]], BatchT],
+        pin_memory: bool | None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: StatefulDataLoader[Any],
+        dataset: MapDataset[Any],
+        batch_size: int,
+        sampler: Iterable[Any] | None = None,
+        config: object = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        pin_memory: bool | None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Any,
         batch_size: int,
-        sampler: Any = None,
-        config: Any = None,
+        sampler: Iterable[Any] | None = None,
+        config: object = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
-        prefetch: int | None = None,
-        outputs: Sequence[str] | None = None,
-        dtype: Literal["int64", "int32"] = "int64",
-        num_threads: int = 1,
-        elastic: bool = True,
-        cu_seqlens_length: int | None = None,
         pin_memory: bool | None = None,
+        **options: Unpack[LoaderOptions],
     ) -> None:
         has_device = torch.cuda.is_available()
         if pin_memory and not has_device:
-            warnings.warn("pin_memory=True, but torch sees no CUDA device: nothing is pinned", stacklevel=2)
-        wanted = getattr(config, "pin_memory", False) if pin_memory is None else pin_memory
-        self.pin_memory = bool(wanted and has_device)
-        super().__init__(
-            dataset,
-            batch_size,
-            sampler,
-            config,
-            collate_fn,
-            prefetch=prefetch,
-            outputs=outputs,
-            dtype=dtype,
-            num_threads=num_threads,
-            elastic=elastic,
-            cu_seqlens_length=cu_seqlens_length,
-        )
+            warnings.warn("pin_memory=True, but torch finds no CUDA device: nothing is pinned", stacklevel=2)
+        requested = getattr(config, "pin_memory", False) if pin_memory is None else pin_memory
+        self.pin_memory = bool(requested and has_device)
+        super().__init__(dataset, batch_size, sampler, config, collate_fn, **options)
 
     def _make_pool(self) -> BufferPool:
         if not self.pin_memory:
@@ -253,33 +326,34 @@ class StatefulDataLoader(_StatefulDataLoader):
         return BufferPool(ring=8 * (self.prefetch + 2 + REST), rest=REST, allocate=pinned_memory)
 
     def _make_fetch(self) -> Fetch:
-        if self.collate_fn is None and callable(getattr(self.dataset, "batch", None)):
-            return _TensorFetch(super()._make_fetch(), from_arrays)
-        chosen, self.collate_fn = self.collate_fn, self.collate_fn or torch.utils.data.default_collate
-        fetch = super()._make_fetch()
-        self.collate_fn = chosen
-        return _TensorFetch(fetch, _pinned) if self.pin_memory else fetch
+        if self.collate_fn is None and as_batch_dataset(self.dataset).batch is not None:
+            return _ConvertedFetch(super()._make_fetch(), from_arrays)
+        collate_fn = self.collate_fn or torch.utils.data.default_collate
+        fetch = make_fetch(self.dataset, self._options()._replace(collate_fn=collate_fn), self._pool)
+        return _ConvertedFetch(fetch, _pinned) if self.pin_memory else fetch
 
 
-class _TensorFetch:
-    """Another fetch's batch, changed."""
+class _ConvertedFetch(Fetch):
+    """Converts the batches of another fetch."""
 
-    def __init__(self, fetch: Fetch, change: Callable[[Any], Any]) -> None:
-        self._fetch, self._change = fetch, change
-        self.session: Any = getattr(fetch, "session", nullcontext)
+    def __init__(self, fetch: Fetch, convert: Callable[[Any], Any]) -> None:
+        self._fetch, self._convert = fetch, convert
 
     def __call__(self, indices: Any) -> Any:
-        return self._change(self._fetch(indices))
+        return self._convert(self._fetch(indices))
+
+    def session(self) -> AbstractContextManager[None]:
+        return self._fetch.session()
 
 
 def pinned_memory(n_bytes: int) -> Memory:
-    """New page-locked memory, which a device copies from without waiting."""
+    """Allocate page-locked memory, from which copies to a device are asynchronous."""
     memory: Memory = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True).numpy()
     return memory
 
 
 def _pinned(batch: Any) -> Any:
-    """The batch with every tensor in its dicts, lists and tuples copied to pinned memory."""
+    """Copy the tensors in nested dicts, lists and tuples to pinned memory."""
     if isinstance(batch, (torch.Tensor, DatasetBatch)):
         return batch.pin_memory()
     if isinstance(batch, Mapping):
@@ -288,7 +362,7 @@ def _pinned(batch: Any) -> Any:
 
 
 class _OneByOne:
-    """A dataset without its whole batches."""
+    """A dataset without `batch` and `__getitems__`."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -301,7 +375,7 @@ class _OneByOne:
 
 
 def sample_by_sample(dataset: Any, batch_size: int) -> Iterator[Any]:
-    """Shuffled batches, epoch after epoch, of torch's own DataLoader that asks for one sample after the other."""
+    """Yield shuffled batches, epoch after epoch, of torch's DataLoader over single samples, as a benchmark baseline."""
     loader = torch.utils.data.DataLoader(_OneByOne(dataset), batch_size, shuffle=True, drop_last=True)
     while True:
         yield from loader

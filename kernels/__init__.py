@@ -1,12 +1,13 @@
-"""Loops over typed arrays, each with twins of one meaning: `*_np` is the specification, `*_nb` Numba, `*_cy` Cython.
+"""Kernels: loops over typed arrays, each implemented in NumPy (`*_np`), Numba (`*_nb`) and Cython (`*_cy`).
 
-Which twin runs: `use(name)` or the environment variable FASTPACK_KERNELS choose one and fail loudly when it is
-missing. Otherwise Cython, which needs no warm-up, until `warm()` is called, and Numba from then on (importing numba
-costs 0.3 s and 140 MiB, so command lines and spawned workers stay on Cython). A choice loads all kernels at once, so
-that what is missing shows; otherwise each topic is loaded when it is first called (0.7 ms instead of 10 for all).
+The NumPy implementation is the specification. `use(name)` or the environment variable FASTPACK_KERNELS select a backend
+and fail if it is missing. Otherwise Cython runs, which needs no warm-up, until `warm()` is called, and then Numba.
+Importing numba costs 0.3 s and 140 MiB, so command lines and spawned workers stay on Cython. Selecting a backend loads
+all kernels, so that a missing one is noticed; otherwise each topic is loaded when it is first called (0.7 ms instead of
+10 for all).
 
-Kernels allocate nothing and check little; callers own the arrays. Call them as attributes (`kernels.doc_ids(...)`),
-never by `from ... import`, so that a later `use()` takes effect.
+Kernels do not allocate, and check little; callers own the arrays. Call them as attributes (`kernels.doc_ids(...)`), not
+through `from ... import`, so that a later `use()` takes effect.
 """
 
 from __future__ import annotations
@@ -78,53 +79,72 @@ __all__ = [
 BACKENDS = ("numba", "cython", "numpy")
 
 
-def _twins(topic: str, numba: bool = True) -> dict[str, str]:
-    """The modules of a topic by backend; a byte-format decoder has no Numba twin and runs Cython there."""
+def _implementations(topic: str, numba: bool = True) -> dict[str, str]:
+    """Return the modules of a topic by backend; a codec has no Numba implementation and runs Cython there."""
     return {"numba": f"{topic}_nb" if numba else f"{topic}_cy", "cython": f"{topic}_cy", "numpy": f"{topic}_np"}
 
 
 TABLE: dict[str, dict[str, str]] = {
-    "count_newlines": _twins("lines"),
-    "index_lines": _twins("lines"),
-    "cu_seqlens": _twins("documents"),
-    "doc_ids": _twins("documents"),
-    "mask_labels": _twins("documents"),
-    "locate": _twins("locate"),
-    "locate_many": _twins("locate"),
-    "locate_windows": _twins("locate"),
-    "fill_documents": _twins("batches"),
-    "fill_packed": _twins("batches"),
-    "fill_plain": _twins("batches"),
-    "fill_tokens": _twins("batches"),
-    "count_tokens": _twins("token_statistics"),
-    "scan_tokens": _twins("token_statistics"),
-    "used_bytes": _twins("token_statistics"),
-    "copy_spans": _twins("spans"),
-    "block_starts": _twins("megatron_blocks"),
-    "seed_generator": _twins("order"),
-    "shuffle": _twins("order"),
-    "stdlib_shuffle": _twins("order"),
-    "feistel": _twins("order"),
-    "decode_index": _twins("codecs.pickled_index_decoder", numba=False),
-    "encode_rows": _twins("codecs.pickled_index_encoder", numba=False),
-    "validate_json_rows": _twins("codecs.json", numba=False),
-    "walk_tar": _twins("codecs.tar", numba=False),
-    "encode_cells": _twins("codecs.btree", numba=False),
-    "pack_cells": _twins("codecs.btree", numba=False),
-    "read_leaves": _twins("codecs.leaves", numba=False),
-    "first_unsorted": _twins("sort_bytes", numba=False),
-    "sort_texts": _twins("sort_bytes", numba=False),
-    "sort_within": _twins("sort_bytes", numba=False),
+    "count_newlines": _implementations("lines"),
+    "index_lines": _implementations("lines"),
+    "cu_seqlens": _implementations("documents"),
+    "doc_ids": _implementations("documents"),
+    "mask_labels": _implementations("documents"),
+    "locate": _implementations("locate"),
+    "locate_many": _implementations("locate"),
+    "locate_windows": _implementations("locate"),
+    "fill_documents": _implementations("batches"),
+    "fill_packed": _implementations("batches"),
+    "fill_plain": _implementations("batches"),
+    "fill_tokens": _implementations("batches"),
+    "count_tokens": _implementations("token_statistics"),
+    "scan_tokens": _implementations("token_statistics"),
+    "used_bytes": _implementations("token_statistics"),
+    "copy_spans": _implementations("spans"),
+    "block_starts": _implementations("megatron_blocks"),
+    "seed_generator": _implementations("order"),
+    "shuffle": _implementations("order"),
+    "stdlib_shuffle": _implementations("order"),
+    "feistel": _implementations("order"),
+    "decode_index": _implementations("codecs.pickled_index_decoder", numba=False),
+    "encode_rows": _implementations("codecs.pickled_index_encoder", numba=False),
+    "validate_json_rows": _implementations("codecs.json", numba=False),
+    "walk_tar": _implementations("codecs.tar", numba=False),
+    "encode_cells": _implementations("codecs.btree", numba=False),
+    "pack_cells": _implementations("codecs.btree", numba=False),
+    "read_leaves": _implementations("codecs.leaves", numba=False),
+    "first_unsorted": _implementations("sort_bytes", numba=False),
+    "sort_texts": _implementations("sort_bytes", numba=False),
+    "sort_within": _implementations("sort_bytes", numba=False),
 }
 
-_chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not overrule it
+_chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not override it
 _backend: str | None = None
 
 
 def use(name: str) -> None:
-    """Run every kernel on `name` ("numba", "cython" or "numpy") from now on, in this process.
+    """Run every kernel on this backend from now on, in this process.
 
-    Raises ValueError for another name and ImportError when that backend is not there; then nothing changes.
+    Parameters
+    ----------
+    name
+        ``"numba"``, ``"cython"`` or ``"numpy"``.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    ImportError
+        If the backend is not available; the current backend stays selected.
+
+    Examples
+    --------
+    >>> from fastpack import kernels
+    >>> before = kernels.backend()
+    >>> kernels.use("numpy")
+    >>> kernels.backend()
+    'numpy'
+    >>> kernels.use(before)
     """
     global _chosen
     _bind(name)
@@ -132,24 +152,61 @@ def use(name: str) -> None:
 
 
 def backend() -> str:
-    """The name of the backend that runs now: "numba", "cython" or "numpy"."""
+    """Return the name of the current backend.
+
+    Returns
+    -------
+    str
+        ``"numba"``, ``"cython"`` or ``"numpy"``.
+
+    Raises
+    ------
+    ValueError
+        If FASTPACK_KERNELS names an unknown backend.
+    ImportError
+        If FASTPACK_KERNELS names a backend that is not available.
+
+    Examples
+    --------
+    >>> from fastpack import kernels
+    >>> kernels.backend() in kernels.BACKENDS
+    True
+    """
     global _chosen, _backend
     if _backend is None:
         _chosen = os.environ.get("FASTPACK_KERNELS") or None
         if _chosen:
             _bind(_chosen)
         else:
-            _backend = "cython"  # __getattr__ loads what is called
+            _backend = "cython"  # __getattr__ loads topics on demand
     assert _backend is not None
     return _backend
 
 
 def warm(token_dtypes: Sequence[str] = ("uint16", "uint32"), out_dtypes: Sequence[str] = ("int64",)) -> str:
-    """Compile the Numba twins for these dtypes and switch to them; return the backend that runs now.
+    """Compile the Numba kernels for these dtypes and switch to them.
 
-    Call it in the main process before workers fork: they inherit the compiled code. Other dtypes compile at their first
-    call (half a second each, cached on disk). An explicit choice stands (and is warmed), and where Numba is not
-    installed the Cython twins go on serving.
+    Call it in the main process before workers fork: they inherit the compiled code. Other dtypes are compiled at their
+    first call (half a second each, cached on disk).
+
+    Parameters
+    ----------
+    token_dtypes
+        Dtypes of stored tokens.
+    out_dtypes
+        Dtypes of batches.
+
+    Returns
+    -------
+    str
+        The backend that runs now. A backend selected by `use` or FASTPACK_KERNELS stays selected; if it is Numba, its
+        kernels are compiled. Without numba, Cython stays selected.
+
+    Examples
+    --------
+    >>> from fastpack import kernels
+    >>> kernels.warm() in ("numba", "cython", "numpy")  # doctest: +SKIP
+    True
     """
     backend()
     if _chosen is None and _numba_is_installed():
@@ -165,7 +222,7 @@ def _numba_is_installed() -> bool:
         importlib.import_module("numba")
     except ModuleNotFoundError as error:
         if error.name != "numba":
-            raise  # installed but broken: that is not to be passed over
+            raise  # installed but broken: do not hide it
         return False
     return True
 
@@ -175,7 +232,7 @@ def _bind(name: str) -> None:
     if name not in BACKENDS:
         raise ValueError(f"unknown kernel backend {name!r}: choose one of {', '.join(BACKENDS)}")
     bound = {kernel: getattr(_load(modules[name], name), kernel) for kernel, modules in TABLE.items()}
-    globals().update(bound)  # from now on a plain attribute: 5 to 25 ns over a direct call
+    globals().update(bound)  # plain attributes: 5 to 25 ns over a direct call
     _backend = name
 
 
@@ -187,7 +244,7 @@ def _load(module: str, name: str) -> Any:
 
 
 def _remedy(module: str) -> str:
-    """What to do where a module of kernels cannot be imported."""
+    """Say how to repair an installation whose kernel module cannot be imported."""
     if module.endswith("_nb"):
         return "install numba, or choose FASTPACK_KERNELS=cython"
     folder = os.path.dirname(os.path.realpath(__file__))
@@ -204,5 +261,5 @@ def __getattr__(name: str) -> Any:
     if name in TABLE:
         running = backend()
         kernel = getattr(_load(TABLE[name][running], running), name)
-        return globals().setdefault(name, kernel)  # where another thread's `use` has bound one meanwhile, it stays
+        return globals().setdefault(name, kernel)  # keep what another thread's `use` has bound meanwhile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

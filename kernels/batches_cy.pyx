@@ -1,6 +1,8 @@
-"""The `batches` kernels in Cython: compiled ahead of time, no warm-up."""
+"""The `batches` kernels in Cython."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+
+include "dtypes.pxi"
 
 ctypedef fused token_t:
     uint8_t
@@ -16,14 +18,13 @@ ctypedef fused out_t:
     int64_t
 
 cdef enum:
-    BLOCK = 128  # tokens looked at together for EOS
-    UNKNOWN = -1  # status: a dtype no kernel was compiled for
-    OUTSIDE = -2  # status: a row that the outputs do not have
-    NO_CODE = 99
+    BLOCK = 128  # tokens tested for EOS at once
+    UNKNOWN = -1  # status: no kernel for the dtype
+    OUTSIDE = -2  # status: a row outside the outputs
 
 
 cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, out_t *out) noexcept nogil:
-    """Copy into the output's type; the top bit of the result is set when a token did not fit."""
+    """Copy into the output's type; the top bit of the result is set if a token does not fit."""
     cdef Py_ssize_t i
     cdef uint32_t bits = 0
     for i in range(n):
@@ -36,7 +37,7 @@ cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, out_t *out) noex
 
 
 cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
-    # The accumulator is as narrow as the tokens: a wider one would halve the vector width again and again.
+    # The accumulator is as narrow as the tokens: a wider one would halve the vector width.
     cdef Py_ssize_t i
     cdef token_t hit = 0
     for i in range(n):
@@ -47,7 +48,7 @@ cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept 
 cdef inline void mark(
     const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids
 ) noexcept nogil:
-    """doc_ids of a row, and -100 over the labels behind an EOS."""
+    """Write the doc_ids of a row, and -100 over the labels after an EOS."""
     cdef Py_ssize_t i, stop, start = 0
     cdef out_t document = 0
     while start < n:
@@ -67,7 +68,7 @@ cdef inline void mark(
 cdef inline void number(
     out_t *doc_ids, out_t *position_ids, Py_ssize_t start, Py_ssize_t stop, out_t document, Py_ssize_t opened
 ) noexcept nogil:
-    """Tokens [start, stop) of a row are of `document`, which opened at token `opened`."""
+    """Number tokens [start, stop) of a row; their document started at token `opened`."""
     cdef Py_ssize_t i
     for i in range(start, stop):
         doc_ids[i] = document
@@ -78,7 +79,7 @@ cdef inline void number(
 cdef inline void mark_and_place(
     const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids, out_t *position_ids
 ) noexcept nogil:
-    """As `mark`, and the position_ids of the row."""
+    """As `mark`, and write the position_ids of the row."""
     cdef Py_ssize_t i, stop, written, opened = 0, start = 0
     cdef out_t document = 0
     while start < n:
@@ -104,7 +105,7 @@ cdef int packed(
     cdef bint present = <int64_t> narrow == eos
     cdef uint32_t bits = 0
     if n == 0:
-        return 0  # windows of one token: rows without a first element to point at
+        return 0  # windows of one token: rows have no first element
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
@@ -128,7 +129,7 @@ cdef int documents(
     cdef bint present = <int64_t> narrow == eos
     cdef uint32_t bits = 0
     if n == 0:
-        return 0  # windows of one token: rows without a first element to point at
+        return 0  # windows of one token: rows have no first element
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
@@ -152,7 +153,7 @@ cdef int plain(
     cdef Py_ssize_t k, row, n = input_ids.shape[1]
     cdef uint32_t bits = 0
     if n == 0:
-        return 0  # windows of one token: rows without a first element to point at
+        return 0  # windows of one token: rows have no first element
     for k in range(addresses.shape[0]):
         like = <const token_t *> addresses[k]
         row = rows[k]
@@ -169,7 +170,7 @@ cdef int tokens(
     cdef Py_ssize_t k, row, n = out.shape[1]
     cdef uint32_t bits = 0
     if n == 0:
-        return 0  # windows of one token: rows without a first element to point at
+        return 0  # windows of one token: rows have no first element
     for k in range(addresses.shape[0]):
         row = rows[k]
         if row < 0 or row >= out.shape[0]:
@@ -182,19 +183,19 @@ cdef int packed_any(
     int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
     out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
 ) noexcept nogil:
-    if code == 1:
+    if code == UINT8:
         return packed(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == 2:
+    if code == UINT16:
         return packed(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == 4:
+    if code == UINT32:
         return packed(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == -1:
+    if code == INT8:
         return packed(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == -2:
+    if code == INT16:
         return packed(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == -4:
+    if code == INT32:
         return packed(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == -8:
+    if code == INT64:
         return packed(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
     return UNKNOWN
 
@@ -203,19 +204,19 @@ cdef int documents_any(
     int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
     out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids, out_t[:, ::1] position_ids
 ) noexcept nogil:
-    if code == 1:
+    if code == UINT8:
         return documents(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == 2:
+    if code == UINT16:
         return documents(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == 4:
+    if code == UINT32:
         return documents(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == -1:
+    if code == INT8:
         return documents(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == -2:
+    if code == INT16:
         return documents(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == -4:
+    if code == INT32:
         return documents(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == -8:
+    if code == INT64:
         return documents(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
     return UNKNOWN
 
@@ -223,19 +224,19 @@ cdef int documents_any(
 cdef int plain_any(
     int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] input_ids, out_t[:, ::1] labels
 ) noexcept nogil:
-    if code == 1:
+    if code == UINT8:
         return plain(<const uint8_t *> NULL, addresses, rows, input_ids, labels)
-    if code == 2:
+    if code == UINT16:
         return plain(<const uint16_t *> NULL, addresses, rows, input_ids, labels)
-    if code == 4:
+    if code == UINT32:
         return plain(<const uint32_t *> NULL, addresses, rows, input_ids, labels)
-    if code == -1:
+    if code == INT8:
         return plain(<const int8_t *> NULL, addresses, rows, input_ids, labels)
-    if code == -2:
+    if code == INT16:
         return plain(<const int16_t *> NULL, addresses, rows, input_ids, labels)
-    if code == -4:
+    if code == INT32:
         return plain(<const int32_t *> NULL, addresses, rows, input_ids, labels)
-    if code == -8:
+    if code == INT64:
         return plain(<const int64_t *> NULL, addresses, rows, input_ids, labels)
     return UNKNOWN
 
@@ -243,19 +244,19 @@ cdef int plain_any(
 cdef int tokens_any(
     int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
 ) noexcept nogil:
-    if code == 1:
+    if code == UINT8:
         return tokens(<const uint8_t *> NULL, addresses, rows, out)
-    if code == 2:
+    if code == UINT16:
         return tokens(<const uint16_t *> NULL, addresses, rows, out)
-    if code == 4:
+    if code == UINT32:
         return tokens(<const uint32_t *> NULL, addresses, rows, out)
-    if code == -1:
+    if code == INT8:
         return tokens(<const int8_t *> NULL, addresses, rows, out)
-    if code == -2:
+    if code == INT16:
         return tokens(<const int16_t *> NULL, addresses, rows, out)
-    if code == -4:
+    if code == INT32:
         return tokens(<const int32_t *> NULL, addresses, rows, out)
-    if code == -8:
+    if code == INT64:
         return tokens(<const int64_t *> NULL, addresses, rows, out)
     return UNKNOWN
 
@@ -269,7 +270,7 @@ cdef int checked(int status, like) except -3:
 
 
 cdef int check_shapes(const uint64_t[::1] addresses, const int64_t[::1] rows, first, tuple others) except -1:
-    """Refuse what would have a loop read or write beyond an array."""
+    """Raise ValueError if a loop would read or write beyond an array."""
     if addresses.shape[0] != rows.shape[0]:
         raise ValueError("addresses and rows must have one length")
     for other in others:
@@ -278,23 +279,19 @@ cdef int check_shapes(const uint64_t[::1] addresses, const int64_t[::1] rows, fi
     return 0
 
 
-cdef int code_of(like) except 0:
-    """Bytes of a token, negative when signed; NO_CODE for what is no native integer."""
-    dtype = like.dtype
-    if dtype.kind not in "ui" or not dtype.isnative:
-        return NO_CODE
-    return dtype.itemsize if dtype.kind == "u" else -dtype.itemsize
-
-
 def fill_packed(
     const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos,
     input_ids, labels, doc_ids
 ):
-    cdef int code = code_of(like), status
+    """Write input_ids, labels (-100 after EOS) and doc_ids of windows of length + 1 tokens.
+
+    See `fastpack.kernels.batches_np.fill_packed`.
+    """
+    cdef int code = type_code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64, doc_64
     cdef int32_t[:, ::1] input_32, labels_32, doc_32
     check_shapes(addresses, rows, input_ids, (labels, doc_ids))
-    if input_ids.dtype.itemsize == 8:
+    if type_code_of(input_ids) == INT64:
         input_64, labels_64, doc_64 = input_ids, labels, doc_ids
         with nogil:
             status = packed_any(code, addresses, rows, eos, input_64, labels_64, doc_64)
@@ -309,11 +306,15 @@ def fill_documents(
     const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, int64_t eos,
     input_ids, labels, doc_ids, position_ids
 ):
-    cdef int code = code_of(like), status
+    """Write input_ids, labels (-100 after EOS), doc_ids and position_ids of windows of length + 1 tokens.
+
+    See `fastpack.kernels.batches_np.fill_documents`.
+    """
+    cdef int code = type_code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64, doc_64, position_64
     cdef int32_t[:, ::1] input_32, labels_32, doc_32, position_32
     check_shapes(addresses, rows, input_ids, (labels, doc_ids, position_ids))
-    if input_ids.dtype.itemsize == 8:
+    if type_code_of(input_ids) == INT64:
         input_64, labels_64, doc_64, position_64 = input_ids, labels, doc_ids, position_ids
         with nogil:
             status = documents_any(code, addresses, rows, eos, input_64, labels_64, doc_64, position_64)
@@ -325,11 +326,15 @@ def fill_documents(
 
 
 def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, input_ids, labels):
-    cdef int code = code_of(like), status
+    """Write input_ids and labels of windows of length + 1 tokens, without document boundaries.
+
+    See `fastpack.kernels.batches_np.fill_plain`.
+    """
+    cdef int code = type_code_of(like), status
     cdef int64_t[:, ::1] input_64, labels_64
     cdef int32_t[:, ::1] input_32, labels_32
     check_shapes(addresses, rows, input_ids, (labels,))
-    if input_ids.dtype.itemsize == 8:
+    if type_code_of(input_ids) == INT64:
         input_64, labels_64 = input_ids, labels
         with nogil:
             status = plain_any(code, addresses, rows, input_64, labels_64)
@@ -341,11 +346,15 @@ def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows n
 
 
 def fill_tokens(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, out):
-    cdef int code = code_of(like), status
+    """Write windows of `length` tokens into the rows of `out`, [n_rows, length], int64 or int32.
+
+    See `fastpack.kernels.batches_np.fill_tokens`.
+    """
+    cdef int code = type_code_of(like), status
     cdef int64_t[:, ::1] out_64
     cdef int32_t[:, ::1] out_32
     check_shapes(addresses, rows, out, ())
-    if out.dtype.itemsize == 8:
+    if type_code_of(out) == INT64:
         out_64 = out
         with nogil:
             status = tokens_any(code, addresses, rows, out_64)

@@ -1,4 +1,4 @@
-"""The `batches` kernels in Numba: what a training loop runs."""
+"""The `batches` kernels in Numba."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numba.extending import intrinsic
 
 from fastpack.kernels.jit import jit
 
-# Tokens looked at together for EOS: 128 keeps the test in registers and the walk after a hit short. Blocks of 64 are
-# unrolled to scalar code by LLVM (540 against 1,240-2,015 Mtok/s).
+# Tokens tested for EOS at once: 128 keeps the test in registers and the loop after a hit short. LLVM unrolls blocks of
+# 64 to scalar code (540 instead of 1,240 to 2,015 Mtok/s).
 BLOCK = 128
 
 
 @intrinsic
 def _pointer(context, address):  # noqa: ARG001
-    """An integer address as a void pointer, which `carray` takes."""
+    """Convert an integer address to a void pointer for `carray`."""
 
     def codegen(_context, builder, _signature, args):
         return builder.inttoptr(args[0], _context.get_value_type(types.voidptr))
@@ -27,8 +27,8 @@ def _pointer(context, address):  # noqa: ARG001
 
 @jit
 def _widen(tokens, out):
-    """Copy into a wider type; the result is nonzero when a token did not fit."""
-    if out.itemsize == 8 or tokens.itemsize < 4:  # known when compiling: no test is left in the loop
+    """Copy into the output's type; the result is nonzero if a token does not fit."""
+    if out.itemsize == 8 or tokens.itemsize < 4:  # known at compile time: the loop has no test
         for i in range(len(out)):
             out[i] = tokens[i]
         return 0
@@ -56,7 +56,7 @@ def _fill(out, value):
 
 @jit
 def _mark(tokens, eos, labels, doc_ids):
-    """doc_ids of a row, and -100 over the labels behind an EOS."""
+    """Write the doc_ids of a row, and -100 over the labels after an EOS."""
     document = 0
     n = len(doc_ids)
     for start in range(0, n, BLOCK):
@@ -79,7 +79,7 @@ def _ramp(out, first):
 
 @jit
 def _mark_and_place(tokens, eos, labels, doc_ids, position_ids):
-    """As `_mark`, and the position_ids of the row."""
+    """As `_mark`, and write the position_ids of the row."""
     document, opened = 0, 0
     n = len(doc_ids)
     for start in range(0, n, BLOCK):
@@ -99,7 +99,7 @@ def _mark_and_place(tokens, eos, labels, doc_ids, position_ids):
 
 @jit
 def _row(out, number):
-    """The row of that number; ValueError for one that `out` does not have."""
+    """Return a row; ValueError for a number outside `out`."""
     if number < 0 or number >= len(out):
         raise ValueError("a row outside the outputs")
     return out[number]
@@ -107,7 +107,7 @@ def _row(out, number):
 
 @jit
 def _check(addresses, rows, first, second):
-    """Refuse what would have a loop read or write beyond an array."""
+    """Raise ValueError if a loop would read or write beyond an array."""
     if len(addresses) != len(rows):
         raise ValueError("addresses and rows must have one length")
     if first.shape != second.shape:
@@ -116,6 +116,10 @@ def _check(addresses, rows, first, second):
 
 @jit
 def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
+    """Write input_ids, labels (-100 after EOS) and doc_ids of windows of length + 1 tokens.
+
+    See `fastpack.kernels.batches_np.fill_packed`.
+    """
     _check(addresses, rows, input_ids, labels)
     _check(addresses, rows, input_ids, doc_ids)
     length = input_ids.shape[1]
@@ -136,6 +140,10 @@ def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
 
 @jit
 def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, position_ids):
+    """Write input_ids, labels (-100 after EOS), doc_ids and position_ids of windows of length + 1 tokens.
+
+    See `fastpack.kernels.batches_np.fill_documents`.
+    """
     _check(addresses, rows, input_ids, labels)
     _check(addresses, rows, doc_ids, position_ids)
     _check(addresses, rows, input_ids, doc_ids)
@@ -158,6 +166,10 @@ def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, posit
 
 @jit
 def fill_plain(addresses, rows, like, input_ids, labels):
+    """Write input_ids and labels of windows of length + 1 tokens, without document boundaries.
+
+    See `fastpack.kernels.batches_np.fill_plain`.
+    """
     _check(addresses, rows, input_ids, labels)
     length = input_ids.shape[1]
     misfit = np.int32(0)
@@ -171,6 +183,10 @@ def fill_plain(addresses, rows, like, input_ids, labels):
 
 @jit
 def fill_tokens(addresses, rows, like, out):
+    """Write windows of `length` tokens into the rows of `out`, [n_rows, length], int64 or int32.
+
+    See `fastpack.kernels.batches_np.fill_tokens`.
+    """
     _check(addresses, rows, out, out)
     misfit = np.int32(0)
     for k in range(len(addresses)):

@@ -1,10 +1,10 @@
-"""Whole batches from windows of tokens: the specification of the `batches` kernels, in NumPy.
+"""Batches from windows of tokens: the specification of the `batches` kernels, in NumPy.
 
-A window is named by the memory address of its first token, so that one call serves any number of shards. All windows
-of a call have the dtype of `like` (an array of that dtype, usually empty). `rows` says which row of the outputs each
-window fills, so that shards of several dtypes are served by one call a dtype.
+A window is given by the memory address of its first token, so that one call serves any number of shards. All windows
+of a call have the dtype of `like`, an array of that dtype (usually empty). `rows` assigns a row of the outputs to each
+window, so that shards of several dtypes are served by one call per dtype.
 
-Addresses must be aligned and stay inside mapped memory; that is the caller's duty, the kernels cannot check it.
+Addresses must be aligned and inside mapped memory. That is the caller's responsibility; kernels cannot check it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Rows = npt.NDArray[np.int64]
 
 
 def window(address: int, n_tokens: int, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The `n_tokens` tokens of like's dtype that lie at `address`, as a view."""
+    """Return a view of `n_tokens` tokens of like's dtype at `address`."""
     n_bytes = n_tokens * like.dtype.itemsize
     memory = (ctypes.c_uint8 * n_bytes).from_address(address)
     return np.frombuffer(memoryview(memory), like.dtype)
 
 
 def check(addresses: Addresses, rows: Rows, *outputs: npt.NDArray[Any]) -> None:
-    """ValueError where a kernel would read or write beyond an array: shapes that differ, a row that is not there."""
+    """Raise ValueError if a kernel would read or write beyond an array: different shapes, or a row outside."""
     if len(addresses) != len(rows):
         raise ValueError("addresses and rows must have one length")
     if any(array.shape != outputs[0].shape for array in outputs):
@@ -47,10 +47,11 @@ def fill_packed(
 ) -> int:
     """Write input_ids, labels (-100 after EOS) and doc_ids of windows of length + 1 tokens.
 
-    addresses: uint64 [k]; rows: int64 [k]; like: uint8, uint16, uint32, int8, int16, int32 or int64;
-    input_ids, labels, doc_ids: [n_rows, length], all int64 or all int32.
-    Returns 0, or 1 when the outputs are int32 and a token did not fit (the outputs are then useless).
-    Raises ValueError for a row that the outputs do not have; the rows before it may be filled then.
+    addresses: uint64 [k]. rows: int64 [k]. like: uint8, uint16, uint32, int8, int16, int32 or int64. input_ids, labels,
+    doc_ids: [n_rows, length], all int64 or all int32.
+
+    Returns 0, or 1 if the outputs are int32 and a token does not fit (the outputs are then undefined). Raises
+    ValueError for a row outside the outputs; earlier rows may then be filled.
     """
     check(addresses, rows, input_ids, labels, doc_ids)
     length, overflow = input_ids.shape[1], 0
@@ -76,7 +77,10 @@ def fill_documents(
     doc_ids: npt.NDArray[Any],
     position_ids: npt.NDArray[Any],
 ) -> int:
-    """As `fill_packed`, and position_ids: how far a token stands behind the first one of its document in the row."""
+    """Write input_ids, labels (-100 after EOS), doc_ids and position_ids of windows of length + 1 tokens.
+
+    position_ids: the distance of a token from the first token of its document in the row. Otherwise as `fill_packed`.
+    """
     check(addresses, rows, input_ids, position_ids)
     overflow = fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids)
     places = np.arange(input_ids.shape[1])
@@ -89,7 +93,10 @@ def fill_documents(
 def fill_plain(
     addresses: Addresses, rows: Rows, like: npt.NDArray[Any], input_ids: npt.NDArray[Any], labels: npt.NDArray[Any]
 ) -> int:
-    """Write input_ids and labels (the next token, no mask) of windows of length + 1 tokens; as `fill_packed`."""
+    """Write input_ids and labels of windows of length + 1 tokens, without document boundaries.
+
+    Otherwise as `fill_packed`.
+    """
     check(addresses, rows, input_ids, labels)
     length, overflow = input_ids.shape[1], 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
@@ -101,7 +108,10 @@ def fill_plain(
 
 
 def fill_tokens(addresses: Addresses, rows: Rows, like: npt.NDArray[Any], out: npt.NDArray[Any]) -> int:
-    """Write windows as they are, widened: out [n_rows, length] is int64 or int32; returns as `fill_packed`."""
+    """Write windows of `length` tokens into the rows of `out`, [n_rows, length], int64 or int32.
+
+    Otherwise as `fill_packed`.
+    """
     check(addresses, rows, out)
     overflow = 0
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):

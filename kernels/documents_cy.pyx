@@ -1,7 +1,9 @@
-"""The `documents` kernels in Cython: one token dtype at a time, chosen by the caller's array."""
+"""The `documents` kernels in Cython."""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+
+include "dtypes.pxi"
 
 ctypedef fused token_t:
     uint8_t
@@ -17,11 +19,11 @@ ctypedef fused number_t:
     int64_t
 
 cdef enum:
-    BLOCK = 128  # tokens looked at together for EOS
+    BLOCK = 128  # tokens tested for EOS at once
 
 
 cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept nogil:
-    # The accumulator is as narrow as the tokens: a wider one would halve the vector width again and again.
+    # The accumulator is as narrow as the tokens: a wider one would halve the vector width.
     cdef Py_ssize_t i
     cdef token_t hit = 0
     for i in range(n):
@@ -32,7 +34,7 @@ cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept 
 cdef void number(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t *out) noexcept nogil:
     cdef Py_ssize_t i, stop, start = 0
     cdef token_t narrow = <token_t> eos
-    cdef bint present = <int64_t> narrow == eos  # an EOS beyond the dtype's range is nowhere
+    cdef bint present = <int64_t> narrow == eos  # an EOS outside the dtype's range never occurs
     cdef int64_t document = 0
     while start < n:
         stop = min(start + <Py_ssize_t> BLOCK, n)
@@ -62,21 +64,21 @@ cdef inline void typed(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t
 
 
 cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, int64_t *out, bint masking) noexcept nogil:
-    """Number or mask by the token's type, a struct format character; false for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
-    if code == b"B":
+    """Number or mask, dispatched by dtype; return False for an unsupported dtype."""
+    cdef int code = type_code(tokens)
+    if code == UINT8:
         typed(<const uint8_t *> tokens.buf, n, eos, out, masking)
-    elif code == b"H":
+    elif code == UINT16:
         typed(<const uint16_t *> tokens.buf, n, eos, out, masking)
-    elif code == b"I":
+    elif code == UINT32:
         typed(<const uint32_t *> tokens.buf, n, eos, out, masking)
-    elif code == b"b":
+    elif code == INT8:
         typed(<const int8_t *> tokens.buf, n, eos, out, masking)
-    elif code == b"h":
+    elif code == INT16:
         typed(<const int16_t *> tokens.buf, n, eos, out, masking)
-    elif code == b"i":
+    elif code == INT32:
         typed(<const int32_t *> tokens.buf, n, eos, out, masking)
-    elif tokens.itemsize == 8 and (code == b"l" or code == b"q"):
+    elif code == INT64:
         typed(<const int64_t *> tokens.buf, n, eos, out, masking)
     else:
         return False
@@ -102,17 +104,25 @@ cdef checked(tokens, Py_ssize_t n, int64_t eos, int64_t[::1] out, bint masking):
 
 
 def doc_ids(tokens not None, int64_t eos, int64_t[::1] out not None):
+    """Write the document number of each token: the number of EOS tokens before it.
+
+    See `fastpack.kernels.documents_np.doc_ids`.
+    """
     checked(tokens, len(tokens), eos, out, False)
 
 
 def mask_labels(tokens not None, int64_t eos, int64_t[::1] out not None):
+    """Write the labels of a window: the next token, or -100 after an EOS token.
+
+    See `fastpack.kernels.documents_np.mask_labels`.
+    """
     checked(tokens, len(tokens) - 1, eos, out, True)
 
 
 cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) noexcept nogil:
-    """How many bounds there are. The last token of a document says how long it is: one look a document, from the end.
+    """Return the number of bounds. The position of a document's last token is its length: one read per document.
 
-    A position beyond its column would lead out of the row: then 0, and `longest` is the token's place in the batch.
+    A position beyond its column would lead out of the row: then return 0, and `longest` is the token's index.
     """
     cdef Py_ssize_t row, end, position, needed = 1
     longest[0] = 0
@@ -130,9 +140,9 @@ cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) 
 
 
 cdef Py_ssize_t bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
-    """Write the `needed` bounds; the place of a token that changed since they were counted, or -1.
+    """Write the `needed` bounds; return -1, or the index of a token that changed since they were counted.
 
-    Whatever the positions have become, nothing but out[0:needed] is written.
+    Only out[0:needed] is written, whatever the positions have become.
     """
     cdef Py_ssize_t row, end, position, k = needed - 1, length = position_ids.shape[1]
     out[0] = 0
@@ -161,11 +171,15 @@ cdef Py_ssize_t count_and_write(
 
 
 def cu_seqlens(position_ids not None, int32_t[::1] out not None):
+    """Write the cumulative document lengths of a batch, all rows concatenated, with a leading 0.
+
+    See `fastpack.kernels.documents_np.cu_seqlens`.
+    """
     cdef const int64_t[:, ::1] wide
     cdef const int32_t[:, ::1] narrow
     cdef int32_t *first = &out[0] if out.shape[0] else NULL
     cdef Py_ssize_t needed, longest
-    if position_ids.dtype.itemsize == 8:
+    if type_code_of(position_ids) == INT64:
         wide = position_ids
         with nogil:
             needed = count_and_write(wide, first, out.shape[0], &longest)

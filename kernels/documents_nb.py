@@ -8,7 +8,7 @@ import numpy as np
 
 from fastpack.kernels.jit import jit
 
-BLOCK = 128  # as in batches_nb: the test for EOS stays in registers, the walk after a hit stays short
+BLOCK = 128  # as in batches_nb: the test for EOS stays in registers, the loop after a hit stays short
 
 
 @jit
@@ -21,11 +21,15 @@ def _has(tokens, eos):
 
 @jit
 def doc_ids(tokens, eos, out):
+    """Write the document number of each token: the number of EOS tokens before it.
+
+    See `fastpack.kernels.documents_np.doc_ids`.
+    """
     n = len(tokens)
     if len(out) != n:
         raise ValueError("out must be as long as tokens")
     narrow = tokens.dtype.type(eos)
-    present = np.int64(narrow) == eos  # an EOS beyond the dtype's range is nowhere
+    present = np.int64(narrow) == eos  # an EOS outside the dtype's range never occurs
     document = 0
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
@@ -39,6 +43,10 @@ def doc_ids(tokens, eos, out):
 
 @jit
 def mask_labels(tokens, eos, out):
+    """Write the labels of a window: the next token, or -100 after an EOS token.
+
+    See `fastpack.kernels.documents_np.mask_labels`.
+    """
     narrow = tokens.dtype.type(eos)
     present = np.int64(narrow) == eos
     n = len(out)
@@ -51,7 +59,7 @@ def mask_labels(tokens, eos, out):
 
 @jit
 def _count(position_ids):
-    """As in the Cython twin: the last token of a document says how long it is."""
+    """Return (number of bounds, longest document); the position of a document's last token is its length."""
     n_rows, length = position_ids.shape
     needed, longest = 1, 0
     for row in range(n_rows):
@@ -68,7 +76,7 @@ def _count(position_ids):
 
 @jit
 def _write(position_ids, out, needed):
-    """Write the `needed` bounds; the place of a token that changed since they were counted, or -1."""
+    """Write the `needed` bounds; return -1, or the index of a token that changed since they were counted."""
     n_rows, length = position_ids.shape
     out[0] = 0
     k = needed - 1
@@ -86,6 +94,10 @@ def _write(position_ids, out, needed):
 
 @jit
 def cu_seqlens(position_ids, out):
+    """Write the cumulative document lengths of a batch, all rows concatenated, with a leading 0.
+
+    See `fastpack.kernels.documents_np.cu_seqlens`.
+    """
     needed, longest = _count(position_ids)
     if 0 < needed <= len(out):
         changed = _write(position_ids, out, needed)

@@ -9,32 +9,31 @@ import numpy.typing as npt
 
 
 def doc_ids(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) -> None:
-    """Write the document number of each token: how many EOS stand before it, so EOS belongs to the document it ends.
+    """Write the document number of each token: the number of EOS tokens before it.
 
-    tokens: integers [n]; out: int64 [n].
+    An EOS token belongs to the document that it ends. tokens: integers [n]. out: int64 [n].
     """
     out[:1] = 0
     np.cumsum(tokens[:-1] == eos, out=out[1:])
 
 
 def mask_labels(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) -> None:
-    """Write the labels of a window: the next token, or -100 where the token is EOS (its next one opens a document).
+    """Write the labels of a window: the next token, or -100 after an EOS token.
 
-    tokens: integers [n + 1]; out: int64 [n].
+    tokens: integers [n + 1]. out: int64 [n].
     """
     out[:] = tokens[1:]
     out[tokens[:-1] == eos] = -100
 
 
 def cu_seqlens(position_ids: npt.NDArray[Any], out: npt.NDArray[np.int32]) -> tuple[int, int]:
-    """Write where the documents of a batch end, counted over all its rows as one sequence, after a leading 0.
+    """Write the cumulative document lengths of a batch, all rows concatenated, with a leading 0.
 
-    position_ids: [n_rows, length], int64 or int32, 0 where a document opens (as in every row's first column) and one
-    more with each token; out: int32 [n]. Returns how many numbers there are and the longest document. What is left of
-    `out` repeats the last number; where `out` is too small for them, nothing is written.
+    position_ids: [n_rows, length], int64 or int32: 0 at the start of each document (and in the first column), then
+    counting up. out: int32 [n]; unused entries repeat the last value. If `out` is too small, nothing is written.
 
-    Only the last token of each document is read. One whose position is negative or leads out of its row ends the walk:
-    the result is then (0, the token's place in the batch), and what `out` holds is undefined.
+    Returns (number of entries needed, longest document). Only the last token of each document is read. If its position
+    is negative or leads out of the row, the result is (0, index of the token in the batch), and `out` is undefined.
     """
     n_rows, length = position_ids.shape
     ends, longest = [], 0

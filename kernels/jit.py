@@ -1,4 +1,4 @@
-"""How every Numba twin is compiled."""
+"""Compile a function with Numba, as every Numba kernel is."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
-    """`numba.njit` that releases the GIL and caches on disk; uncached where no cache folder is writable, or others' is.
+    """Compile with `numba.njit`, without the GIL and cached on disk; uncached if no safe cache folder is writable.
 
-    Lazy, because eager signatures only move the wait to the import; never parallel, because Numba's thread pools abort
-    under threads and break under fork.
+    Compilation is lazy, because eager signatures only move it to the import. It is never parallel, because Numba's
+    thread pools abort under threads and break under fork.
     """
     try:
         compiled: Any = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # "cannot cache function": neither site-packages nor the home is writable
         return cast(F, numba.njit(nogil=True)(function))
     folder = getattr(getattr(compiled, "_cache", None), "cache_path", None)
-    if folder is not None and not is_ones_own(folder):
+    if folder is not None and not is_private(folder):
         compiled = numba.njit(nogil=True)(function)
     return cast(F, compiled)
 
 
-def is_ones_own(folder: str) -> bool:
-    """Whether nobody else can put files there: Numba unpickles what it finds in its cache, and runs it."""
+def is_private(folder: str) -> bool:
+    """Return whether no other user can write to the folder: Numba unpickles and runs what is in its cache."""
     if not hasattr(os, "geteuid"):
         return True
     status = os.stat(folder)

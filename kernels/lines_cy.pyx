@@ -1,4 +1,4 @@
-"""Newlines of a byte buffer: the Cython twin of `lines_np`, in C, with AVX2 where the CPU has it."""
+"""The `lines` kernels in Cython and C, with AVX2 if the CPU has it."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -18,13 +18,17 @@ cdef bint SIMD = fp_has_avx2()
 
 
 def use_simd(bint wanted):
-    """Let the AVX2 body run (where the CPU has it) or not; return whether it runs now. For tests."""
+    """Allow or forbid AVX2; return whether it is used now. For tests."""
     global SIMD
     SIMD = wanted and fp_has_avx2()
     return SIMD
 
 
 def count_newlines(const uint8_t[::1] data not None):
+    """Return the number of newlines in `data`, uint8 [n].
+
+    See `fastpack.kernels.lines_np.count_newlines`.
+    """
     cdef int64_t n = data.shape[0]
     cdef int64_t count = 0
     if n:
@@ -34,6 +38,10 @@ def count_newlines(const uint8_t[::1] data not None):
 
 
 def index_lines(const uint8_t[::1] data not None, int64_t base, int64_t line_start, int64_t[:, ::1] out not None):
+    """Write the position and length of each line that ends in a window of a file.
+
+    See `fastpack.kernels.lines_np.index_lines`.
+    """
     cdef int64_t n = data.shape[0]
     cdef int64_t consumed = 0
     cdef fp_lines lines

@@ -1,4 +1,4 @@
-"""Newlines of a byte buffer: the Numba twin of `lines_np`."""
+"""The `lines` kernels in Numba."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,10 @@ from fastpack.kernels.jit import jit
 
 @jit
 def count_newlines(data):
+    """Return the number of newlines in `data`, uint8 [n].
+
+    See `fastpack.kernels.lines_np.count_newlines`.
+    """
     total = 0
     for first in range(0, data.size, 8192):
         # A narrow accumulator decides how many lanes SIMD gets; 8192 ones fit in int16.
@@ -22,6 +26,10 @@ def count_newlines(data):
 
 @jit
 def index_lines(data, base, line_start, out):
+    """Write the position and length of each line that ends in a window of a file.
+
+    See `fastpack.kernels.lines_np.index_lines`.
+    """
     n_rows = 0
     capacity = out.shape[0]
     if out.shape[1] != 2:

@@ -9,20 +9,22 @@ NEWLINE = 10
 
 
 def count_newlines(data: npt.NDArray[np.uint8]) -> int:
-    """How many bytes of `data` (uint8 [n]) are newlines."""
+    """Return the number of newlines in `data`, uint8 [n]."""
     return int(np.count_nonzero(data == NEWLINE))
 
 
 def index_lines(
     data: npt.NDArray[np.uint8], base: int, line_start: int, out: npt.NDArray[np.int64]
 ) -> tuple[int, int, int]:
-    """Write a row (position of the line, its bytes without the newline) for each line that ends in `data`.
+    """Write the position and length of each line that ends in a window of a file.
 
-    data: uint8 [n], a window of the file, whose first byte has position `base` in it; line_start: position where the
-    line that is open there began (at most `base`: a line may reach over many windows); out: int64 [m, 2].
-    Returns (rows written, bytes of `data` consumed, position where the next line starts). Consumed is n, or, once `out`
-    is full, at least up to the newline of its last row and never beyond another newline. What follows the last newline
-    is no line yet: that is the caller's business.
+    data: uint8 [n], the window. base: position of its first byte in the file. line_start: position where the current
+    line began (at most `base`: a line may span windows). out: int64 [m, 2], positions and lengths in bytes, without
+    newlines.
+
+    Returns (rows written, bytes of `data` consumed, start of the next line). All n bytes are consumed, unless `out` is
+    full: then at least up to the newline of its last row, and never past another newline. Bytes after the last newline
+    are not a line yet; the caller handles them.
     """
     newlines = base + np.flatnonzero(data == NEWLINE)
     n_rows = min(len(newlines), len(out))

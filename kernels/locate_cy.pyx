@@ -15,6 +15,10 @@ cdef inline Py_ssize_t last_not_above(const int64_t *cumulative, Py_ssize_t n, i
 
 
 def locate(const int64_t[::1] cumulative not None, int64_t index):
+    """Return the shard of sample `index`: the last s with cumulative[s] <= index.
+
+    See `fastpack.kernels.locate_np.locate`.
+    """
     cdef Py_ssize_t n = cumulative.shape[0]
     return last_not_above(&cumulative[0], n, index) if n else -1
 
@@ -23,6 +27,10 @@ def locate_many(
     const int64_t[::1] cumulative not None, const int64_t[::1] indices not None,
     int64_t[::1] shards not None, int64_t[::1] locals_ not None
 ):
+    """Write the shard of each sample and its number in the shard; return the position of the first bad index.
+
+    See `fastpack.kernels.locate_np.locate_many`.
+    """
     cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
     cdef int64_t index, total = cumulative[n - 1] if n else 0
     if shards.shape[0] < n_indices or locals_.shape[0] < n_indices:
@@ -34,7 +42,7 @@ def locate_many(
                 n_indices = k
                 break
             shard = last_not_above(&cumulative[0], n, index)
-            if shard < 0 or shard >= n - 1:  # numbers that do not rise, or that another thread changes
+            if shard < 0 or shard >= n - 1:  # `cumulative` is not ascending, or another thread changes it
                 n_indices = k
                 break
             shards[k] = shard
@@ -46,6 +54,10 @@ def locate_windows(
     const int64_t[::1] cumulative not None, const int64_t[::1] indices not None, const uint64_t[::1] bases not None,
     int64_t step_bytes, uint64_t[::1] addresses not None
 ):
+    """Write the memory address of each sample's window; return the position of the first sample without one.
+
+    See `fastpack.kernels.locate_np.locate_windows`.
+    """
     cdef Py_ssize_t k, n = cumulative.shape[0], n_indices = indices.shape[0], shard
     cdef int64_t index, total = cumulative[n - 1] if n else 0
     cdef uint64_t base

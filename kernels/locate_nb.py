@@ -23,11 +23,19 @@ def _last_not_above(cumulative, index):
 
 @jit
 def locate(cumulative, index):
+    """Return the shard of sample `index`: the last s with cumulative[s] <= index.
+
+    See `fastpack.kernels.locate_np.locate`.
+    """
     return _last_not_above(cumulative, index)
 
 
 @jit
 def locate_many(cumulative, indices, shards, locals_):
+    """Write the shard of each sample and its number in the shard; return the position of the first bad index.
+
+    See `fastpack.kernels.locate_np.locate_many`.
+    """
     n = len(cumulative)
     if len(shards) < len(indices) or len(locals_) < len(indices):
         raise ValueError("shards and locals_ must be as long as indices")
@@ -37,7 +45,7 @@ def locate_many(cumulative, indices, shards, locals_):
         if index < 0 or index >= total:
             return k
         shard = _last_not_above(cumulative, index)
-        if shard < 0 or shard >= n - 1:  # numbers that do not rise, or that another thread changes
+        if shard < 0 or shard >= n - 1:  # `cumulative` is not ascending, or another thread changes it
             return k
         shards[k] = shard
         locals_[k] = index - cumulative[shard]
@@ -46,6 +54,10 @@ def locate_many(cumulative, indices, shards, locals_):
 
 @jit
 def locate_windows(cumulative, indices, bases, step_bytes, addresses):
+    """Write the memory address of each sample's window; return the position of the first sample without one.
+
+    See `fastpack.kernels.locate_np.locate_windows`.
+    """
     n = len(cumulative)
     if len(addresses) < len(indices) or len(bases) < n - 1:
         raise ValueError("addresses must be as long as indices, bases as long as there are shards")

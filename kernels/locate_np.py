@@ -1,4 +1,4 @@
-"""Which shard holds a sample: the specification of the `locate` kernels, in NumPy."""
+"""The shard of a sample: the specification of the `locate` kernels, in NumPy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 
 def locate(cumulative: npt.NDArray[np.int64], index: int) -> int:
-    """The shard of sample `index`: the last s with cumulative[s] <= index, which passes over empty shards.
+    """Return the shard of sample `index`: the last s with cumulative[s] <= index.
 
-    cumulative: int64 [n_shards + 1], from 0 to the number of samples; 0 <= index < cumulative[-1].
+    cumulative: int64 [n_shards + 1], from 0 to the number of samples; empty shards are skipped.
+    0 <= index < cumulative[-1].
     """
     return int(np.searchsorted(cumulative, index, side="right")) - 1
 
@@ -20,10 +21,10 @@ def locate_many(
     shards: npt.NDArray[np.int64],
     locals_: npt.NDArray[np.int64],
 ) -> int:
-    """Write the shard of every sample and its number within that shard; return the position of the first bad index.
+    """Write the shard of each sample and its number in the shard; return the position of the first bad index.
 
-    indices, shards, locals_: int64 [k]. An index outside [0, cumulative[-1]) stops the work: its position is returned;
-    k when all are good.
+    cumulative: as in `locate`. indices, shards, locals_: int64 [k]. An index outside [0, cumulative[-1]) stops the
+    loop, and its position is returned; k if all are good.
     """
     bad = np.flatnonzero((indices < 0) | (indices >= cumulative[-1]))
     n_good = int(bad[0]) if bad.size else len(indices)
@@ -40,10 +41,10 @@ def locate_windows(
     step_bytes: int,
     addresses: npt.NDArray[np.uint64],
 ) -> int:
-    """Write the memory address of every sample's window; return the position of the first that has none.
+    """Write the memory address of each sample's window; return the position of the first sample without one.
 
-    bases: uint64 [n_shards], where each shard's first window lies, 0 for a shard that is not mapped; step_bytes: from
-    one window to the next. indices [k] and the value returned as in `locate_many`; addresses: uint64 [k].
+    cumulative, indices: as in `locate_many`, also the return value. bases: uint64 [n_shards], address of each shard's
+    first window, 0 if the shard is not mapped. step_bytes: distance between windows. addresses: uint64 [k].
     """
     bad = (indices < 0) | (indices >= cumulative[-1])
     shards = np.searchsorted(cumulative, np.where(bad, 0, indices), side="right") - 1

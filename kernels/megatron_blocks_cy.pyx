@@ -1,9 +1,13 @@
-"""The `walk` kernel in Cython."""
+"""The `megatron_blocks` kernel in Cython."""
 
 from libc.stdint cimport int64_t
 
 
 def block_starts(const int64_t[:, ::1] rows not None, int64_t block_bytes, int64_t first, int64_t[::1] starts not None):
+    """Write the offset of each block of `block_bytes`; return the number of blocks.
+
+    See `fastpack.kernels.megatron_blocks_np.block_starts`.
+    """
     cdef Py_ssize_t k, n_blocks = 0
     cdef int64_t start = first, gathered = 0, length
     if rows.shape[1] != 2 or starts.shape[0] < rows.shape[0]:

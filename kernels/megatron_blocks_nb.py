@@ -1,4 +1,4 @@
-"""The `walk` kernel in Numba."""
+"""The `megatron_blocks` kernel in Numba."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from fastpack.kernels.jit import jit
 
 @jit
 def block_starts(rows, block_bytes, first, starts):
+    """Write the offset of each block of `block_bytes`; return the number of blocks.
+
+    See `fastpack.kernels.megatron_blocks_np.block_starts`.
+    """
     if rows.shape[1] != 2 or len(starts) < len(rows):
         raise ValueError("rows must be [n, 2] and starts as long")
     start, gathered, n_blocks = first, 0, 0

@@ -1,4 +1,4 @@
-"""Blocks that begin with a document where they can: the specification of the `walk` kernel, in Python."""
+"""Blocks that start at document boundaries: the specification of the `megatron_blocks` kernel, in Python."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 
 def block_starts(rows: npt.NDArray[np.int64], block_bytes: int, first: int, starts: npt.NDArray[np.int64]) -> int:
-    """Write where each block of `block_bytes` begins, in bytes; return how many blocks there are.
+    """Write the offset of each block of `block_bytes`; return the number of blocks.
 
-    rows: int64 [n, 2], the documents' offsets and lengths in bytes; first: where the first block begins; starts: int64
-    [n], of which as many are written as are returned. Documents are gathered until they fill a block; one that does not
-    fit in any more opens the next block. One longer than a block is cut where the block that it fills ends: the next
-    block begins there, but what is left of the document does not count towards filling it.
+    rows: int64 [n, 2], offsets and lengths of documents, in bytes. first: offset of the first block. starts: int64 [n],
+    of which the returned number is written. Documents are added until they fill a block; a document that does not fit
+    starts the next block. A document longer than a block is cut at the end of the block that it fills: the next block
+    starts there, but the rest of the document does not count towards it.
     """
     start, gathered, n_blocks = first, 0, 0
     for offset, length in rows.tolist():

@@ -1,4 +1,4 @@
-"""The `order` kernels in Cython: compiled ahead of time, no warm-up."""
+"""The `order` kernels in Cython."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
@@ -12,6 +12,8 @@ cdef extern from *:
     """
     void FP_PREFETCH(const void *address) noexcept nogil
 
+include "dtypes.pxi"
+
 ctypedef fused index_t:
     int32_t
     int64_t
@@ -21,9 +23,9 @@ cdef enum:
     MIDDLE = 397
     ROUNDS = 4
     LEAST_BITS = 8
-    BLOCK = 512  # swaps whose draws are taken together
-    # Swaps between the prefetch of a target and its use: 10^7 elements in 0.10-0.13 s, 0.29-0.33 s when each draw,
-    # division and swap is done by itself. Drawing is 0.05 s of it, the rest is the memory.
+    BLOCK = 512  # swaps whose numbers are drawn at once
+    # Swaps between the prefetch of a target and its use: 10^7 elements take 0.10 to 0.13 s, or 0.29 to 0.33 s if each
+    # draw, division and swap is done by itself. Drawing takes 0.05 s of it, the rest is memory access.
     AHEAD = 32
 
 
@@ -41,9 +43,9 @@ cdef void refill(uint32_t *words) noexcept nogil:
 
 
 cdef void draw(uint32_t *state, uint32_t *out, Py_ssize_t n) noexcept nogil:
-    """The generator's next n numbers."""
+    """Write the generator's next n numbers."""
     cdef Py_ssize_t i, taken, done = 0
-    cdef Py_ssize_t used = state[WORDS]  # read once: another thread's write cannot lead out of the words
+    cdef Py_ssize_t used = state[WORDS]  # read once, so that another thread's write cannot lead out of the words
     cdef uint32_t y
     cdef const uint32_t *words
     while done < n:
@@ -64,6 +66,10 @@ cdef void draw(uint32_t *state, uint32_t *out, Py_ssize_t n) noexcept nogil:
 
 
 def seed_generator(uint32_t[::1] state not None, uint32_t seed):
+    """Initialise `state`, uint32 [625], as `torch.Generator.manual_seed(seed)` does.
+
+    See `fastpack.kernels.order_np.seed_generator`.
+    """
     cdef Py_ssize_t i
     if state.shape[0] != WORDS + 1:
         raise ValueError(f"state has {state.shape[0]} words, {WORDS + 1} are needed")
@@ -74,7 +80,7 @@ def seed_generator(uint32_t[::1] state not None, uint32_t seed):
 
 
 cdef void swap_all(index_t *out, Py_ssize_t first, const int64_t *targets, Py_ssize_t n) noexcept nogil:
-    """Swap out[first + i] with out[targets[i]], one after the other; targets holds AHEAD valid places more."""
+    """Swap out[first + i] with out[targets[i]], in order; `targets` has AHEAD more valid entries."""
     cdef Py_ssize_t i
     cdef index_t value
     for i in range(n):
@@ -87,8 +93,8 @@ cdef void swap_all(index_t *out, Py_ssize_t first, const int64_t *targets, Py_ss
 cdef void aim(const uint32_t *draws, Py_ssize_t first, Py_ssize_t n, Py_ssize_t size, int64_t *targets) noexcept nogil:
     """targets[i] = place + draws[i] % (size - place) with place = first + i; size < 2^31, size - place >= 2.
 
-    In doubles, because they divide in vectors. Exact: whole numbers below 2^32 have a true quotient that misses the
-    next whole number by 2^-32 of itself or more, and rounding moves it by 2^-53 of itself.
+    Doubles are used because their division is vectorised. The result is exact: the quotient of integers below 2^32
+    differs from the next integer by a relative 2^-32 or more, and rounding changes it by a relative 2^-53.
     """
     cdef Py_ssize_t i
     cdef int32_t left = <int32_t> (size - first)
@@ -127,6 +133,10 @@ cdef void permute(uint32_t *state, bint wide, index_t *out, Py_ssize_t size) noe
 
 
 def shuffle(uint32_t[::1] state not None, bint wide, out not None):
+    """Permute `out`, int32 or int64 [n], in place as torch.randperm permutes 0..n-1; `state` advances.
+
+    See `fastpack.kernels.order_np.shuffle`.
+    """
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
@@ -135,7 +145,7 @@ def shuffle(uint32_t[::1] state not None, bint wide, out not None):
         raise ValueError(f"{len(out)} elements: from 2^31 on only the wide algorithm holds")
     if len(out) == 0:
         return
-    if out.dtype.itemsize == 4:
+    if type_code_of(out) == INT32:
         out_32 = out
         with nogil:
             permute(&state[0], wide, &out_32[0], out_32.shape[0])
@@ -146,9 +156,9 @@ def shuffle(uint32_t[::1] state not None, bint wide, out not None):
 
 
 cdef Py_ssize_t aim_down(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, int64_t *targets) noexcept nogil:
-    """targets of the swaps of places `place`, `place` - 1, ...; returns how many the n draws were good for.
+    """Write the targets of places `place`, `place` - 1, ...; return how many the n draws provide.
 
-    A draw is cut to the bits of place + 1, and thrown away where it is above `place`: no branch, half may be.
+    A draw is cut to the bits of place + 1, and rejected if it is above `place`. Without a branch, as half may be.
     """
     cdef Py_ssize_t i, accepted = 0
     cdef int64_t value, left = place
@@ -171,7 +181,7 @@ cdef void permute_down(uint32_t *state, index_t *out, Py_ssize_t size) noexcept 
     for i in range(BLOCK + AHEAD):
         targets[i] = 0
     while place > 0:
-        n = min(<Py_ssize_t> BLOCK, place)  # every swap takes a draw at least: none is left over in the end
+        n = min(<Py_ssize_t> BLOCK, place)  # every swap needs at least one draw, so none is left over
         draw(state, draws, n)
         n = aim_down(draws, n, place, targets)
         for i in range(min(n, <Py_ssize_t> AHEAD)):
@@ -185,6 +195,10 @@ cdef void permute_down(uint32_t *state, index_t *out, Py_ssize_t size) noexcept 
 
 
 def stdlib_shuffle(uint32_t[::1] state not None, out not None):
+    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
+
+    See `fastpack.kernels.order_np.stdlib_shuffle`.
+    """
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     if state.shape[0] != WORDS + 1:
@@ -193,7 +207,7 @@ def stdlib_shuffle(uint32_t[::1] state not None, out not None):
         raise ValueError(f"{len(out)} elements: from 2^32 on two numbers are drawn for each")
     if len(out) == 0:
         return
-    if out.dtype.itemsize == 4:
+    if type_code_of(out) == INT32:
         out_32 = out
         with nogil:
             permute_down(&state[0], &out_32[0], out_32.shape[0])
@@ -213,7 +227,7 @@ cdef inline uint64_t rounds(uint64_t value, const uint64_t *keys, int short_bits
     cdef int i
     cdef uint64_t low_mask = ((<uint64_t> 1) << short_bits) - 1, high_mask = ((<uint64_t> 1) << long_bits) - 1
     cdef uint64_t left = value >> long_bits, right = value & high_mask, following
-    for i in range(ROUNDS // 2):  # two rounds at a time: the halves are then in their places again
+    for i in range(ROUNDS // 2):  # two rounds at a time, after which the halves are in their places again
         following = left ^ (mix(right ^ keys[2 * i]) & low_mask)
         left = right
         right = following
@@ -226,15 +240,15 @@ cdef inline uint64_t rounds(uint64_t value, const uint64_t *keys, int short_bits
 cdef bint walk(
     uint64_t n, const uint64_t *keys, int bits, const int64_t *places, index_t *out, Py_ssize_t n_out
 ) noexcept nogil:
-    """A block of places at once: first one pass for all, then, again and again, for those that left [0, n).
+    """Walk a block of places at once: one pass for all, then repeated passes for those outside [0, n).
 
-    One by one the walk is a branch mispredicted for every second index where n is just above a power of two: 45 ns an
-    index against 32; 17 where n is a power of two.
+    Walking one by one mispredicts a branch for every second index if n is just above a power of two: 45 ns per index
+    instead of 32 (17 if n is a power of two).
     """
     cdef Py_ssize_t k, pending, walking, start = 0, stop
     cdef int short_bits = bits // 2, long_bits = bits - bits // 2
     cdef uint64_t place
-    cdef uint64_t own[ROUNDS]  # with keys that change in the midst of it, a walk may never come back into [0, n)
+    cdef uint64_t own[ROUNDS]  # if the keys changed during a walk, it might never return to [0, n)
     cdef uint64_t values[BLOCK]
     cdef int32_t who[BLOCK]
     for k in range(ROUNDS):
@@ -263,6 +277,10 @@ cdef bint walk(
 
 
 def feistel(int64_t n, const uint64_t[::1] keys not None, const int64_t[::1] places not None, out not None):
+    """Write out[k] = P(places[k]) for a permutation P of 0..n-1 that is computed, not stored.
+
+    See `fastpack.kernels.order_np.feistel`.
+    """
     cdef int32_t[::1] out_32
     cdef int64_t[::1] out_64
     cdef int bits = LEAST_BITS
@@ -277,7 +295,7 @@ def feistel(int64_t n, const uint64_t[::1] keys not None, const int64_t[::1] pla
         raise ValueError("a place outside [0, n)")
     while bits < 63 and (n - 1) >> bits:
         bits += 1
-    if out.dtype.itemsize == 4:
+    if type_code_of(out) == INT32:
         out_32 = out
         with nogil:
             good = walk(<uint64_t> n, &keys[0], bits, &places[0], &out_32[0], places.shape[0])

@@ -1,4 +1,4 @@
-"""The `order` kernels in Numba: what a training loop runs."""
+"""The `order` kernels in Numba."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from numba.extending import intrinsic
 from fastpack.kernels.jit import jit
 
 WORDS, MIDDLE, ROUNDS, LEAST_BITS = 624, 397, 4, 8
-BLOCK = 512  # swaps whose draws are taken together
-AHEAD = 32  # swaps between the prefetch of a target and its use; see the Cython twin for what it brings
+BLOCK = 512  # swaps whose numbers are drawn at once
+AHEAD = 32  # swaps between the prefetch of a target and its use; see order_cy for the effect
 
 
 @intrinsic
 def _prefetch(context, array, index):  # noqa: ARG001
-    """Ask for the cache line of array[index], for writing."""
+    """Prefetch the cache line of array[index] for writing."""
 
     def codegen(_context, builder, signature, args):
         view = _context.make_array(signature.args[0])(_context, builder, args[0])
@@ -43,9 +43,9 @@ def _refill(words):
 
 @jit
 def _draw(state, out):
-    """The generator's next numbers, as many as `out` takes."""
+    """Fill `out` with the generator's next numbers."""
     done = np.int64(0)
-    start = np.int64(state[WORDS])  # read once: another thread's write cannot lead out of the words
+    start = np.int64(state[WORDS])  # read once, so that another thread's write cannot lead out of the words
     while done < len(out):
         if start >= WORDS:
             _refill(state)
@@ -73,6 +73,10 @@ def _check_state(state):
 
 @jit
 def seed_generator(state, seed):
+    """Initialise `state`, uint32 [625], as `torch.Generator.manual_seed(seed)` does.
+
+    See `fastpack.kernels.order_np.seed_generator`.
+    """
     _check_state(state)
     state[0] = seed
     for i in range(1, WORDS):
@@ -83,7 +87,7 @@ def seed_generator(state, seed):
 
 @jit
 def _aim(draws, first, size, targets):
-    """targets[i] = place + draws[i] % (size - place) place = first + i; doubles are exact here, and faster."""
+    """targets[i] = place + draws[i] % (size - place) with place = first + i; doubles are exact here, and faster."""
     for i in range(len(draws)):
         dividend, divisor = np.float64(draws[i]), np.float64(size - first - i)
         quotient = np.float64(np.int32(dividend / divisor))
@@ -99,6 +103,10 @@ def _aim_wide(draws, first, targets):
 
 @jit
 def shuffle(state, wide, out):
+    """Permute `out`, int32 or int64 [n], in place as torch.randperm permutes 0..n-1; `state` advances.
+
+    See `fastpack.kernels.order_np.shuffle`.
+    """
     _check_state(state)
     size = len(out)
     if not wide and size >= 1 << 31:
@@ -124,7 +132,7 @@ def shuffle(state, wide, out):
 
 @jit
 def _aim_down(draws, place, targets):
-    """The targets of places `place`, `place` - 1, ... and how many the draws were good for; see the Cython twin."""
+    """Write the targets of places `place`, `place` - 1, ...; return how many the draws provide. See order_cy."""
     accepted, left, bits = np.int64(0), np.int64(place), np.int64(32)
     for i in range(len(draws)):
         while (left + 1) >> (bits - 1) == 0:
@@ -139,6 +147,10 @@ def _aim_down(draws, place, targets):
 
 @jit
 def stdlib_shuffle(state, out):
+    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
+
+    See `fastpack.kernels.order_np.stdlib_shuffle`.
+    """
     _check_state(state)
     if len(out) >= 1 << 32:
         raise ValueError("from 2^32 elements on two numbers are drawn for each")
@@ -170,7 +182,7 @@ def _rounds(value, keys, short, long):
     one = np.uint64(1)
     low_mask, high_mask = (one << short) - one, (one << long) - one
     left, right = value >> long, value & high_mask
-    for i in range(0, ROUNDS, 2):  # two rounds at a time: the halves are then in their places again
+    for i in range(0, ROUNDS, 2):  # two rounds at a time, after which the halves are in their places again
         left, right = right, left ^ (_mix(right ^ keys[i]) & low_mask)
         left, right = right, left ^ (_mix(right ^ keys[i + 1]) & high_mask)
     return (left << long) | right
@@ -178,17 +190,21 @@ def _rounds(value, keys, short, long):
 
 @jit
 def feistel(n, keys, places, out):
+    """Write out[k] = P(places[k]) for a permutation P of 0..n-1 that is computed, not stored.
+
+    See `fastpack.kernels.order_np.feistel`.
+    """
     if len(keys) != ROUNDS or len(places) != len(out):
         raise ValueError("4 keys and as many places as out has are needed")
     if n < 0:
         raise ValueError("a place outside [0, n)")
-    keys = keys.copy()  # with keys that change in the midst of it, a walk may never come back into [0, n)
+    keys = keys.copy()  # if the keys changed during a walk, it might never return to [0, n)
     bits, bound = LEAST_BITS, np.uint64(n)
     while bits < 63 and (n - 1) >> bits:
         bits += 1
     short, long = np.uint64(bits // 2), np.uint64(bits - bits // 2)
     values, who = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int32)
-    for start in range(0, len(out), BLOCK):  # by blocks, so that the walk is no mispredicted branch an index
+    for start in range(0, len(out), BLOCK):  # by blocks, which avoids a mispredicted branch per index
         stop, pending = min(BLOCK, len(out) - start), np.int64(0)
         for k in range(stop):
             place = np.uint64(places[start + k])
@@ -208,7 +224,7 @@ def feistel(n, keys, places, out):
 
 
 def compile_all(_token_dtypes: Sequence[str], _out_dtypes: Sequence[str]) -> None:
-    """Compile for both index dtypes; those of tokens and outputs do not matter here."""
+    """Compile for both index dtypes; the arguments do not matter here."""
     state, keys = np.empty(WORDS + 1, np.uint32), np.zeros(ROUNDS, np.uint64)
     seed_generator(state, 0)
     for dtype in (np.int32, np.int64):

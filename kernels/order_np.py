@@ -1,6 +1,6 @@
-"""Orders: torch.randperm's own, random.shuffle's, and a permutation that takes no memory. The specification, in NumPy.
+"""Orders: torch.randperm, random.shuffle and a computed permutation. The specification, in NumPy.
 
-The generator is MT19937 as torch's CPU generator seeds and draws it; its state is uint32 [625]: 624 words and the
+The generator is MT19937, seeded and drawn as torch's CPU generator. Its state is uint32 [625]: 624 words and the
 position of the next one.
 """
 
@@ -13,20 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 State = npt.NDArray[np.uint32]
-ROUNDS = 4  # of the Feistel network: as many keys
-LEAST_BITS = 8  # of its domain: in a smaller one four rounds reach too few of the permutations
+ROUNDS = 4  # of the Feistel network, and number of keys
+LEAST_BITS = 8  # of its domain: in a smaller one, four rounds reach too few permutations
 
 
 def seed_generator(state: State, seed: int) -> None:
-    """Start `state` as `torch.Generator.manual_seed(seed)` does; seed in [0, 2^32): torch takes the low 32 bits."""
+    """Initialise `state`, uint32 [625], as `torch.Generator.manual_seed(seed)` does.
+
+    seed in [0, 2^32): torch uses the low 32 bits.
+    """
     start: Any = np.random.RandomState(seed).get_state(legacy=False)
     state[:624], state[624] = start["state"]["key"], start["state"]["pos"]
 
 
 def shuffle(state: State, wide: bool, out: npt.NDArray[Any]) -> None:
-    """Permute `out` (int32 or int64 [n]) in place as torch.randperm permutes 0..n-1; `state` moves on.
+    """Permute `out`, int32 or int64 [n], in place as torch.randperm permutes 0..n-1; `state` advances.
 
-    wide: which of torch's two algorithms, the second for n >= 214,748,364 (UINT32_MAX // 20).
+    wide: use the second of torch's two algorithms, as torch does for n >= 214,748,364 (UINT32_MAX // 20).
     """
     n = len(out)
     generator = np.random.MT19937()
@@ -46,9 +49,9 @@ def shuffle(state: State, wide: bool, out: npt.NDArray[Any]) -> None:
 
 
 def stdlib_shuffle(state: State, out: npt.NDArray[Any]) -> None:
-    """Permute `out` (int32 or int64 [n], n < 2^32) in place as `random.Random.shuffle` permutes a list of n.
+    """Permute `out`, int32 or int64 [n], in place as `random.Random.shuffle` permutes a list; n < 2^32.
 
-    state: as `random.Random.getstate()[1]` has it; it moves on as that does.
+    state: as `random.Random.getstate()[1]`; it advances accordingly.
     """
     generator, values = random.Random(), out.tolist()
     generator.setstate((3, tuple(state.tolist()), None))
@@ -58,12 +61,12 @@ def stdlib_shuffle(state: State, out: npt.NDArray[Any]) -> None:
 
 
 def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None:
-    """out[k] = what stands at places[k] of a permutation of 0..n-1 that is computed, not stored.
+    """Write out[k] = P(places[k]) for a permutation P of 0..n-1 that is computed, not stored.
 
-    A Feistel network of 4 rounds over the least power of two 2^b >= n (b >= 8), its halves of b // 2 and b - b // 2
-    bits changing sides every round; a result >= n goes through again (cycle walking), so that it is a bijection for
-    every n. keys: uint64 [4]; places: int64 [k]; out: int32 or int64 [k], `places` itself allowed; n <= 2^62. Raises
-    ValueError for a place outside [0, n), from which the walk need not end.
+    P is a Feistel network of 4 rounds over the smallest power of two 2^b >= n (b >= 8), whose halves of b // 2 and b -
+    b // 2 bits are swapped every round. A result >= n is passed through again (cycle walking), so that P is a bijection
+    for every n. keys: uint64 [4]. places: int64 [k]. out: int32 or int64 [k], possibly `places` itself. n <= 2^62.
+    Raises ValueError for a place outside [0, n), for which the walk might not end.
     """
     bits = max(LEAST_BITS, (n - 1).bit_length())
     short = bits // 2
@@ -86,7 +89,7 @@ def _rounds(value: int, keys: list[int], short: int, long: int) -> int:
 
 
 def _mix(value: int) -> int:
-    """The finaliser of SplitMix64."""
+    """Apply the finaliser of SplitMix64."""
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
     return value ^ value >> 31

@@ -1,4 +1,4 @@
-"""The Cython twin of sort_bytes_np: a merge sort of (first 8 bytes, number) that keeps runs already in order."""
+"""The `sort_bytes` kernels in Cython: a merge sort of (first 8 bytes, number) that keeps sorted runs."""
 
 from libc.stdint cimport int64_t, uint64_t, uint8_t
 from libc.string cimport memcmp, memcpy
@@ -8,11 +8,11 @@ cdef extern from "byte_order.h" nogil:
     uint64_t htobe64(uint64_t)
 
 cdef enum:
-    SHORT_RUN = 24  # texts that are sorted by insertion; 16 and 32 take as long
+    SHORT_RUN = 24  # texts sorted by insertion; 16 and 32 take as long
 
 
 cdef struct Item:
-    uint64_t word  # the first 8 bytes behind what all texts begin with, the first byte highest
+    uint64_t word  # the first 8 bytes after the common prefix, big-endian
     int64_t number
 
 
@@ -21,12 +21,12 @@ cdef struct Texts:
     int64_t n_data
     const int64_t* bounds
     int64_t n_texts
-    const int64_t* numbers  # of the texts that items have, `stride` apart; NULL: the items' own
+    const int64_t* numbers  # of the items' texts, `stride` apart; NULL: the items' own numbers
     int64_t n_numbers
     int64_t stride
-    int64_t n_common  # bytes that all of them begin with
-    bint repeats  # two that are equal were met: in a sorted order equal ones are neighbours, which are always compared
-    bint outside  # a number or a bound was met that leads out of its array
+    int64_t n_common  # length of the common prefix
+    bint repeats  # two equal texts were compared; equal texts become neighbours, which are always compared
+    bint outside  # a number or a bound is outside its array
 
 
 cdef struct Text:
@@ -35,7 +35,7 @@ cdef struct Text:
 
 
 cdef inline Text text_of(Texts* texts, int64_t number) noexcept nogil:
-    """Find an item's text. One that does not lie in the data is empty, and noted."""
+    """Return an item's text. A text outside the data is returned as empty, and noted."""
     cdef Text text = Text(texts.data, 0)
     cdef int64_t start, stop
     if texts.numbers != NULL:
@@ -63,7 +63,7 @@ cdef inline void set_item(Item* item, Texts* texts, int64_t number) noexcept nog
 
 
 cdef int compare_ends(Texts* texts, int64_t left_number, int64_t right_number) noexcept nogil:
-    """Compare texts that are the same in their words, if they have been looked at."""
+    """Compare texts whose words are equal, or not compared yet."""
     cdef Text left = text_of(texts, left_number), right = text_of(texts, right_number)
     cdef int64_t n = min(left.n_bytes, right.n_bytes) - texts.n_common
     cdef int found = 0
@@ -76,14 +76,14 @@ cdef int compare_ends(Texts* texts, int64_t left_number, int64_t right_number) n
 
 
 cdef inline bint is_after(const Item* left, const Item* right, Texts* texts) noexcept nogil:
-    """Whether `left` is to come behind `right`."""
+    """Return whether `left` sorts after `right`."""
     if left.word != right.word:
         return left.word > right.word
     return compare_ends(texts, left.number, right.number) > 0
 
 
 cdef void insert(Item* items, int64_t n_sorted, int64_t n, Texts* texts) noexcept nogil:
-    """Sort n items of which the first n_sorted are in order."""
+    """Sort n items, of which the first n_sorted are in order."""
     cdef int64_t i, k
     cdef Item item
     for i in range(n_sorted, n):
@@ -96,7 +96,7 @@ cdef void insert(Item* items, int64_t n_sorted, int64_t n, Texts* texts) noexcep
 
 
 cdef int64_t make_runs(Item* items, int64_t n, int64_t* ends, Texts* texts) noexcept nogil:
-    """Sort short stretches, and leave longer ones that are in order; return how many there are, and where each ends."""
+    """Sort short runs and keep longer ones that are in order; return the number of runs, and write their ends."""
     cdef int64_t first = 0, stop, n_runs = 0
     while first < n:
         stop = first + 1
@@ -112,7 +112,7 @@ cdef int64_t make_runs(Item* items, int64_t n, int64_t* ends, Texts* texts) noex
 
 
 cdef void merge(const Item* left, const Item* middle, const Item* stop, Item* out, Texts* texts) noexcept nogil:
-    """Merge the two sorted stretches before and from `middle`."""
+    """Merge two sorted runs, which meet at `middle`."""
     cdef const Item* right = middle
     if right == stop or not is_after(right - 1, right, texts):
         memcpy(out, left, <size_t>(stop - left) * sizeof(Item))
@@ -137,9 +137,9 @@ cdef void merge(const Item* left, const Item* middle, const Item* stop, Item* ou
 cdef Item* merge_runs(
     Item* items, Item* spare, int64_t n, int64_t* ends, int64_t n_runs, Texts* texts
 ) noexcept nogil:
-    """Merge runs of n items until there is one; return which of the two buffers it is in.
+    """Merge runs of n items until one is left; return the buffer that contains it.
 
-    `ends` lie in the caller's memory: whatever stands there, no item beyond the n is touched.
+    `ends` is in the caller's memory: whatever it contains, no item beyond n is accessed.
     """
     cdef int64_t i, first, middle, stop
     while n_runs > 1:
@@ -160,7 +160,7 @@ cdef Item* merge_runs(
 
 
 cdef int64_t count_common(Texts* texts, int64_t n) noexcept nogil:
-    """How many bytes all texts begin with."""
+    """Return the length of the common prefix of all texts."""
     cdef int64_t i, k, n_common
     cdef Text text, first = text_of(texts, 0)
     n_common = first.n_bytes
@@ -184,7 +184,7 @@ cdef bint are_in_order(Texts* texts, int64_t n) noexcept nogil:
 
 
 cdef void sort_items(int64_t first, int64_t n, int64_t* work, Texts* texts, int64_t* order) noexcept nogil:
-    """Sort what has the numbers from `first` on; work: int64[5 * n + 2]."""
+    """Sort n items from number `first` on; work: int64[5 * n + 2]."""
     cdef Item* items = <Item*>work
     cdef Item* spare = <Item*>(work + 2 * n)
     cdef int64_t* ends = work + 4 * n
@@ -200,6 +200,10 @@ def sort_texts(
     const uint8_t[::1] data not None, const int64_t[::1] bounds not None, int64_t[::1] work not None,
     int64_t[::1] order not None,
 ):
+    """Write the numbers of the texts in sorted order, of equal texts the lower first; return whether any are equal.
+
+    See `fastpack.kernels.sort_bytes_np.sort_texts`.
+    """
     cdef int64_t n = order.shape[0], i
     cdef Texts texts
     if bounds.shape[0] != n + 1 or work.shape[0] < 5 * n + 2:
@@ -210,7 +214,7 @@ def sort_texts(
     if data.shape[0]:
         texts.data = &data[0]
     with nogil:
-        if are_in_order(&texts, n):  # as most are; then no memory of `work` is touched
+        if are_in_order(&texts, n):  # as most are; `work` is then not accessed
             for i in range(n):
                 order[i] = i
         else:
@@ -226,6 +230,10 @@ def sort_within(
     const int64_t[:, ::1] rows not None, int64_t first, const uint8_t[::1] data not None,
     const int64_t[::1] bounds not None, int64_t[::1] work not None, int64_t[::1] order not None,
 ):
+    """Write row numbers from `first` on, each group sorted by text; return how many.
+
+    See `fastpack.kernels.sort_bytes_np.sort_within`.
+    """
     cdef int64_t n = rows.shape[0], room = order.shape[0], n_taken = 0, stop
     cdef Texts texts
     if work.shape[0] < 5 * room + 2 or rows.shape[1] < 3 or not 0 <= first <= n:
@@ -259,6 +267,10 @@ def sort_within(
 
 
 def first_unsorted(const int64_t[:, ::1] rows not None, int n_columns):
+    """Return the first row whose first `n_columns` are not greater than those of the previous row, or len(rows).
+
+    See `fastpack.kernels.sort_bytes_np.first_unsorted`.
+    """
     cdef int64_t n = rows.shape[0], i
     cdef int k
     if not 0 < n_columns <= rows.shape[1]:

@@ -1,6 +1,6 @@
-"""The order of texts by their bytes, and of rows by integers: the plain Python twin.
+"""Sort byte strings, and check the order of integer rows: the specification of the `sort_bytes` kernels, in Python.
 
-Text t is data[bounds[t]:bounds[t + 1]]; one that is the beginning of another comes before it, as with memcmp.
+Text t is data[bounds[t]:bounds[t + 1]]. A text that is a prefix of another comes before it, as with memcmp.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def sort_texts(
     work: npt.NDArray[np.int64],  # noqa: ARG001
     order: npt.NDArray[np.int64],
 ) -> bool:
-    """Fill `order` with the numbers of the texts in their order, of equal ones the lower first; whether any are equal.
+    """Write the numbers of the texts in sorted order, of equal texts the lower first; return whether any are equal.
 
-    work: int64[5 * len(order) + 2], to be used as the twin likes. It takes less time the longer the stretches of texts
-    that are in order already. Raises ValueError for a text outside `data`.
+    work: int64 [5 * len(order) + 2], scratch memory for the compiled implementations. Sorting is faster the longer the
+    runs that are already in order. Raises ValueError for a text outside `data`.
     """
     raw = data.tobytes()
     places = bounds.tolist()
@@ -39,12 +39,11 @@ def sort_within(
     work: npt.NDArray[np.int64],  # noqa: ARG001
     order: npt.NDArray[np.int64],
 ) -> int:
-    """Fill `order` with the numbers of rows, from `first` on, each group's sorted by their texts; return how many.
+    """Write row numbers from `first` on, each group sorted by text; return how many.
 
-    A group are rows that follow each other with the same first two columns; the last column is the number of a row's
-    text. Rows of equal texts stay as they were. Only whole groups are taken, as many as `order` has room for: none if
-    it has not even for the next one. work: int64[5 * len(order) + 2]. Raises ValueError for a text outside `data` in a
-    group of several rows.
+    A group is a run of rows with the same first two columns. The last column is the number of the row's text. Rows with
+    equal texts keep their order. Only whole groups are taken, as many as fit into `order`; none if the next one does
+    not fit. work: int64 [5 * len(order) + 2]. Raises ValueError for a text outside `data` in a group of several rows.
     """
     stop = min(first + len(order) + 1, len(rows))
     heads = rows[first:stop, :2]
@@ -66,7 +65,7 @@ def sort_within(
 
 
 def first_unsorted(rows: npt.NDArray[np.int64], n_columns: int) -> int:
-    """The first row whose first `n_columns` are not greater than those of the row before it; len(rows) if none is."""
+    """Return the first row whose first `n_columns` are not greater than those of the previous row, or len(rows)."""
     greater = np.zeros(max(len(rows) - 1, 0), np.bool_)
     for k in reversed(range(n_columns)):
         greater = (rows[1:, k] > rows[:-1, k]) | ((rows[1:, k] == rows[:-1, k]) & greater)

@@ -1,4 +1,4 @@
-"""The `spans` kernels in Cython: compiled ahead of time, no warm-up."""
+"""The `spans` kernel in Cython."""
 
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memmove
@@ -14,8 +14,8 @@ cdef extern from *:
     void FP_PREFETCH(const void *address, int write) noexcept nogil
 
 cdef enum:
-    # Spans between the prefetch of a span's first lines and its copy: 1.6 kB documents from all over a gigabyte take
-    # 254 ns each, 291 without it; of 400 bytes 99 and 121.
+    # Spans between the prefetch of a span's first cache lines and its copy. Random documents of 1.6 kB in a gigabyte
+    # take 254 ns each, 291 without prefetch; documents of 400 bytes 99 and 121.
     AHEAD = 8
 
 
@@ -23,7 +23,7 @@ cdef Py_ssize_t copy_all(
     const uint8_t[::1] data, const int64_t *starts, const int64_t *targets, const int64_t *lengths, Py_ssize_t n,
     uint8_t[::1] out,
 ) noexcept nogil:
-    """Copy spans up to the first that does not lie in `data` and `out`; how many."""
+    """Copy spans up to the first one outside `data` or `out`; return how many."""
     cdef Py_ssize_t i, ahead, n_data = data.shape[0], n_out = out.shape[0]
     cdef const uint8_t *source = &data[0] if n_data else NULL
     cdef uint8_t *target = &out[0] if n_out else NULL
@@ -46,6 +46,10 @@ def copy_spans(
     const int64_t[::1] lengths not None,
     uint8_t[::1] out not None,
 ):
+    """Copy spans of bytes: out[targets[i] : targets[i] + lengths[i]] = data[starts[i] : starts[i] + lengths[i]].
+
+    See `fastpack.kernels.spans_np.copy_spans`.
+    """
     cdef Py_ssize_t done, n = starts.shape[0]
     if targets.shape[0] != n or lengths.shape[0] != n:
         raise ValueError("starts, targets and lengths must have one length")

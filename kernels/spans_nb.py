@@ -1,4 +1,4 @@
-"""Documents of many places copied to many places: the Numba twin of `spans_np`."""
+"""The `spans` kernel in Numba."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from numba.extending import intrinsic
 
 from fastpack.kernels.jit import jit
 
-AHEAD = 8  # spans between the prefetch of a span's first line and its copy; see the Cython twin
+AHEAD = 8  # spans between the prefetch of a span's first cache line and its copy; see spans_cy
 
 
 @intrinsic
 def _prefetch(context, array, index):  # noqa: ARG001
-    """Ask for the cache line of array[index]."""
+    """Prefetch the cache line of array[index]."""
 
     def codegen(_context, builder, signature, args):
         view = _context.make_array(signature.args[0])(_context, builder, args[0])
@@ -31,6 +31,10 @@ def _prefetch(context, array, index):  # noqa: ARG001
 
 @jit
 def copy_spans(data, starts, targets, lengths, out):
+    """Copy spans of bytes: out[targets[i] : targets[i] + lengths[i]] = data[starts[i] : starts[i] + lengths[i]].
+
+    See `fastpack.kernels.spans_np.copy_spans`.
+    """
     n = len(starts)
     if len(targets) != n or len(lengths) != n:
         raise ValueError("starts, targets and lengths must have one length")

@@ -1,4 +1,4 @@
-"""Documents of many places copied to many places: the specification of the `spans` kernels, in NumPy."""
+"""Copies of many byte spans: the specification of the `spans` kernel, in NumPy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Places = npt.NDArray[np.int64]
 def copy_spans(
     data: npt.NDArray[np.uint8], starts: Places, targets: Places, lengths: Places, out: npt.NDArray[np.uint8]
 ) -> None:
-    """out[targets[i] : targets[i] + lengths[i]] = data[starts[i] : starts[i] + lengths[i]] for every i, in order.
+    """Copy spans of bytes: out[targets[i] : targets[i] + lengths[i]] = data[starts[i] : starts[i] + lengths[i]].
 
-    data: uint8 [n]; out: uint8 [m]; starts, targets, lengths: int64 [k], in bytes. Raises ValueError for a span that
-    does not lie in both arrays; those before it are copied then.
+    data: uint8 [n]. out: uint8 [m]. starts, targets, lengths: int64 [k], in bytes. The spans are copied in order.
+    Raises ValueError for a span outside either array; the spans before it are then copied.
     """
     if not len(starts) == len(targets) == len(lengths):
         raise ValueError("starts, targets and lengths must have one length")

@@ -1,8 +1,10 @@
-"""The `scan` kernels in Cython."""
+"""The `token_statistics` kernels in Cython."""
 
 from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
+
+include "dtypes.pxi"
 
 ctypedef fused token_t:
     uint8_t
@@ -14,7 +16,7 @@ ctypedef fused token_t:
     int64_t
 
 cdef enum:
-    BLOCK = 512  # tokens looked at together; accumulators as narrow as the tokens keep the loop in vector registers
+    BLOCK = 512  # tokens per block; accumulators as narrow as the tokens keep the loop in vector registers
 
 cdef struct Found:
     int64_t smallest
@@ -22,7 +24,7 @@ cdef struct Found:
     Py_ssize_t n_eos
 
 
-cdef void look(const token_t *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
+cdef void scan(const token_t *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
     cdef Py_ssize_t i, stop, start = 0
     cdef token_t narrow = <token_t> eos, low, high, hit
     cdef bint present = <int64_t> narrow == eos
@@ -43,28 +45,32 @@ cdef void look(const token_t *tokens, Py_ssize_t n, int64_t eos, Found *found) n
 
 
 cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, Found *found) noexcept nogil:
-    """Look through by the tokens' type, a struct format character; false for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
-    if code == b"B":
-        look(<const uint8_t *> tokens.buf, n, eos, found)
-    elif code == b"H":
-        look(<const uint16_t *> tokens.buf, n, eos, found)
-    elif code == b"I":
-        look(<const uint32_t *> tokens.buf, n, eos, found)
-    elif code == b"b":
-        look(<const int8_t *> tokens.buf, n, eos, found)
-    elif code == b"h":
-        look(<const int16_t *> tokens.buf, n, eos, found)
-    elif code == b"i":
-        look(<const int32_t *> tokens.buf, n, eos, found)
-    elif tokens.itemsize == 8 and (code == b"l" or code == b"q"):
-        look(<const int64_t *> tokens.buf, n, eos, found)
+    """Scan, dispatched by dtype; return False for an unsupported dtype."""
+    cdef int code = type_code(tokens)
+    if code == UINT8:
+        scan(<const uint8_t *> tokens.buf, n, eos, found)
+    elif code == UINT16:
+        scan(<const uint16_t *> tokens.buf, n, eos, found)
+    elif code == UINT32:
+        scan(<const uint32_t *> tokens.buf, n, eos, found)
+    elif code == INT8:
+        scan(<const int8_t *> tokens.buf, n, eos, found)
+    elif code == INT16:
+        scan(<const int16_t *> tokens.buf, n, eos, found)
+    elif code == INT32:
+        scan(<const int32_t *> tokens.buf, n, eos, found)
+    elif code == INT64:
+        scan(<const int64_t *> tokens.buf, n, eos, found)
     else:
         return False
     return True
 
 
 def scan_tokens(tokens not None, int64_t eos):
+    """Return (smallest token or 0, largest token or 0, number of EOS tokens).
+
+    See `fastpack.kernels.token_statistics_np.scan_tokens`.
+    """
     cdef Py_buffer view
     cdef Found found
     cdef bint known
@@ -82,7 +88,7 @@ cdef Py_ssize_t count(const token_t *tokens, Py_ssize_t n, uint32_t *counts, uin
     cdef Py_ssize_t i = 0, n_outside = 0
     cdef uint64_t token, four
     if token_t is uint16_t:
-        if n_ids > 0xffff:  # every token has a place; one load of four is a fifth faster than four
+        if n_ids > 0xffff:  # every token has an entry; loading four at once is 20% faster
             while i + 4 <= n:
                 memcpy(&four, tokens + i, 8)
                 counts[four & 0xffff] += 1
@@ -91,7 +97,7 @@ cdef Py_ssize_t count(const token_t *tokens, Py_ssize_t n, uint32_t *counts, uin
                 counts[four >> 48] += 1
                 i += 4
     while i < n:
-        token = <uint64_t> <int64_t> tokens[i]  # negative ones become the largest
+        token = <uint64_t> <int64_t> tokens[i]  # negative tokens become the largest
         if token < n_ids:
             counts[token] += 1
         else:
@@ -101,26 +107,30 @@ cdef Py_ssize_t count(const token_t *tokens, Py_ssize_t n, uint32_t *counts, uin
 
 
 cdef Py_ssize_t count_by_type(Py_buffer *tokens, Py_ssize_t n, uint32_t *counts, uint64_t n_ids) noexcept nogil:
-    """As `run`, counting; -1 for a type no kernel was compiled for."""
-    cdef char code = tokens.format[0] if tokens.format[0] and tokens.format[1] == 0 else 0
-    if code == b"B":
+    """Count, dispatched by dtype; return -1 for an unsupported dtype."""
+    cdef int code = type_code(tokens)
+    if code == UINT8:
         return count(<const uint8_t *> tokens.buf, n, counts, n_ids)
-    if code == b"H":
+    if code == UINT16:
         return count(<const uint16_t *> tokens.buf, n, counts, n_ids)
-    if code == b"I":
+    if code == UINT32:
         return count(<const uint32_t *> tokens.buf, n, counts, n_ids)
-    if code == b"b":
+    if code == INT8:
         return count(<const int8_t *> tokens.buf, n, counts, n_ids)
-    if code == b"h":
+    if code == INT16:
         return count(<const int16_t *> tokens.buf, n, counts, n_ids)
-    if code == b"i":
+    if code == INT32:
         return count(<const int32_t *> tokens.buf, n, counts, n_ids)
-    if tokens.itemsize == 8 and (code == b"l" or code == b"q"):
+    if code == INT64:
         return count(<const int64_t *> tokens.buf, n, counts, n_ids)
     return -1
 
 
 def count_tokens(tokens not None, uint32_t[::1] counts not None):
+    """Add the frequency of each token id to `counts`; return the number of tokens without an entry there.
+
+    See `fastpack.kernels.token_statistics_np.count_tokens`.
+    """
     cdef Py_buffer view
     cdef Py_ssize_t n_outside
     cdef uint32_t *first = &counts[0] if counts.shape[0] else NULL
@@ -134,6 +144,10 @@ def count_tokens(tokens not None, uint32_t[::1] counts not None):
 
 
 def used_bytes(const uint8_t[::1] data not None):
+    """Return the number of bytes of `data`, uint8 [n], up to and including the last nonzero one; 0 if there is none.
+
+    See `fastpack.kernels.token_statistics_np.used_bytes`.
+    """
     cdef Py_ssize_t i, start, stop = data.shape[0]
     cdef uint8_t bits
     with nogil:
@@ -147,5 +161,5 @@ def used_bytes(const uint8_t[::1] data not None):
                     stop -= 1
                 if stop > start:
                     break
-            stop = start  # also where the file behind a mapping was zeroed meanwhile
+            stop = start  # also if a mapped file was zeroed meanwhile
     return stop

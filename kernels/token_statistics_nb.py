@@ -1,4 +1,4 @@
-"""The `scan` kernels in Numba."""
+"""The `token_statistics` kernels in Numba."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 from fastpack.kernels.jit import jit
 
-BLOCK = 512  # tokens looked at together; accumulators as narrow as the tokens keep the loop in vector registers
+BLOCK = 512  # tokens per block; accumulators as narrow as the tokens keep the loop in vector registers
 
 
 @jit
-def _look(tokens, eos):
-    """(smallest, largest, 1 where one is eos) of a block."""
+def _scan(tokens, eos):
+    """Return (smallest, largest, whether any is EOS) of a block."""
     hit, low, high = tokens.dtype.type(0), tokens[0], tokens[0]
     for i in range(len(tokens)):
         hit |= tokens.dtype.type(tokens[i] == eos)
@@ -24,12 +24,16 @@ def _look(tokens, eos):
 
 @jit
 def scan_tokens(tokens, eos):
+    """Return (smallest token or 0, largest token or 0, number of EOS tokens).
+
+    See `fastpack.kernels.token_statistics_np.scan_tokens`.
+    """
     narrow = tokens.dtype.type(eos)
     present = np.int64(narrow) == eos
     smallest, largest, n_eos = np.int64(0), np.int64(0), 0
     for start in range(0, len(tokens), BLOCK):
         block = tokens[start : start + BLOCK]
-        low, high, hit = _look(block, narrow)
+        low, high, hit = _scan(block, narrow)
         smallest, largest = min(smallest, np.int64(low)), max(largest, np.int64(high))
         if hit and present:
             for i in range(len(block)):
@@ -39,9 +43,13 @@ def scan_tokens(tokens, eos):
 
 @jit
 def count_tokens(tokens, counts):
+    """Add the frequency of each token id to `counts`; return the number of tokens without an entry there.
+
+    See `fastpack.kernels.token_statistics_np.count_tokens`.
+    """
     n_ids, n_outside = np.uint64(len(counts)), 0
     for i in range(len(tokens)):
-        token = np.uint64(np.int64(tokens[i]))  # negative ones become the largest; an unsigned place needs no wrapping
+        token = np.uint64(np.int64(tokens[i]))  # negative tokens become the largest; unsigned indexes are not wrapped
         if token < n_ids:
             counts[token] += np.uint32(1)
         else:
@@ -59,6 +67,10 @@ def _any(data):
 
 @jit
 def used_bytes(data):
+    """Return the number of bytes of `data`, uint8 [n], up to and including the last nonzero one; 0 if there is none.
+
+    See `fastpack.kernels.token_statistics_np.used_bytes`.
+    """
     stop = len(data)
     while stop > 0:
         start = max(0, stop - 4096)
@@ -67,7 +79,7 @@ def used_bytes(data):
                 stop -= 1
             if stop > start:
                 return stop
-        stop = start  # also where the file behind a mapping was zeroed meanwhile
+        stop = start  # also if a mapped file was zeroed meanwhile
     return 0
 
 

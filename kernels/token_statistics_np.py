@@ -1,4 +1,4 @@
-"""Looking through all tokens of a shard at the speed of memory: the specification of the `scan` kernels, in NumPy."""
+"""Statistics over all tokens of a shard: the specification of the `token_statistics` kernels, in NumPy."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import numpy.typing as npt
 
 
 def scan_tokens(tokens: npt.NDArray[Any], eos: int) -> tuple[int, int, int]:
-    """The smallest token (or 0), the largest (or 0), and how many are `eos`.
+    """Return (smallest token or 0, largest token or 0, number of EOS tokens).
 
-    tokens: uint8, uint16, uint32, int8, int16, int32 or int64 [n]; an `eos` outside the dtype's range is nowhere.
+    tokens: uint8, uint16, uint32, int8, int16, int32 or int64 [n]. An `eos` outside the range of the dtype never
+    occurs.
     """
     return int(tokens.min(initial=0)), int(tokens.max(initial=0)), int(np.count_nonzero(tokens == eos))
 
 
 def count_tokens(tokens: npt.NDArray[Any], counts: npt.NDArray[np.uint32]) -> int:
-    """Add to `counts` how often each token id occurs; returns how many tokens have no place there.
+    """Add the frequency of each token id to `counts`; return the number of tokens without an entry there.
 
-    tokens: as above [n]; counts: uint32 [n_ids], by id. A token below 0, or from n_ids on, has none. Whoever owns
-    `counts` adds them up elsewhere before 2^32 tokens were counted: a table of half the size stays in the cache.
+    tokens: as in `scan_tokens`, [n]. counts: uint32 [n_ids]. A token below 0, or from n_ids on, has no entry. The
+    caller must empty `counts` before 2^32 tokens are counted; uint64 would need twice the cache.
     """
     inside = tokens[(tokens >= 0) & (tokens < len(counts))]
     counts += np.bincount(inside, minlength=len(counts)).astype(np.uint32)
@@ -28,7 +29,7 @@ def count_tokens(tokens: npt.NDArray[Any], counts: npt.NDArray[np.uint32]) -> in
 
 
 def used_bytes(data: npt.NDArray[np.uint8]) -> int:
-    """How many bytes of `data` (uint8 [n]) there are up to and with the last one that is not zero; 0 if all are."""
+    """Return the number of bytes of `data`, uint8 [n], up to and including the last nonzero one; 0 if there is none."""
     for stop in range(len(data), 0, -65536):
         found = np.flatnonzero(data[max(0, stop - 65536) : stop])
         if found.size:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.webdataset.prepare.metadataset import MetadatasetResult
+from fastpack.webdataset.preparation.metadataset import MetadatasetResult
 
 LINE = 120
 HOSTILE = '<script>alert("&")\n\x1b'
@@ -136,7 +136,7 @@ OBJECTS: dict[str, Callable[[Path], Made]] = {
     ),
     "PhaseSchedule": lambda _: (
         fastpack.PhaseSchedule([fastpack.TrainingPhase(5)] * 1, names=MIXED, weights=[1, 1]),
-        ["phases=1", "begun=0", "datasets=2"],
+        ["phases=1", "started=0", "datasets=2"],
     ),
 }
 MANY = [{"line": number, "reason": "no text in <b>it</b>"} for number in range(1000)]

@@ -1,4 +1,4 @@
-"""Tensors out: the NumPy classes' values in the same memory, under fastpack's loader, torch's and torchdata's."""
+"""fastpack.torch: the NumPy classes' values as tensors, with the loaders of fastpack, torch and torchdata."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def packed(shards: Path, where: Any = fastpack.torch) -> Any:
 
 
 def same(tensors: Any, arrays: Any) -> None:
-    """The same keys in the same order, and tensors of the arrays' values and dtypes."""
+    """Assert the same keys in the same order, and tensors with the arrays' values and dtypes."""
     assert list(tensors) == list(arrays)
     for name, tensor in tensors.items():
         assert isinstance(tensor, torch.Tensor)
         np.testing.assert_array_equal(tensor.numpy(), arrays[name], strict=True)
 
 
-def test_samples_and_batches_are_those_of_the_numpy_classes(shards: Path) -> None:
+def test_samples_and_batches_equal_those_of_the_numpy_classes(shards: Path) -> None:
     ours, theirs = packed(shards), packed(shards, fastpack)
     for index in (0, 90, len(theirs) - 1):
         same(ours[index], theirs[index])
@@ -81,7 +81,7 @@ def test_packed_files() -> None:
         assert one.tolist() == other.tolist()
 
 
-def test_blocks_that_begin_with_documents() -> None:
+def test_blocks_that_start_with_documents() -> None:
     for options in ({}, {"compat": "modalities-0.5"}):
         ours = fastpack.torch.PackedMemMapDatasetMegatron(PACKED, "tokens", 65, **options)
         theirs = fastpack.PackedMemMapDatasetMegatron(PACKED, "tokens", 65, **options)
@@ -90,7 +90,7 @@ def test_blocks_that_begin_with_documents() -> None:
 
 
 class Markers:
-    """Of two tokens that occur in the packed file."""
+    """Markers that occur in the packed file."""
 
     def __init__(self, begin: int, end: int) -> None:
         self.begin, self.end = begin, end
@@ -105,7 +105,7 @@ def masking(where: Any, inner: Any, markers: Markers) -> Any:
 
 
 def test_collators_under_every_loader(tmp_path: Path) -> None:
-    """Whole batches, tensors or arrays, and samples one by one, under torch's DataLoader and our own."""
+    """Whole batches and single samples, tensors and arrays, under torch's DataLoader and fastpack's."""
     tokens = np.random.default_rng(2).integers(7, 200, 2000)
     tokens[::20], tokens[7::20] = 5, 6
     with fastpack.PackedWriter(tmp_path / "a.pbin", 2) as writer:
@@ -129,7 +129,7 @@ def test_collators_under_every_loader(tmp_path: Path) -> None:
             same(batch.targets, other.targets)
 
 
-def test_what_a_training_loop_asks_of_a_batch() -> None:
+def test_batch_methods_of_a_training_loop() -> None:
     collate = fastpack.torch.GPT2LLMCollateFn("ids", "labels")
     batch = collate([{"ids": torch.arange(5, dtype=torch.int32)}, {"ids": torch.arange(5, 10, dtype=torch.int32)}])
     assert batch.samples["ids"].tolist() == [[0, 1, 2, 3], [5, 6, 7, 8]]
@@ -140,7 +140,7 @@ def test_what_a_training_loop_asks_of_a_batch() -> None:
     assert batch.device == batch.targets["labels"].device == torch.device("meta")
     assert len(batch) == 2
 
-    class Theirs:  # a batch of another make, as Modalities' own collator gives it
+    class Theirs:  # a batch of another class, as Modalities' collator returns it
         def __init__(self) -> None:
             self.samples, self.targets = {"ids": torch.ones(1, 4)}, {"labels": torch.tensor([[5, 1, 6, 2]])}
 
@@ -151,7 +151,7 @@ def test_what_a_training_loop_asks_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("kind", ["MixtureDataset", "CombinedDataset"])
-def test_several_datasets_as_one(shards: Path, kind: str) -> None:
+def test_mixtures_and_combined_datasets(shards: Path, kind: str) -> None:
     names = [["a", "b"]] if kind == "MixtureDataset" else []
     theirs = getattr(fastpack, kind)([packed(shards, fastpack), packed(shards, fastpack)], *names)
     for inner in (fastpack, fastpack.torch):
@@ -172,7 +172,7 @@ def test_several_datasets_as_one(shards: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("num_workers", "context"), [(0, ""), (2, "fork"), (2, "spawn")])
-def test_under_torchs_own_loader(shards: Path, num_workers: int, context: str) -> None:
+def test_under_torchs_data_loader(shards: Path, num_workers: int, context: str) -> None:
     options = {"multiprocessing_context": context} if num_workers else {}
     for dataset in (packed(shards), packed(shards, fastpack)):
         loader = torch.utils.data.DataLoader(dataset, 8, num_workers=num_workers, drop_last=True, **options)
@@ -181,7 +181,7 @@ def test_under_torchs_own_loader(shards: Path, num_workers: int, context: str) -
             same(batch, packed(shards, fastpack).batch(range(first, first + 8)))
 
 
-def test_several_samples_are_made_at_once(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_getitems_produces_one_batch(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = packed(shards)
     monkeypatch.setattr(type(dataset), "__getitem__", lambda *_: pytest.fail("asked for one at a time"))
     batch = next(iter(torch.utils.data.DataLoader(dataset, 8)))
@@ -208,17 +208,17 @@ def test_under_torchdata(shards: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [fastpack, fastpack.torch])
-def test_our_loader_gives_tensors_in_the_leased_memory(shards: Path, where: Any) -> None:
+def test_the_loader_returns_tensors_in_leased_memory(shards: Path, where: Any) -> None:
     dataset = packed(shards, where)
     seen: set[int] = set()
     for number, batch in enumerate(fastpack.torch.StatefulDataLoader(dataset, 8, range(len(dataset)))):
         same(batch, packed(shards, fastpack).batch(range(number * 8, number * 8 + 8)))
         seen |= {tensor.data_ptr() for tensor in batch.values()}
     assert number > 30
-    assert len(seen) <= 15  # the memory is used again
+    assert len(seen) <= 15  # the memory is reused
 
 
-def test_tensors_that_are_kept_never_change(shards: Path) -> None:
+def test_kept_tensors_never_change(shards: Path) -> None:
     kept: list[tuple[Any, Any]] = []
     dataset = packed(shards)
     loader = fastpack.torch.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=3)
@@ -256,7 +256,7 @@ def plain(view: Any) -> Any:
 
 
 class Samples:
-    """A map-style dataset of somebody else's."""
+    """A map-style dataset of another library."""
 
     def __len__(self) -> int:
         return 20
@@ -265,7 +265,7 @@ class Samples:
         return {"x": torch.full((3,), index, dtype=torch.bfloat16), "n": index, "f": float(index), "s": str(index)}
 
 
-def test_any_dataset_goes_through_torchs_collate() -> None:
+def test_other_datasets_use_torchs_collate() -> None:
     theirs = torch.utils.data.DataLoader(Samples(), 6, drop_last=True)
     ours = fastpack.torch.StatefulDataLoader(Samples(), 6, range(len(Samples())))
     assert len(ours) == len(theirs) == 3
@@ -282,7 +282,7 @@ def test_any_dataset_goes_through_torchs_collate() -> None:
 
 
 def test_pinned_memory(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the device, since few machines that run tests have one."""
+    """With a substitute for the device, which most test machines lack."""
     dataset, config = packed(shards), SimpleNamespace(num_workers=4, pin_memory=True, prefetch_factor=2)
     if not torch.cuda.is_available():
         with pytest.warns(UserWarning, match="no CUDA device: nothing is pinned"):
@@ -297,7 +297,7 @@ def test_pinned_memory(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number, batch in enumerate(loader):
         same(batch, packed(shards, fastpack).batch(range(number * 4, number * 4 + 4)))
         addresses = {tensor.data_ptr() for tensor in batch.values()}
-        # A batch was let go when the next came; two more must come before its memory is filled and queued again.
+        # A batch is released when the next one arrives; its memory is reused two batches later.
         assert not any(addresses & earlier for earlier in recent[-3:])
         recent.append(addresses)
     assert len(set().union(*recent)) < 40
@@ -316,7 +316,7 @@ def test_a_checkpoint_by_torch(shards: Path) -> None:
     other.close()
 
 
-def test_without_torch_one_sentence_says_so() -> None:
+def test_importing_without_torch_names_the_extra() -> None:
     code = "import sys; sys.modules['torch'] = None; import fastpack.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
@@ -330,7 +330,7 @@ def test_nothing_else_imports_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_no_warning_about_arrays_that_cannot_be_written(shards: Path) -> None:
+def test_read_only_arrays_cause_no_warning(shards: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         packed(shards)[0]

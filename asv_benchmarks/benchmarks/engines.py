@@ -8,13 +8,14 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fastpack.packing.encoder import EncoderSpec
-from fastpack.packing.modalities_config import load_pack_config
+from fastpack.packing.modalities_config import load_pack_settings
 from fastpack.packing.pack import pack_encoded_data
-from fastpack.packing.packing_pipeline import Options, Run
-from fastpack.packing.targets import one_target
+from fastpack.packing.packing_pipeline import Packer
+from fastpack.packing.targets import targets_of
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 from .common import ratio, row
@@ -70,13 +71,12 @@ class _Engines:
 
     def packing(self, engine: str) -> Callable[[], object]:
         """Packing with a loaded and validated tokenizer: the cost of each further byte."""
-        config = load_pack_config(self.config())
-        spec = TokenizerSpec(VARIANT, config.tokenizer.config, engine)
+        settings = replace(load_pack_settings(self.config()), if_exists="override", on_error="raise")
+        spec = TokenizerSpec(VARIANT, settings.tokenizer.config, engine)
         tokenizer = spec.build()
         encoder = EncoderSpec(".text", spec, tokenizer.eod_id(EOD), 2)
-        options = Options("override", fail=True, resume=False, progress=None)
-        targets = one_target(config.settings)
-        return lambda: Run(config, encoder, tokenizer, options).pack(targets)
+        targets = targets_of(settings)
+        return lambda: Packer(settings, encoder, tokenizer).pack(targets)
 
     def alone(self, engine: str, texts: list[str]) -> Callable[[], object]:
         """The fastest function of the library itself, on texts in memory."""

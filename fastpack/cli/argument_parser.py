@@ -32,10 +32,8 @@ ELSEWHERE = {  # what other tools call it
     "--overwrite": "--force",
     "--clobber": "--force",
     "--replace": "--force",
-    "--workers": "--num-cpus",
-    "--num-workers": "--num-cpus",
+    "--workers": "--num-workers",
     "--out": "--output",
-    "--eos-token": "--eod-token",
     "--continue": "--resume",
 }
 

@@ -16,6 +16,7 @@ from fastpack.cli.options import (
     write_checksums,
 )
 from fastpack.cli.output import emit, say
+from fastpack.cli.pack import add_on_error_option
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
@@ -37,22 +38,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack chat instruction_tuning.yaml --dry-run",
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="a Modalities configuration")
-    parser.add_argument(
-        "--config-file-path", "--config_file_path", metavar="CONFIG.yaml", help="the same, as Modalities takes it"
-    )
-    parser.add_argument(
-        "--dry-run", "--dry_run", action="store_true", help="do all the work up to the files, and write none"
-    )
+    parser.add_argument("--config-file-path", metavar="CONFIG.yaml", help="the same, as Modalities takes it")
+    parser.add_argument("--dry-run", action="store_true", help="do all the work up to the files, and write none")
     parser.add_argument(
         "--engine", choices=ENGINES, default="auto", help="what tokenises (default: auto, the fastest with equal ids)"
     )
-    parser.add_argument(
-        "--on-faulty",
-        "--on_faulty",
-        choices=("skip", "error"),
-        default="skip",
-        help="leave out a chat that cannot be packed, such as an empty one, or stop at it (default: skip)",
-    )
+    add_on_error_option(parser, "a chat that cannot be packed, such as an empty one,")
     add_policy_option(parser, default="override")
     add_checksum_option(parser)
     return [parser]
@@ -73,8 +64,8 @@ def run_chat(args: argparse.Namespace) -> int:
         warnings.simplefilter("always", UserWarning)
         result = prepare_instruction_tuning_data(
             args.config or args.config_file_path,
-            file_existence_policy=args.file_existence_policy,
-            on_faulty=args.on_faulty,
+            if_exists=args.file_existence_policy,
+            on_error=args.on_error,
             engine=args.engine,
             dry_run=args.dry_run,
             progress=progress(args, "chat"),

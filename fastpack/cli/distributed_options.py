@@ -45,12 +45,11 @@ def add_spread_options(
         help="do the share of rank I, from 0; `slurm`: as SLURM_PROCID and SLURM_NTASKS, or SLURM_ARRAY_TASK_ID, say; "
         "`torchrun`: as RANK and WORLD_SIZE say",
     )
-    group.add_argument("--world-size", "--world_size", type=int, metavar="N", help="of how many ranks")
+    group.add_argument("--world-size", type=int, metavar="N", help="of how many ranks")
     group.add_argument("--collect", action="store_true", help="the last step, once: join what all ranks left")
     if part_bytes:
         group.add_argument(
             "--part-bytes",
-            "--part_bytes",
             type=int,
             metavar="N",
             help=f"bytes of {of} that a task takes, the same for all ranks (default: {least}, or a 4096th of all)",
@@ -59,7 +58,6 @@ def add_spread_options(
         parser.set_defaults(part_bytes=None)
     group.add_argument(
         "--parts-folder",
-        "--parts_folder",
         metavar="DIR",
         help="where the results of tasks meet, a folder or URL that all machines see (default: the target's folder)",
     )

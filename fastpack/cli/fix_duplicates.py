@@ -44,7 +44,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_fix_duplicates(args: argparse.Namespace) -> int:
     """Copy; return the exit code."""
-    from fastpack.webdataset.prepare.duplicates import fix_duplicates
+    from fastpack.webdataset.preparation.duplicates import fix_duplicates
 
     check_checksum_option(args)
     result = fix_duplicates(

@@ -39,26 +39,21 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument(
         "--index-path",
-        "--index_path",
         metavar="PATH",
         help="where the index goes, of one file (default: SRC's stem with .idx)",
     )
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
-    parser.add_argument(
-        "--no-validate", "--no_validate", action="store_true", help="do not check that each line is JSON"
-    )
+    parser.add_argument("--no-validate", action="store_true", help="do not check that each line is JSON")
     parser.add_argument(
         "--drop-faulty",
-        "--drop_faulty",
         action="store_true",
         help="leave out lines that are no JSON instead of stopping at the first",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that check lines (default: 1)")
     parser.add_argument(
         "--repair-legacy",
-        "--repair_legacy",
         action="store_true",
         help="turn the line lengths of an index that Modalities wrote before v0.4.0 into bytes, in place",
     )

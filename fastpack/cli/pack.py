@@ -1,4 +1,4 @@
-"""`fastpack pack`: tokenise the documents of a JSONL file and pack them into one .pbin."""
+"""`fastpack pack`: tokenise the documents of JSONL files and pack them into one token file."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from fastpack.cli.options import (
     output_group,
     write_checksums,
 )
-from fastpack.cli.output import emit, say
-from fastpack.cli.pack_report import report
+from fastpack.cli.output import say
+from fastpack.cli.pack_report import print_estimate, refuse_empty, report
 from fastpack.cli.progress import progress
 
 if TYPE_CHECKING:
-    from fastpack.packing.modalities_config import PackSettings
-    from fastpack.packing.pack import PackResult
-    from fastpack.packing.pack_estimate import PlannedPack
+    from fastpack.packing.pack_result import PackResult
+    from fastpack.packing.settings import PackSettings
+    from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-# What llm_gym's create_packed_data took when it was told nothing.
+# Defaults of llm_gym's create_packed_data.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
-OLD_EOD_TOKEN = "<|endoftext|>"
-FLAGS = {  # setting of a configuration -> the flag that takes its place
+OLD_EOS_TOKEN = "<|endoftext|>"
+FLAGS = {  # setting of a configuration -> the flag that replaces it
     "settings.dst_path": "--output",
     "settings.index_path": "--index-path",
     "settings.jq_pattern": "--jq-pattern",
-    "settings.num_cpus": "--num-cpus",
-    "settings.eod_token": "--eod-token",
+    "settings.num_cpus": "--num-workers",
+    "settings.eod_token": "--eos-token",
     "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
     "tokenizer.config.tokenizer_model_file": "--tokenizer",
     "settings.src_path": "",
@@ -45,29 +45,41 @@ FLAGS = {  # setting of a configuration -> the flag that takes its place
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
-    """The command `pack`."""
+    """Add the command `pack`."""
     parser = new_command(
         commands,
         "pack",
         run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
         help="tokenise the documents of JSONL files and pack them into one .pbin",
-        example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eod-token '<|endoftext|>'",
+        example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
     )
     _add_inputs(parser)
-    _add_ways(parser)
+    _add_execution(parser)
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
     add_spread_options(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
-    old.add_argument("--tokenizer-type", "--tokenizer_type", metavar="CLASS", help="such as GPT2TokenizerFast")
-    old.add_argument("--tokenizer-file", "--tokenizer_file", metavar="PATH", help="its tokenizer.json")
+    old.add_argument("--tokenizer-type", metavar="CLASS", help="such as GPT2TokenizerFast")
+    old.add_argument("--tokenizer-file", metavar="PATH", help="its tokenizer.json")
     return [parser]
 
 
+def add_on_error_option(group: Any, what: str) -> None:
+    """Add `--on-error`, with its former name `--on-faulty` and its former value `error`."""
+    group.add_argument(
+        "--on-error",
+        "--on-faulty",
+        type=lambda text: "raise" if text == "error" else text,
+        choices=("skip", "raise"),
+        default="skip",
+        help=f"skip {what} and list it, or fail (default: skip)",
+    )
+
+
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
-    """What is packed, and into what."""
+    """Add the options of inputs and outputs."""
     parser.add_argument(
         "source",
         nargs="+",
@@ -79,14 +91,12 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         "--dst-path",
-        "--dst_path",
-        dest="dst_path",
         metavar="DST",
-        help="the packed file, or a flat shard where it ends in .npy, or the folder for --per-source (default: beside "
-        "SRC, its stem + .pbin)",
+        help="the packed file, or a flat shard if it ends in .npy, or the folder for --per-source (default: SRC's stem "
+        "+ .pbin)",
     )
     output_group(parser).add_argument(
-        "--per-source", "--per_source", action="store_true", help="pack each source into a file of its own"
+        "--per-source", action="store_true", help="pack each source into a file of its own"
     )
     texts = parser.add_argument_group("texts and tokens")
     texts.add_argument(
@@ -95,37 +105,43 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         help="`bytes` (UTF-8 bytes as tokens), a tokenizer.json, the directory of a Hugging Face tokenizer, or a "
         "SentencePiece .model",
     )
-    texts.add_argument("--eod-token", "--eod_token", metavar="E", help="the token that ends each document")
+    texts.add_argument(
+        "--eos-token",
+        "--eod-token",
+        dest="eos_token",
+        metavar="E",
+        help="the token that ends each document",
+    )
+    texts.add_argument("--eos-token-id", type=int, metavar="ID", help="the same token, by its id")
     texts.add_argument(
         "--special-tokens-in-text",
-        "--special_tokens_in_text",
         choices=("keep", "split", "skip", "error"),
         default="keep",
         help="a text that contains a special token such as <|endoftext|>: keep the token, as Modalities (default), "
-        "split it into the tokens of its text, skip the document, or stop at it",
+        "split it into the tokens of its text, skip the document, or fail",
     )
-    texts.add_argument("--index-path", "--index_path", metavar="PATH", help="default: SRC's stem + .idx")
-    texts.add_argument("--jq-pattern", "--jq_pattern", metavar="JQ", help="where a line has its text (default: .text)")
+    texts.add_argument("--index-path", metavar="PATH", help="default: SRC's stem + .idx")
+    field = texts.add_mutually_exclusive_group()
+    field.add_argument("--text-field", metavar="NAME", help="key of the text in a line (default: text)")
+    field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
 
 
-def _add_ways(parser: argparse.ArgumentParser) -> None:
-    """How the work is done."""
+def _add_execution(parser: argparse.ArgumentParser) -> None:
+    """Add the options of how the work is done."""
     work = parser.add_argument_group("the work")
     work.add_argument(
-        "--num-cpus", "--num_cpus", type=int, metavar="N", help="tokenising processes (default: all CPUs)"
+        "--num-workers",
+        "--num-cpus",
+        type=int,
+        metavar="N",
+        help="tokenising processes (default: number of CPUs)",
     )
-    work.add_argument(
-        "--on-faulty",
-        "--on_faulty",
-        choices=("skip", "error"),
-        default="skip",
-        help="leave out a document that cannot be packed, or stop at it (default: skip)",
-    )
+    add_on_error_option(work, "a document that cannot be packed")
     work.add_argument(
         "--engine",
         choices=ENGINES,
         default="auto",
-        help="what tokenises (default: auto, the fastest installed that gives the very same ids)",
+        help="the library that tokenises (default: auto, the fastest installed one that gives the same ids)",
     )
     work.add_argument(
         "--audit",
@@ -137,7 +153,7 @@ def _add_ways(parser: argparse.ArgumentParser) -> None:
     work.add_argument(
         "--resume",
         action="store_true",
-        help="continue a run that was interrupted or killed; a finished target is left as it is",
+        help="continue a run that was interrupted or killed; a finished output is kept",
     )
 
 
@@ -146,42 +162,52 @@ def run_pack(args: argparse.Namespace) -> int:
     from fastpack.errors import vocabulary
 
     is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
-    flags = {key: (flag, value) for (key, flag), value in zip(FLAGS.items(), _values(args), strict=True)}
-    names = {key: flag for key, (flag, value) in flags.items() if not is_config or value is not None}
-    with vocabulary(names):
-        return _run(args, is_config)
+    with vocabulary(_flag_names(args, is_config)):
+        if wrong := misuse(args, ("--dry-run", "--resume", "--num-workers")):
+            return _usage_error(wrong)
+        if not is_config and (missing := _missing_option(args)):
+            return _usage_error(missing)
+        return _pack(args, is_config)
 
 
-def _values(args: argparse.Namespace) -> list[str | int | None]:
-    """The values of the flags in FLAGS."""
+def _flag_names(args: argparse.Namespace, is_config: bool) -> dict[str, str]:
+    """Return the names of settings in messages: flags, except for settings that come from a configuration."""
     tokenizer = args.tokenizer or args.tokenizer_file
-    return [args.dst_path, args.index_path, args.jq_pattern, args.num_cpus, args.eod_token, tokenizer, tokenizer, None]
+    given = {
+        "settings.src_path": None,
+        "settings.dst_path": args.output,
+        "settings.index_path": args.index_path,
+        "settings.jq_pattern": args.jq_pattern or args.text_field,
+        "settings.num_cpus": args.num_workers,
+        "settings.eod_token": args.eos_token,
+        "tokenizer.config.pretrained_model_name_or_path": tokenizer,
+        "tokenizer.config.tokenizer_model_file": tokenizer,
+    }
+    return {key: FLAGS[key] for key, value in given.items() if not is_config or value is not None}
 
 
-def _run(args: argparse.Namespace, is_config: bool) -> int:
+def _usage_error(text: str) -> int:
+    print(f"fastpack: error: {text}", file=sys.stderr)
+    return 2
+
+
+def _pack(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
-    if wrong := misuse(args, ("--dry-run", "--resume", "--num-cpus")):
-        print(f"fastpack: error: {wrong}", file=sys.stderr)
-        return 2
-    if not is_config and (missing := _missing_option(args)):
-        print(f"fastpack: error: {missing}", file=sys.stderr)
-        return 2
     check_checksum_option(args)
+    started = time.perf_counter()
+    results: list[PackResult] = []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", UserWarning)
-        config = _from_file(args) if is_config else _from_flags(args)
-        started = time.perf_counter()
-        results: list[PackResult] = []
+        warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
+        settings = _settings_from_config(args) if is_config else _settings_from_flags(args)
         if args.dry_run:
-            _plan(args, config)
-        elif is_spread(args):
-            results = _pack_in_parts(args, config)
-            if args.rank is not None:
-                return 0
+            print_estimate(args, settings)
         else:
-            results = _pack(args, config)
-            _refuse_nothing(config, results)
+            packed = _pack_as_tasks(args, settings) if is_spread(args) else _pack_here(args, settings)
+            if packed is None:  # a rank: the last step has the results
+                return 0
+            results = packed
     for warning in warned:
         say(args, str(warning.message))
     for result in results:
@@ -192,124 +218,46 @@ def _run(args: argparse.Namespace, is_config: bool) -> int:
     return 0
 
 
-def _pack(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
-    from fastpack.packing.pack import pack_each, pack_encoded_data
+def _pack_here(args: argparse.Namespace, settings: PackSettings) -> list[PackResult]:
+    from fastpack.packing.pack_job import pack_files
 
-    options: dict[str, Any] = {
-        "file_existence_policy": args.file_existence_policy,
-        "on_faulty": args.on_faulty,
-        "engine": args.engine,
-        "resume": args.resume,
-        "progress": progress(args, "pack", at_once=True),
-        "special_tokens_in_text": args.special_tokens_in_text,
-        "audit": args.audit,
-    }
-    return pack_each(config, **options) if args.per_source else [pack_encoded_data(config, **options)]
-
-
-def _pack_in_parts(args: argparse.Namespace, config: str | dict[str, Any]) -> list[PackResult]:
-    from fastpack.distributed.pack_tasks import collect_parts, plan_parts
-
-    policy = args.file_existence_policy
-    plan = plan_parts(
-        config,
-        each=args.per_source,
-        on_faulty=args.on_faulty,
-        engine=args.engine,
-        bytes_per_task=args.part_bytes,
-        folder=args.parts_folder,
-        file_existence_policy=policy,
-        special_tokens_in_text=args.special_tokens_in_text,
-        audit=args.audit,
+    results = pack_files(
+        settings,
+        progress=progress(args, "pack", at_once=True),
+        index_progress=progress(args, "index"),
+        note_index=lambda reason, _stale: say(args, f"{reason}: making it"),
     )
-
-    def collect() -> list[PackResult]:
-        return collect_parts(plan, file_existence_policy=policy, progress=progress(args, "join"))
-
-    results = run_spread(args, "pack", plan, collect)
-    if results is None:
-        return []
-    _refuse_nothing(config, results)
-    clear(args, plan)
+    refuse_empty(settings, results)
     return results
 
 
-def _refuse_nothing(config: str | dict[str, Any], results: list[PackResult]) -> None:
-    """JobError where there is no document: most often the text has another key. The empty files are removed.
+def _pack_as_tasks(args: argparse.Namespace, settings: PackSettings) -> list[PackResult] | None:
+    from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 
-    From Python such a file is written, as by Modalities; who types a command would take exit code 0 for success.
-    """
-    if any(result.documents or result.kept_existing for result in results):
-        return
-    from fastpack.errors import JobError
-    from fastpack.io import remove
-    from fastpack.packing.modalities_config import load_pack_config
+    plan = plan_pack(settings, bytes_per_task=args.part_bytes, folder=args.parts_folder)
 
-    for result in results:
-        remove(result.path)
-    settings = load_pack_config(config, one_output=False).settings
-    n_skipped = sum(len(result.skipped) for result in results)
-    if not n_skipped:
-        paths = [source.path for source in settings.sources]
-        what = f"{paths[0]} is empty" if len(paths) == 1 else f"the {len(paths)} sources are empty"
-        raise JobError(f"{what}: there is no document to pack, so nothing was written")
-    raise JobError(_nothing_packed(settings, results, n_skipped))
+    def collect() -> list[PackResult]:
+        return collect_pack(plan, if_exists=settings.if_exists, progress=progress(args, "join"))
 
-
-def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped: int) -> str:
-    from fastpack.packing.document_sample import first_keys
-
-    keys = first_keys(settings.sources[0])
-    first = next(result.skipped[0] for result in results if result.skipped)
-    what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
-    return (
-        f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
-        + settings.jq_pattern
-        + (f", and the first document has the keys {', '.join(keys)}" if keys else "")
-    )
-
-
-def _plan(args: argparse.Namespace, config: str | dict[str, Any]) -> None:
-    from fastpack.packing.pack_estimate import plan_packing
-
-    plans = plan_packing(
-        config,
-        each=args.per_source,
-        file_existence_policy=args.file_existence_policy,
-        engine=args.engine,
-        resume=args.resume,
-    )
-    emit(
-        args,
-        {"dry_run": True, "files": [vars(plan) for plan in plans]},
-        [f"{plan.path}: {_describe_plan(plan)}" for plan in plans],
-    )
-
-
-def _describe_plan(plan: PlannedPack) -> str:
-    if plan.kept_existing:
-        return "exists, kept"
-    lines = "" if plan.lines is None else f"{plan.lines:,} lines, "
-    n_tokens = plan.estimated_tokens
-    size = "" if n_tokens is None else f"about {n_tokens:,} tokens, {n_tokens * plan.token_size_in_bytes:,} bytes; "
-    source = plan.sources[0] if len(plan.sources) == 1 else f"{len(plan.sources)} files"
-    return (
-        f"would hold {size}{plan.token_size_in_bytes} byte(s) a token, from {source} ({lines}{plan.source_bytes:,} "
-        f"bytes){f', tokenised by {plan.engine}' if plan.engine else ''}"
-    )
+    results = run_spread(args, "pack", plan, collect)
+    if results is not None:
+        refuse_empty(settings, results)
+        clear(args, plan)
+    return results
 
 
 def _missing_option(args: argparse.Namespace) -> str | None:
+    """Return the message for an option that the sources need; raise for a tokenizer or sources that do not exist."""
     from fastpack.documents.source_paths import find_sources
 
     if args.tokenizer is None and args.tokenizer_file is None and args.command != "create_packed_data":
         kinds = "bytes, a tokenizer.json, a directory, a .model"
         return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
-    if args.eod_token is None and args.tokenizer not in (None, "bytes"):
-        from fastpack.packing.source_indexes import missing_eod
+    if args.eos_token is None and args.eos_token_id is None and args.tokenizer not in (None, "bytes"):
+        from fastpack.packing.pack import missing_eos_text
 
-        return missing_eod(args.tokenizer)
-    if not args.per_source and args.dst_path is None and not _is_one(args.source):
+        return missing_eos_text(args.tokenizer)
+    if not args.per_source and args.output is None and not _is_one(args.source):
         find_sources(args.source)  # raises where there is none
         return "--output is needed for several sources (or --per-source, for a packed file of each)"
     if args.index_path is not None and not _is_one(args.source):
@@ -323,72 +271,76 @@ def _is_one(sources: list[str]) -> bool:
     return len(sources) == 1 and is_one_file(sources[0])
 
 
-def _from_file(args: argparse.Namespace) -> str | dict[str, Any]:
-    """The configuration's path, or what it holds, with the values of the flags in place of its own."""
-    given = {
-        key: getattr(args, key)
-        for key in ("dst_path", "index_path", "jq_pattern", "num_cpus", "eod_token")
-        if getattr(args, key) is not None
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that only flags have."""
+    return {
+        "on_error": args.on_error,
+        "if_exists": args.file_existence_policy,
+        "engine": args.engine,
+        "resume": args.resume,
+        "special_tokens_in_text": args.special_tokens_in_text,
+        "audit": args.audit,
     }
+
+
+def _settings_from_config(args: argparse.Namespace) -> PackSettings:
+    """Return the settings of the configuration, with those of the flags in place of its own."""
+    from dataclasses import replace
+
+    from fastpack.packing.modalities_config import ConfigOverrides, load_pack_settings
+
     has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
-    if not given and not has_tokenizer:
-        return str(args.source[0])
-    from fastpack.packing.yaml_config import load_yaml
-
-    config = load_yaml(args.source[0])
-    config["settings"] = {**(config.get("settings") or {}), **given}
-    if has_tokenizer:
-        config["tokenizer"] = _tokenizer(args)
-    return config
-
-
-def _from_flags(args: argparse.Namespace) -> dict[str, Any]:
-    """A configuration of the flags; the index of one file is made if it is missing or stale."""
-    from fastpack.packing.source_indexes import default_packed_path, direct_config, why_index_is_missing
-
-    sources: str | list[str] = args.source
-    dst_path = args.dst_path
-    if _is_one(args.source):
-        (source,) = args.source
-        replaces = args.file_existence_policy == "override"
-        missing = why_index_is_missing(source, args.index_path, replaces=replaces)
-        if missing and not args.dry_run and not is_spread(args):
-            _make_index(args, source, dst_path or default_packed_path(source), missing.reason)
-        if not (missing and args.dry_run and args.index_path is None):  # then its lines are found by reading it
-            sources = source
-        if dst_path is None and not args.per_source:
-            dst_path = default_packed_path(source)
-    return direct_config(
-        sources,
-        _tokenizer(args),
-        dst_path=dst_path,
+    overrides = ConfigOverrides(
+        output=args.output,
         index_path=args.index_path,
-        jq_pattern=args.jq_pattern or ".text",
-        num_cpus=args.num_cpus,
-        eod_token=OLD_EOD_TOKEN if args.eod_token is None else args.eod_token,
+        text_pattern=_text_pattern(args),
+        num_workers=args.num_workers,
+        eos_token=args.eos_token,
+        eos_token_id=args.eos_token_id,
+        tokenizer=_tokenizer(args) if has_tokenizer else None,
+    )
+    settings = load_pack_settings(args.source[0], per_source=args.per_source, overrides=overrides)
+    return replace(settings, **_options(args))
+
+
+def _settings_from_flags(args: argparse.Namespace) -> PackSettings:
+    import os
+
+    from fastpack.packing.settings import PackSettings, find_pack_sources, index_rule, output_of, pack_format
+
+    sources = args.source[0] if _is_one(args.source) else args.source
+    rule = index_rule(args.index_path, args.file_existence_policy == "override")
+    output = args.output if args.per_source else output_of(sources, args.output)
+    eos_token = OLD_EOS_TOKEN if args.eos_token is None and args.eos_token_id is None else args.eos_token
+    return PackSettings(
+        sources=find_pack_sources(sources, args.index_path, rule),
+        output=output,
+        format=pack_format(None if args.per_source else output),
+        per_source=args.per_source,
+        text_pattern=_text_pattern(args) or ".text",
+        eos_token=eos_token,
+        eos_token_id=args.eos_token_id,
+        num_workers=(os.cpu_count() or 1) if args.num_workers is None else args.num_workers,
+        tokenizer=_tokenizer(args),
+        **_options(args),
     )
 
 
-def _make_index(args: argparse.Namespace, source: str, target: str, reason: str) -> None:
-    import warnings
+def _text_pattern(args: argparse.Namespace) -> str | None:
+    from fastpack.packing.settings import field_pattern
 
-    from fastpack.io import may_write
-    from fastpack.packing.source_indexes import check_not_empty, make_index
-
-    if not args.per_source and not args.resume:
-        may_write(target, args.file_existence_policy)  # raises before the work of an index, not after it
-    check_not_empty(source)
-    say(args, f"{reason}: making it")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # the result lists these lines
-        make_index(source, args.index_path, on_faulty=args.on_faulty, progress=progress(args, "index"))
+    if args.text_field is not None:
+        return field_pattern(args.text_field)
+    pattern: str | None = args.jq_pattern
+    return pattern
 
 
-def _tokenizer(args: argparse.Namespace) -> dict[str, Any]:
-    from fastpack.packing.source_indexes import component, named_component
+def _tokenizer(args: argparse.Namespace) -> TokenizerSpec:
+    from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-    if args.tokenizer is None:
-        file = args.tokenizer_file or OLD_TOKENIZER_FILE
-        kind = args.tokenizer_type or OLD_TOKENIZER_TYPE
-        return component("llm_gym_tokenizer", tokenizer_type=kind, tokenizer_file=file)
-    return named_component(args.tokenizer)
+    if args.tokenizer is not None:
+        return TokenizerSpec.from_name(args.tokenizer)
+    file = args.tokenizer_file or OLD_TOKENIZER_FILE
+    return TokenizerSpec(
+        "llm_gym_tokenizer", {"tokenizer_type": args.tokenizer_type or OLD_TOKENIZER_TYPE, "tokenizer_file": file}
+    )

@@ -1,4 +1,4 @@
-"""What `fastpack pack` says of its results."""
+"""The messages and results of `fastpack pack`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from fastpack.cli.output import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
-    from fastpack.packing.pack import PackResult
+    from fastpack.packing.pack_estimate import PlannedPack
+    from fastpack.packing.pack_result import PackResult
+    from fastpack.packing.settings import PackSettings
 
 REASONS_SHOWN = 5
 
@@ -68,4 +70,62 @@ def _describe(result: PackResult, rate: str) -> str:
     return (
         f"{result.path}: {counted(result.documents, 'document')}{resumed}, {counted(result.tokens, 'token')}{left_out}"
         + (f", {rate}" if rate else "")
+    )
+
+
+def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
+    """Remove the files and raise JobError if no document was packed: most often the text has another key.
+
+    The Python functions write such a file, as Modalities does; a command's exit code 0 would be taken for success.
+    """
+    if any(result.documents or result.kept_existing for result in results):
+        return
+    from fastpack.errors import JobError
+    from fastpack.io import remove
+
+    for result in results:
+        remove(result.path)
+    n_skipped = sum(len(result.skipped) for result in results)
+    if not n_skipped:
+        paths = [source.path for source in settings.sources]
+        what = f"{paths[0]} is empty" if len(paths) == 1 else f"the {len(paths)} sources are empty"
+        raise JobError(f"{what}: there is no document to pack, so nothing was written")
+    raise JobError(_nothing_packed(settings, results, n_skipped))
+
+
+def _nothing_packed(settings: PackSettings, results: list[PackResult], n_skipped: int) -> str:
+    from fastpack.packing.document_sample import first_keys
+
+    keys = first_keys(settings.sources[0])
+    first = next(result.skipped[0] for result in results if result.skipped)
+    what = "the only document could not" if n_skipped == 1 else f"none of the {n_skipped:,} documents could"
+    return (
+        f"{what} be packed, so nothing was written. Line {first['line']}: {first['reason']}; the jq pattern is "
+        + settings.text_pattern
+        + (f", and the first document has the keys {', '.join(keys)}" if keys else "")
+    )
+
+
+def print_estimate(args: argparse.Namespace, settings: PackSettings) -> None:
+    """Print the result of a dry run."""
+    from fastpack.packing.pack_estimate import estimate_pack
+
+    plans = estimate_pack(settings)
+    emit(
+        args,
+        {"dry_run": True, "files": [vars(plan) for plan in plans]},
+        [f"{plan.path}: {_describe_plan(plan)}" for plan in plans],
+    )
+
+
+def _describe_plan(plan: PlannedPack) -> str:
+    if plan.kept_existing:
+        return "exists, kept"
+    lines = "" if plan.lines is None else f"{plan.lines:,} lines, "
+    n_tokens = plan.estimated_tokens
+    size = "" if n_tokens is None else f"about {n_tokens:,} tokens, {n_tokens * plan.token_size_in_bytes:,} bytes; "
+    source = plan.sources[0] if len(plan.sources) == 1 else f"{len(plan.sources)} files"
+    return (
+        f"would hold {size}{plan.token_size_in_bytes} byte(s) a token, from {source} ({lines}{plan.source_bytes:,} "
+        f"bytes){f', tokenised by {plan.engine}' if plan.engine else ''}"
     )

@@ -33,7 +33,7 @@ from fastpack.errors import counted
 if TYPE_CHECKING:
     from fastpack.cli.prepare_assistant import Assistant
     from fastpack.distributed.plan import Plan
-    from fastpack.webdataset.prepare.settings import PrepareSettings, SplitSpec
+    from fastpack.webdataset.preparation.settings import PrepareSettings, SplitSpec
 
 _FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
 
@@ -72,7 +72,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 def run_prepare_media(args: argparse.Namespace) -> int:
     """Add media metadata; return the exit code."""
-    from fastpack.webdataset.prepare.prepare_media import media_paths, plan_media, prepare_media
+    from fastpack.webdataset.preparation.prepare_media import media_paths, plan_media, prepare_media
 
     try:
         media = media_filter_of(args)
@@ -95,7 +95,7 @@ def run_prepare_media(args: argparse.Namespace) -> int:
 
 def run_prepare(args: argparse.Namespace) -> int:
     """Index the path, according to its kind; return the exit code."""
-    from fastpack.webdataset.prepare.path_kinds import UNKNOWN, kind_of
+    from fastpack.webdataset.preparation.path_kinds import UNKNOWN, kind_of
 
     kinds = {"webdataset": _prepare_folder, "jsonl": _prepare_jsonl, "metadataset": _prepare_metadataset}
     kind = kind_of(args.path)
@@ -116,7 +116,7 @@ def run_prepare(args: argparse.Namespace) -> int:
 
 def _prepare_jsonl(args: argparse.Namespace) -> int:
     from fastpack.io import size_of
-    from fastpack.webdataset.prepare.crude_jsonl_index import index_webdataset_jsonl
+    from fastpack.webdataset.preparation.crude_jsonl_index import index_webdataset_jsonl
 
     if args.dry_run:
         n_bytes = size_of(args.path)
@@ -138,7 +138,7 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
 
 def _prepare_metadataset(args: argparse.Namespace) -> int:
-    from fastpack.webdataset.prepare.metadataset import prepare_metadataset
+    from fastpack.webdataset.preparation.metadataset import prepare_metadataset
 
     result = prepare_metadataset(args.path, dry_run=args.dry_run)
     if not args.dry_run:
@@ -159,7 +159,7 @@ def _prepare_metadataset(args: argparse.Namespace) -> int:
 
 
 def _prepare_folder(args: argparse.Namespace) -> int:
-    from fastpack.webdataset.prepare.prepare_webdataset import prepare_webdataset, rebuild_indexes
+    from fastpack.webdataset.preparation.prepare_webdataset import prepare_webdataset, rebuild_indexes
 
     _check_usage(args)
     if args.tar_index_only:
@@ -209,8 +209,8 @@ def _prepare_folder(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace, assistant: Assistant | None, *, asks_for_type: bool) -> PrepareSettings:
     """Return the settings of the flags, and of the assistant's answers for missing ones."""
-    from fastpack.webdataset.prepare.dataset_yaml import sample_type_spec
-    from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings
+    from fastpack.webdataset.preparation.dataset_yaml import sample_type_spec
+    from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings
 
     sample_type = None
     if not (args.skip_dataset_yaml or asks_for_type):
@@ -231,8 +231,8 @@ def _settings(args: argparse.Namespace, assistant: Assistant | None, *, asks_for
 
 
 def _split_spec(args: argparse.Namespace, assistant: Assistant | None) -> SplitSpec:
-    from fastpack.webdataset.prepare.settings import SplitSpec
-    from fastpack.webdataset.prepare.splits import check_ratio
+    from fastpack.webdataset.preparation.settings import SplitSpec
+    from fastpack.webdataset.preparation.splits import check_ratio
 
     ratio = args.split_ratio
     if ratio is None and not (args.split_parts or args.split_glob) and assistant is not None:
@@ -269,7 +269,7 @@ def _plan_tasks(args: argparse.Namespace) -> Plan:
 
 
 def _check_usage(args: argparse.Namespace) -> None:
-    from fastpack.webdataset.prepare.dataset_yaml import sample_type_spec
+    from fastpack.webdataset.preparation.dataset_yaml import sample_type_spec
 
     if wrong := misuse(args, ("--dry-run", "--resume", "--tar-index-only", "--num-workers")):
         raise UsageError(wrong)
@@ -306,7 +306,7 @@ def _asks(args: argparse.Namespace) -> bool:
 
 
 def _has_sample_type(args: argparse.Namespace) -> bool:
-    from fastpack.webdataset.prepare.dataset_yaml import CRUDE
+    from fastpack.webdataset.preparation.dataset_yaml import CRUDE
 
     return args.sample_type is not None and (args.field_map is not None or args.sample_type == CRUDE)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fastpack.webdataset.prepare.dataset_yaml import Field, SampleTypeSpec
-    from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
-    from fastpack.webdataset.prepare.walk_shards import WalkSummary
+    from fastpack.webdataset.preparation.dataset_yaml import Field, SampleTypeSpec
+    from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult
+    from fastpack.webdataset.preparation.walk_shards import WalkSummary
 
 _N_SHOWN = 2  # samples of the first shard
 _MAX_ITEMS, _MAX_CHARACTERS = 3, 25  # of lists and strings in JSON
@@ -30,7 +30,7 @@ class Assistant:
     def may_start(self) -> bool:
         """Ask whether a prepared dataset may be prepared again; print the shards found."""
         from fastpack.webdataset import metadata as nvmeta
-        from fastpack.webdataset.prepare.discover import find_shards
+        from fastpack.webdataset.preparation.discover import find_shards
 
         args = self._args
         if nvmeta.is_prepared(args.path) and not (args.force_overwrite or args.resume):
@@ -48,7 +48,7 @@ class Assistant:
 
     def define(self, summary: WalkSummary) -> SampleTypeSpec | None:
         """Show samples and ask for the contents of `dataset.yaml`; None if it is not written."""
-        from fastpack.webdataset.prepare.dataset_yaml import CRUDE, SampleTypeSpec
+        from fastpack.webdataset.preparation.dataset_yaml import CRUDE, SampleTypeSpec
 
         args = self._args
         show_samples(args.path, summary.shards[0].name)
@@ -68,7 +68,7 @@ class Assistant:
     def finish(self, result: PrepareResult) -> None:
         """Print which files the user has to edit."""
         from fastpack.webdataset import metadata as nvmeta
-        from fastpack.webdataset.prepare.dataset_yaml import LOADER
+        from fastpack.webdataset.preparation.dataset_yaml import LOADER
 
         if LOADER in result.files:
             print(f"{nvmeta.meta_path(result.path, LOADER)} is a template. Complete it before you load the dataset.")
@@ -76,7 +76,7 @@ class Assistant:
             print("Done")
 
     def _choose_type(self) -> str:
-        from fastpack.webdataset.prepare.dataset_yaml import SAMPLE_TYPE_NAMES
+        from fastpack.webdataset.preparation.dataset_yaml import SAMPLE_TYPE_NAMES
 
         print("These are the types of samples:")
         for number, name in enumerate(SAMPLE_TYPE_NAMES):
@@ -85,7 +85,7 @@ class Assistant:
         return SAMPLE_TYPE_NAMES[chosen]
 
     def _ask_field_map(self, sample_type: str, stored: list[str]) -> dict[str, str] | None:
-        from fastpack.webdataset.prepare.dataset_yaml import MAX_LISTED_FIELDS, SAMPLE_TYPES
+        from fastpack.webdataset.preparation.dataset_yaml import MAX_LISTED_FIELDS, SAMPLE_TYPES
 
         if len(stored) > MAX_LISTED_FIELDS:
             print("There are too many stored fields for a field map: a sample_loader is needed.")
@@ -105,7 +105,7 @@ class Assistant:
 
     def _keeps_loader(self) -> bool:
         from fastpack.webdataset import metadata as nvmeta
-        from fastpack.webdataset.prepare.dataset_yaml import LOADER
+        from fastpack.webdataset.preparation.dataset_yaml import LOADER
 
         exists = nvmeta.meta_path(self._args.path, LOADER).is_file()
         return not (exists and confirm("Do you want to override the existing sample loader?", default=False))

@@ -9,7 +9,7 @@ from fastpack.cli.distributed_options import add_spread_options
 from fastpack.cli.options import add_checksum_option, add_dry_run_option
 
 if TYPE_CHECKING:
-    from fastpack.webdataset.prepare.media import MediaFilter
+    from fastpack.webdataset.preparation.media import MediaFilter
 
 
 class UsageError(ValueError):
@@ -83,7 +83,7 @@ def add_media_options(parser: argparse.ArgumentParser) -> None:
 
 
 def media_filter_of(args: argparse.Namespace) -> MediaFilter:
-    from fastpack.webdataset.prepare.media import media_filter
+    from fastpack.webdataset.preparation.media import media_filter
 
     glob, header, extension = (getattr(args, f"media_metadata_by_{way}") for way in ("glob", "header", "extension"))
     try:

@@ -9,7 +9,7 @@ from fastpack.cli.output import emit, say
 from fastpack.errors import counted, ending
 
 if TYPE_CHECKING:
-    from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
+    from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult
 
 
 def report(args: argparse.Namespace, result: PrepareResult) -> None:

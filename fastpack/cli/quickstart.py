@@ -162,7 +162,7 @@ def pack(corpus: Path, index: Path, packed: Path) -> Stage:
         "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
     }
     started = time.perf_counter()
-    result = pack_encoded_data(config, file_existence_policy="override")
+    result = pack_encoded_data(config, if_exists="overwrite")
     for skipped in result.skipped:
         print(f"skipped line {skipped['line']}: {skipped['reason']}", file=sys.stderr)
     amount = f"{result.documents:,} documents, {result.tokens / 1e6:.1f} Mtok"

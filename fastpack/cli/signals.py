@@ -9,7 +9,7 @@ from types import FrameType
 # released; an interrupted parser starts over).
 _SWALLOWING = frozenset({"__del__", "_find_and_load"})
 # Where a signal waits: half a batch cannot be resumed, and the progress of an interrupted run is being written.
-_UNDIVIDED = frozenset({"Run._take", "Run._stop", "IndexWriter.suspend"})
+_UNDIVIDED = frozenset({"Packer._append_batch", "Packer._stop", "IndexWriter.suspend"})
 _received: int = signal.SIGTERM  # the signal that asked the command to end
 
 

@@ -1,4 +1,4 @@
-"""`DummyDataset`: random samples of given shapes, to try a training loop without data."""
+"""`DummyDataset`: random samples of given shapes, for testing a training loop without data."""
 
 from __future__ import annotations
 
@@ -16,9 +16,27 @@ from fastpack.item_numbers import item_number
 
 @dataclass(frozen=True)
 class DummySampleConfig:
-    """One array of a sample: its key, its shape, and "float" (normally distributed float64) or "int" (int64 below 512).
+    """Define an array of the samples of a `DummyDataset`.
 
-    Raises ValueError for another type or a shape that is none.
+    Parameters
+    ----------
+    sample_key
+        Its key in a sample.
+    sample_shape
+        Its shape.
+    sample_type
+        "float" (normally distributed float64) or "int" (int64 in [0, 512)).
+
+    Raises
+    ------
+    ValueError
+        If the type or the shape is invalid.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> fastpack.DummySampleConfig("input_ids", (4,), "int").sample_key
+    'input_ids'
     """
 
     sample_key: str
@@ -33,10 +51,23 @@ class DummySampleConfig:
 
 
 class DummyDataset(Dataset):
-    """`num_samples` random samples {key: array}, one array for each DummySampleConfig (or mapping of its fields).
+    """Generate random samples {key: array} (as Modalities, but sample i is always the same for a seed).
 
-    Modalities draws another sample at every access, whatever the index; here sample i is always the same for a `seed`,
-    and IndexError is raised beyond the last.
+    Parameters
+    ----------
+    num_samples
+        The number of samples.
+    sample_definition
+        A `DummySampleConfig`, or a mapping of its fields, for each array of a sample.
+    seed
+        The seed.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> dataset = fastpack.DummyDataset(3, [fastpack.DummySampleConfig("input_ids", (2, 4), "int")])
+    >>> len(dataset), dataset[0]["input_ids"].shape, dataset[0]["input_ids"].dtype
+    (3, (2, 4), dtype('int64'))
     """
 
     _shown = facts(

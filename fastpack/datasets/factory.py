@@ -1,4 +1,4 @@
-"""Datasets by the names a Modalities configuration gives them: `DatasetFactory` and `dataset_from_config`."""
+"""Datasets by their names in a Modalities configuration: `DatasetFactory` and `dataset_from_config`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,18 @@ from fastpack.io import PathLike, RemotePath
 
 
 class DatasetFactory:
-    """Modalities' functions that make datasets, with its argument names; errors are those of the datasets."""
+    """Create datasets by Modalities' functions and argument names; errors are those of the datasets.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> len(fastpack.DatasetFactory.get_combined_dataset([["a"], ["b", "c"]]))
+    3
+    """
 
     @staticmethod
     def get_dummy_dataset(num_samples: int, sample_definition: Sequence[Any]) -> DummyDataset:
-        """Random samples."""
+        """Return a `DummyDataset`."""
         return DummyDataset(num_samples, sample_definition)
 
     @staticmethod
@@ -31,12 +38,12 @@ class DatasetFactory:
         index_path: PathLike | None = None,
         jq_pattern: str = ".text",
     ) -> MemMapDataset:
-        """Documents of a raw file, tokenised on the fly."""
+        """Return a `MemMapDataset`."""
         return MemMapDataset(raw_data_path, tokenizer, sample_key, index_path, jq_pattern)
 
     @staticmethod
     def get_raw_index(raw_index_path: PathLike) -> list[tuple[int, int]]:
-        """(Byte offset, byte length) of each line of a raw file, from its index; nothing is unpickled."""
+        """Return byte offset and byte length of each line of a raw file, from its index, without unpickling."""
         return [(offset, length) for offset, length in read_raw_index(raw_index_path).tolist()]
 
     @staticmethod
@@ -48,7 +55,10 @@ class DatasetFactory:
         *,
         eos_token_id: int | None = None,
     ) -> PackedMemMapDatasetContinuous:
-        """Blocks of sequence_length + 1 tokens where the last target is used again, else of sequence_length."""
+        """Return a `PackedMemMapDatasetContinuous` of blocks that give sequence_length inputs.
+
+        Blocks have sequence_length + 1 tokens with reuse_last_target, otherwise sequence_length.
+        """
         block_size = sequence_length + 1 if reuse_last_target else sequence_length
         return PackedMemMapDatasetContinuous(
             raw_data_path, sample_key, block_size, reuse_last_target, eos_token_id=eos_token_id
@@ -63,33 +73,52 @@ class DatasetFactory:
         compat: Literal["modalities-0.5"] | None = None,
         eos_token_id: int | None = None,
     ) -> PackedMemMapDatasetMegatron:
-        """Blocks of sequence_length + 1 tokens that begin with documents."""
+        """Return a `PackedMemMapDatasetMegatron` of blocks of sequence_length + 1 tokens."""
         return PackedMemMapDatasetMegatron(
             raw_data_path, sample_key, sequence_length + 1, compat=compat, eos_token_id=eos_token_id
         )
 
     @staticmethod
     def get_combined_dataset(datasets: Sequence[Any]) -> CombinedDataset:
-        """Datasets one behind the other."""
+        """Return a `CombinedDataset`."""
         return CombinedDataset(datasets)
 
 
 def dataset_from_config(component: Mapping[str, Any], *, tokenizer: Any = None) -> Any:
-    """The dataset of a component of a Modalities configuration: {component_key: dataset, variant_key, config: {...}}.
+    """Create the dataset of a component of a Modalities configuration.
 
-    variant_key: packed_mem_map_dataset_continuous, packed_mem_map_dataset_megatron, mem_map_dataset, combined or
-    dummy_dataset; config: as Modalities takes it, interpolations resolved. The datasets of a combined one are
-    components or datasets. `tokenizer`, or an object in the configuration, is what a mem_map_dataset tokenises with.
-    packed_mem_map_dataset_megatron takes block_size, or sequence_length (one less); Modalities 0.5.0 cannot build it.
-    Beyond Modalities, packed datasets take eos_token_id and the last-named compat.
+    Parameters
+    ----------
+    component
+        A mapping with the keys component_key ("dataset"), variant_key and config. variant_key is one of
+        packed_mem_map_dataset_continuous, packed_mem_map_dataset_megatron, mem_map_dataset, combined and dummy_dataset;
+        config is as in Modalities, with interpolations resolved. The datasets of a combined one are components or
+        datasets. packed_mem_map_dataset_megatron takes block_size or sequence_length (one less). In addition to
+        Modalities' options, packed datasets take eos_token_id, and packed_mem_map_dataset_megatron takes compat.
+    tokenizer
+        The tokenizer of a mem_map_dataset; by default an object in its configuration.
 
-    Raises ValueError naming the key for one that is unknown, missing or of a wrong kind; FileNotFoundError.
+    Raises
+    ------
+    ValueError
+        If a key is unknown, missing or of a wrong type; the message names it.
+    FileNotFoundError
+        If a file does not exist.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> definition = [{"sample_key": "input_ids", "sample_shape": [4], "sample_type": "int"}]
+    >>> config = {"num_samples": 2, "sample_definition": definition}
+    >>> component = {"component_key": "dataset", "variant_key": "dummy_dataset", "config": config}
+    >>> fastpack.dataset_from_config(component)
+    DummyDataset(samples=2, keys='input_ids', seed=0)
     """
     if not isinstance(component, Mapping):
         raise ValueError(f"found {component!r}, expected a mapping with component_key, variant_key and config")
     for key in component:
         if key not in ("component_key", "variant_key", "config"):
-            raise ValueError(f"{key}: unknown in a dataset's component (it has component_key, variant_key, config)")
+            raise ValueError(f"{key}: unknown key in a dataset component (it has component_key, variant_key, config)")
     if component.get("component_key") != "dataset":
         raise ValueError(f"component_key: found {component.get('component_key')!r}, expected 'dataset'")
     variant, config = component.get("variant_key"), component.get("config")
@@ -121,11 +150,11 @@ def _tokenizer(configured: Any, given: Any) -> Any:
     if given is not None:
         return given
     if configured is None or isinstance(configured, Mapping):
-        raise ValueError("config.tokenizer: give tokenizer=, an object with tokenize(text): none is built from here")
+        raise ValueError("config.tokenizer: give tokenizer=, an object with tokenize(text): none is created here")
     return configured
 
 
-Variant = tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]  # builder, options it needs, options it takes
+Variant = tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]  # builder, required options, further options
 _VARIANTS: dict[str, Variant] = {
     "packed_mem_map_dataset_continuous": (
         DatasetFactory.get_packed_mem_map_dataset_continuous,

@@ -1,4 +1,4 @@
-"""`MemoryMappedDataset`: fixed windows of flat token shards, as KempnerForge cuts them."""
+"""`MemoryMappedDataset`: fixed windows of flat token shards (as KempnerForge)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,67 @@ from fastpack.tokens.token_segment import TokenSegment
 
 
 class MemoryMappedDataset(WindowDataset):
-    """Windows of `seq_len` tokens of every shard that matches: {"input_ids", "labels"} and, packed, "doc_ids".
+    """Cut flat token shards into windows of `seq_len` tokens (as KempnerForge).
 
-    All are int64 [seq_len - 1]. Windows do not overlap and never cross shards; what is left at a shard's end is
-    dropped. With `pack_sequences`, labels are -100 behind each EOS and doc_ids count documents from 0 in every window.
-    Values, order and errors are KempnerForge's (5666d0d); shards are mapped on first use. Pickles as paths.
+    A sample is {"input_ids", "labels"} and, with `pack_sequences`, "doc_ids": each int64 [seq_len - 1]. Windows do not
+    overlap and do not cross shards; the tail of a shard is dropped. With `pack_sequences`, the label after each EOS is
+    -100, and doc_ids count documents from 0 in every window.
 
-    data_dir: a folder, or the manifest of one (a file `.fpm`, see `fastpack.write_manifest`), among whose names
-    file_pattern then selects. No shard is looked at before its first use then, when it has to be what the manifest
-    says; trim_zero_tail looks at all of them.
-    dtype: of `.bin` shards, numpy's name, or "metadata" for what tatm's metadata in `data_dir` says; without it,
-    KempnerForge's rule: uint32 where a file's size divides by 4, else uint16. trim_zero_tail: leave out the zeros at
-    the end of each shard, tatm's unused space (with eos_token_id=0, one of them is kept). io: "mmap", or "pread", with
-    which a shard that shrinks is an error instead of the end of the process (at 3 us a sample); shards in a store are
-    read so in any case, through the block cache.
+    Parameters
+    ----------
+    data_dir
+        A folder of shards, or a manifest (a `.fpm` file, see `fastpack.write_manifest`). With a manifest a shard is
+        accessed on first use only, and must then be as the manifest states; trim_zero_tail reads all shards.
+    seq_len
+        Tokens per window, one more than a row of input_ids has.
+    file_pattern
+        Selects shards by name.
+    pack_sequences
+        Whether to return doc_ids and mask labels.
+    eos_token_id
+        The token that ends a document; required with `pack_sequences`.
+    dtype
+        The dtype of `.bin` shards, or "metadata" for the one in tatm's metadata in `data_dir`. By default uint32 if the
+        file size is a multiple of 4, else uint16 (as KempnerForge).
+    trim_zero_tail
+        Drop the zeros at the end of each shard, which tatm leaves unused; with eos_token_id=0 one of them is kept.
+    io
+        "mmap", or "pread", which costs 3 us per sample and raises an error when a shard shrinks, where a mapping kills
+        the process. Shards in an object store are always read by position, through the block cache.
 
-    Data that are probably not what they seem raise a DataWarning that names the way out; values never change for it.
-    Raises ValueError (no eos_token_id with pack_sequences; an empty `.bin`; a broken `.npy`, or one of dates, texts or
-    records; dtype= for `.npy`) and FileNotFoundError (no shard matches); FormatError when a shard is opened and is not
-    the file it was.
+    Raises
+    ------
+    ValueError
+        If pack_sequences lacks an eos_token_id, a `.bin` is empty, a `.npy` is damaged or holds dates, text or records,
+        or `dtype` is given for `.npy`.
+    FileNotFoundError
+        If no shard matches.
+    FormatError
+        If a shard is not the same file as at construction when it is opened.
+
+    Warns
+    -----
+    DataWarning
+        If the data are probably misread; the message names the remedy. Values do not depend on it.
+
+    Notes
+    -----
+    Values, order and errors are those of KempnerForge (5666d0d). Shards are mapped on first use. The dataset pickles as
+    paths.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/a.npy", np.array([5, 6, 0, 7, 8, 9, 1, 1], np.uint16))
+    >>> dataset = fastpack.MemoryMappedDataset(folder, seq_len=4, pack_sequences=True, eos_token_id=0)
+    >>> len(dataset)
+    2
+    >>> dataset[0]
+    {'input_ids': array([5, 6, 0]), 'labels': array([   6,    0, -100]), 'doc_ids': array([0, 0, 0])}
+    >>> dataset.batch([0, 1], outputs=["input_ids", "position_ids"])["position_ids"]
+    array([[0, 1, 2],
+           [0, 1, 2]])
     """
 
     _subject = "data_dir"
@@ -93,9 +135,10 @@ class MemoryMappedDataset(WindowDataset):
         else:
             self._windows = Windows(shard_openers(self._files), n_windows, self.seq_len, self.seq_len)
         self._format = TokenRows(self.seq_len - 1, self._eos is not None)
-        self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect on a list beats a kernel for one lookup
+        self._bounds: list[int] = self._windows.cumulative.tolist()  # bisect is faster for one lookup
 
     def __getitem__(self, index: int) -> dict[str, npt.NDArray[np.int64]]:
+        """Return sample `index`; IndexError if it is out of range, also below 0."""
         index = item_number(index)
         if index < 0 or index >= self._total:
             raise IndexError(f"Index {index} out of range [0, {self._total})")
@@ -111,10 +154,10 @@ class MemoryMappedDataset(WindowDataset):
         return {"input_ids": tokens[:-1], "labels": labels, "doc_ids": doc_ids}
 
     def check_unchanged(self) -> None:
-        """FormatError when a shard has another size, modification time or inode than at construction (3 us a shard).
+        """Raise FormatError if a shard has changed since construction: size, modification time or inode.
 
-        From a manifest: when one that was used is not as the manifest says. Of objects in a store, reading alone tells:
-        each request names the version that was looked at.
+        Takes 3 us per shard. With a manifest, the shards that were used are compared with it. Objects in a store are
+        checked on reading instead: each request names the version.
         """
         if isinstance(self._files, ManifestShards):
             self._files.check_used()

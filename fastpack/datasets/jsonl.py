@@ -1,4 +1,4 @@
-"""`MemMapDataset`: the documents of a JSON lines file, tokenised when they are asked for."""
+"""`MemMapDataset`: the documents of a JSON lines file, tokenized on access."""
 
 from __future__ import annotations
 
@@ -15,17 +15,49 @@ from fastpack.item_numbers import item_number
 
 
 class MemMapDataset(Dataset):
-    """The documents of a raw file by its index, tokenised on the fly: `[i]` is a list of token ids, i may be negative.
+    r"""Read the documents of a JSON lines file by its index and tokenize them on access (as Modalities).
 
-    tokenizer: what has `tokenize(text)`, as Modalities' tokenizers have, or else a function of a text; what it gives
-    comes back as it is, no end-of-document token is added. sample_key: only kept, samples are no dicts (as with
-    Modalities). index_path: default `<stem>.idx` beside the raw file. jq_pattern: its first result is the text.
-    Pickles as paths and the tokenizer.
+    A sample is a list of token ids. Indices are integers, negative ones included. The dataset pickles as paths and the
+    tokenizer.
 
-    A document without a text (no JSON, no such key, no string) raises FormatError, a ValueError, when it is asked for,
-    and names the file, the byte and the line, counted from 0. Raises FileNotFoundError, ValueError for an empty raw
-    file or a pattern that jq refuses, FormatError for a damaged index, StaleIndex (a FormatError) for one that does
-    not belong to the raw file as it is now, IndexError.
+    Parameters
+    ----------
+    raw_data_path
+        The JSON lines file.
+    tokenizer
+        An object with `tokenize(text)`, or a function of a text. Its result is returned unchanged: no end-of-document
+        token is added.
+    sample_key
+        Kept as an attribute only: samples are not dicts.
+    index_path
+        The index; by default `<stem>.idx` next to the file.
+    jq_pattern
+        The jq pattern whose first result is the text.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file or its index does not exist.
+    ValueError
+        If the file is empty, or jq rejects the pattern.
+    FormatError
+        If the index is damaged; on access, if a document has no text (invalid JSON, a missing key, not a string): the
+        message names the file, the byte and the line, counted from 0.
+    StaleIndex
+        If the file has changed since it was indexed (a FormatError).
+    TypeError
+        If the tokenizer has no `tokenize` and is not callable.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> path = tempfile.mkdtemp() + "/docs.jsonl"
+    >>> with open(path, "w") as file:
+    ...     _ = file.write('{"text": "a b c"}\n{"text": "d"}\n')
+    >>> _ = fastpack.create_raw_index(path)
+    >>> dataset = fastpack.MemMapDataset(path, lambda text: [ord(word) for word in text.split()], "input_ids")
+    >>> dataset[0], dataset[-1]
+    ([97, 98, 99], [100])
     """
 
     _subject = "raw_data_path"
@@ -49,7 +81,7 @@ class MemMapDataset(Dataset):
         self._text_of: Callable[[Line], str] = compile_pattern(self.jq_pattern)
         self._tokenize = getattr(self.tokenizer, "tokenize", self.tokenizer)
         if not callable(self._tokenize):
-            raise TypeError(f"a {type(self.tokenizer).__name__} is no tokenizer: it has no tokenize(text)")
+            raise TypeError(f"a {type(self.tokenizer).__name__} is not a tokenizer: it has no tokenize(text)")
 
     def __getitem__(self, index: SupportsIndex) -> list[int]:
         self._check_open()
@@ -57,7 +89,7 @@ class MemMapDataset(Dataset):
         return tokens
 
     def text(self, index: int) -> str:
-        """What is tokenised for sample `index`; errors as of `[i]`."""
+        """Return the text of document `index`; raises as `[i]`."""
         position = index + self._total if index < 0 else index
         if not 0 <= position < self._total:
             raise IndexError(f"Index {index} out of range for {self._total} samples")
@@ -66,16 +98,17 @@ class MemMapDataset(Dataset):
         try:
             return self._text_of(line)
         except FaultyDocument as error:
-            expected = f"a document whose {self.jq_pattern} is a text"
+            expected = f"a document whose {self.jq_pattern} is a string"
             found = f"line {position} without one ({error})"
             raise FormatError(self.raw_data_path, self.reader.offset(position), found, expected) from None
 
     def close(self) -> None:
+        """Release the file; closing twice is allowed."""
         super().close()
         self.reader.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # jq's programs do not pickle.
+        # Compiled jq programs cannot be pickled.
         return {name: value for name, value in vars(self).items() if name not in ("_text_of", "_tokenize")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -115,7 +115,7 @@ class MappedShards:
         return self.openers[number]()
 
     def _share(self) -> int:
-        """The number of shards that this dataset may map, in proportion to its shards."""
+        """Return how many shards this dataset may map, in proportion to its shards."""
         n_shards = _all_shards.n_shards
         return MAX_OPEN if n_shards <= MAX_OPEN_IN_ALL else max(1, MAX_OPEN_IN_ALL * len(self.openers) // n_shards)
 

@@ -1,4 +1,4 @@
-"""Datasets over packed files: documents, and fixed blocks of the continuous token stream, as Modalities cuts them."""
+"""Datasets over packed files: documents, and blocks of the continuous token stream (as Modalities)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
 
 
 class _PackedDataset(Dataset):
-    """Samples given by (byte offset, byte length) rows over the tokens of one packed file."""
+    """Samples given by byte offset and byte length in the tokens of one packed file."""
 
     _subject = "raw_data_path"
     _shown = facts(samples="_total", block_size="block_size", sample_key="sample_key", closed="_closed")
 
-    _files: ManifestShards | None = None  # of a manifest, in the place of `_file`
+    _files: ManifestShards | None = None  # of a manifest, instead of `_file`
 
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
         self.raw_data_path = raw_data_path
@@ -40,22 +40,22 @@ class _PackedDataset(Dataset):
         self._file = PackedFile(raw_data_path)
         self._shard = self._file.segment
         if load_index:
-            _ = self._file.index  # decoded and checked now, so that a damaged file is no surprise in the third epoch
+            _ = self._file.index  # decoded and checked now, so that a damaged file fails here and not later in training
 
     @property
     def token_size_in_bytes(self) -> int:
-        """Bytes of a token on disk: 1, 2 or 4."""
+        """The bytes of a token on disk: 1, 2 or 4."""
         return self._file.token_size_in_bytes
 
     @property
     def index_base(self) -> npt.NDArray[np.int64]:
-        """The documents as int64 [n, 2]: byte offset, byte length in the data; ValueError with load_index=False."""
+        """The documents as int64 [n, 2], byte offset and byte length in the data; ValueError with load_index=False."""
         if not self._load_index:
             raise ValueError("Index was not loaded. Set `load_index=True` during initialization.")
         return self._file.index
 
     def _span(self, index: int) -> tuple[int, int]:
-        """Byte offset and byte length of sample `index`, which is in range."""
+        """Return byte offset and byte length of sample `index`, which is in range."""
         raise NotImplementedError
 
     @overload
@@ -63,7 +63,10 @@ class _PackedDataset(Dataset):
     @overload
     def __getitem__(self, index: slice) -> dict[str, list[Tokens]]: ...
     def __getitem__(self, index: int | slice) -> dict[str, Tokens] | dict[str, list[Tokens]]:
-        """{sample_key: tokens} of a sample (negative counts from the end), or a list of them for a slice of step 1."""
+        """Return {sample_key: tokens}; for a slice of step 1, {sample_key: list of tokens}.
+
+        Negative indices count from the end. Raises IndexError.
+        """
         self._check_open()
         if isinstance(index, slice):
             return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
@@ -74,16 +77,16 @@ class _PackedDataset(Dataset):
         return {self.sample_key: self._read(range(position, position + 1))[0]}
 
     def _read(self, samples: range) -> list[Tokens]:
-        """Copies of these samples; views of one copied span where they lie together in the file."""
+        """Return copies of these samples; views of one copy where they are contiguous in the file."""
         if not samples:
             return []
         size = self.token_size_in_bytes
         spans = [(offset // size, length // size) for offset, length in map(self._span, samples)]
         first, end = spans[0][0], sum(spans[-1])
-        together = end - first <= sum(length for _, length in spans) and all(
+        contiguous = end - first <= sum(length for _, length in spans) and all(
             first <= offset and offset + length <= end for offset, length in spans
         )
-        if together:
+        if contiguous:
             tokens = self._copy(first, end - first)
             return [tokens[offset - first : offset - first + length] for offset, length in spans]
         return [self._copy(offset, length) for offset, length in spans]
@@ -112,10 +115,38 @@ class _PackedDataset(Dataset):
 
 
 class PackedMemMapDatasetBase(_PackedDataset):
-    """The documents of a packed file, EOD included: {sample_key: tokens}.
+    """Read the documents of a packed file (as Modalities).
 
-    dtype: uint8, int32 or int64, for tokens of 1, 2 or 4 bytes on disk. Takes ints (negative ones too) and slices of
-    step 1. Raises FileNotFoundError, FormatError for a damaged file, and ValueError on access with load_index=False.
+    A sample is {sample_key: tokens}, the EOD token included, as uint8, int32 or int64 for tokens of 1, 2 or 4 bytes on
+    disk. Indices are integers, negative ones included, or slices of step 1.
+
+    Parameters
+    ----------
+    raw_data_path
+        The packed file.
+    sample_key
+        The key of the tokens in a sample.
+    load_index
+        Whether to load the document index; without it, access raises ValueError.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the file does not exist.
+    FormatError
+        If the file is damaged.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> path = tempfile.mkdtemp() + "/corpus.pbin"
+    >>> with fastpack.PackedWriter(path, token_size_in_bytes=2) as writer:
+    ...     writer.append_many(np.array([5, 6, 0, 7, 0]), lengths=[3, 2])
+    >>> dataset = fastpack.PackedMemMapDatasetBase(path, "input_ids")
+    >>> dataset[-1]
+    {'input_ids': array([7, 0], dtype=int32)}
+    >>> [tokens.tolist() for tokens in dataset[0:2]["input_ids"]]
+    [[5, 6, 0], [7, 0]]
     """
 
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool = True) -> None:
@@ -131,21 +162,21 @@ class PackedMemMapDatasetBase(_PackedDataset):
         return offset, length
 
     def batch(self, indices: Indices) -> dict[str, list[Tokens]]:
-        """{sample_key: the documents}, a list of arrays, since lengths differ; negative indices count from the end."""
+        """Return {sample_key: list of documents}; negative indices count from the end."""
         return {self.sample_key: [self[index][self.sample_key] for index in item_numbers(indices).tolist()]}
 
 
 class BlockDataset(WindowDataset, _PackedDataset):
-    """Base of the datasets whose samples are `_window` tokens of a packed file: {sample_key: tokens [_window]}."""
+    """Base class of the datasets whose samples are {sample_key: tokens [_window]} of a packed file."""
 
     _negative = True
 
     def _attach(self) -> None:
-        """Find the samples in the file: makes `_windows`."""
+        """Locate the samples in the file: set `_windows` and `_format`."""
         raise NotImplementedError
 
     def _cut(self, n_windows: int, step: int) -> Windows:
-        """Windows at each `step` of the tokens: of a mapping, or read from a store as they are asked for."""
+        """Return windows `step` tokens apart, of a mapping, or read by position from a store."""
         if is_remote(self.raw_data_path):
             return ReadWindows([self._shard], [n_windows], self._window, step)
         file = self._file
@@ -165,18 +196,56 @@ class BlockDataset(WindowDataset, _PackedDataset):
 
 
 class PackedMemMapDatasetContinuous(BlockDataset):
-    """Blocks of `block_size` tokens of a packed file, whatever documents they cross: {sample_key: tokens [block_size]}.
+    """Cut the tokens of a packed file into blocks of `block_size`, across documents (as Modalities).
 
-    reuse_last_target: a block starts with the last token of the one before (step block_size - 1), so that no target is
-    lost; else blocks do not overlap. A tail shorter than a block is dropped. dtype as PackedMemMapDatasetBase.
-    Construction takes the same time for any number of samples. eos_token_id (fastpack's own) is what `batch` and `fill`
-    find documents by: labels behind it are -100 and doc_ids count from 0 in every block.
+    A sample is {sample_key: tokens [block_size]}, in the dtype of `PackedMemMapDatasetBase`. A tail shorter than a
+    block is dropped. Indices are integers, negative ones included, or slices of step 1.
 
-    raw_data_path: a packed file, or the manifest of many (a file `.fpm`, see `fastpack.write_manifest`): then the
-    samples are those of a CombinedDataset of all `.pbin` files that it names, in its order. None of them is looked at
-    before its first use, when it has to be what the manifest says. Files that are shorter than a block have no samples.
+    Parameters
+    ----------
+    raw_data_path
+        A packed file, or a manifest of packed files (`.fpm`, see `fastpack.write_manifest`): then the samples are those
+        of a `CombinedDataset` of all its `.pbin` files, in its order. Such a file is accessed on first use only, and
+        must then be as the manifest states. Files shorter than a block have no samples.
+    sample_key
+        The key of the tokens in a sample.
+    block_size
+        The tokens of a block, at least 2.
+    reuse_last_target
+        Whether a block starts with the last token of the previous one (step block_size - 1), so that no target is
+        lost; otherwise blocks do not overlap.
+    load_index
+        Whether to load the document index.
+    eos_token_id
+        The token that ends a document, for `batch` and `fill`: the label after it is -100, and doc_ids count from 0 in
+        every block.
 
-    Raises FileNotFoundError, FormatError, and ValueError when block_size is over the number of tokens or under 2.
+    Raises
+    ------
+    FileNotFoundError
+        If the file does not exist.
+    FormatError
+        If the file is damaged.
+    ValueError
+        If block_size exceeds the number of tokens or is below 2.
+
+    Notes
+    -----
+    Construction takes the same time for any number of samples.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> path = tempfile.mkdtemp() + "/corpus.pbin"
+    >>> with fastpack.PackedWriter(path, token_size_in_bytes=2) as writer:
+    ...     writer.append_many(np.arange(10), lengths=[10])
+    >>> dataset = fastpack.PackedMemMapDatasetContinuous(path, "text", block_size=4, reuse_last_target=True)
+    >>> dataset[1]
+    {'text': array([3, 4, 5, 6], dtype=int32)}
+    >>> dataset.batch([0, 2])["text"].tolist()
+    [[0, 1, 2, 3], [6, 7, 8, 9]]
+    >>> dataset.batch([1], outputs=["input_ids", "labels"])
+    {'input_ids': array([[3, 4, 5]]), 'labels': array([[4, 5, 6]])}
     """
 
     def __init__(
@@ -221,7 +290,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
 
     @property
     def token_size_in_bytes(self) -> int:
-        """Bytes of a token on disk: 1, 2 or 4; the most, where the files of a manifest differ."""
+        """The bytes of a token on disk: 1, 2 or 4; the largest, if the files of a manifest differ."""
         return self._file.token_size_in_bytes if self._files is None else self._files.largest_item
 
     def _read(self, samples: range) -> list[Tokens]:
@@ -236,13 +305,13 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         return tokens.astype(RETURNED_DTYPE[tokens.itemsize])
 
     def check_unchanged(self) -> None:
-        """FormatError when a file of a manifest that was used is not as the manifest says."""
+        """Raise FormatError if a used file of a manifest is not as the manifest states."""
         if self._files is not None:
             self._files.check_used()
 
     @property
     def _index(self) -> npt.NDArray[np.int64]:
-        """The blocks as int64 [n, 2]: byte offset and byte length, as Modalities keeps them; made when asked for."""
+        """The blocks as int64 [n, 2]: byte offset and byte length (as Modalities); computed on access."""
         if self._files is not None:
             raise ValueError(f"{self.raw_data_path}: each file that it names has blocks of its own")
         size = self.token_size_in_bytes
@@ -255,7 +324,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
 
 
 def _named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:
-    """The packed files of a manifest; a DataWarning where there are some without a block."""
+    """Open the packed files of a manifest; warn if some are shorter than a block."""
     if load_index:
         raise ValueError(f"{path}: load_index=True is for one packed file: a manifest has no documents in it")
     files = open_shards(path, "**/*.pbin")

@@ -1,4 +1,4 @@
-"""`PackedMemMapDatasetMegatron`: blocks that begin with a document where they can."""
+"""`PackedMemMapDatasetMegatron`: blocks that start with a document where possible."""
 
 from __future__ import annotations
 
@@ -15,28 +15,59 @@ from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
 from fastpack.tokens.pbin.packed_file import PackedFile
 
-_ROWS_AT_ONCE = 1 << 16  # of the index, looked at together
+_ROWS_AT_ONCE = 1 << 16  # of the index, checked at a time
 
 
 class PackedMemMapDatasetMegatron(BlockDataset):
-    """Blocks of `block_size` tokens of a packed file that begin with a document: {sample_key: tokens [block_size]}.
+    """Cut a packed file into blocks of `block_size` tokens that start with a document (as Modalities).
 
-    Documents are gathered until they fill a block. What is over of the last one is cut off, and that document, whole,
-    opens the next block: so some tokens occur twice, but no block begins in the midst of a document. The exception is a
-    document longer than a block: the next block begins within it, where the last one ended, but what is left of it does
-    not count towards filling blocks, so blocks lag behind the documents gathered for them until one that does not fit
-    in opens a block again, and what lies between is skipped. Documents at the end of the file that fill no block are
-    dropped; so is a last one that exactly fills the block it opens.
+    A sample is {sample_key: tokens [block_size]}. Dtype, indices and batches are those of
+    `PackedMemMapDatasetContinuous`.
 
-    dtype, slices, eos_token_id and what `batch` gives are as of PackedMemMapDatasetContinuous. Construction reads the
-    index, and takes 8 ns a document beyond that; one number a block is kept.
+    Parameters
+    ----------
+    raw_data_path
+        The packed file.
+    sample_key
+        The key of the tokens in a sample.
+    block_size
+        The tokens of a block, at least 2.
+    compat
+        "modalities-0.5" reproduces the samples of Modalities 0.5.0: the first document starts 12 bytes into the tokens
+        (so most blocks start within a document), and a sample has block_size // token_size_in_bytes tokens; a sample
+        that exceeds the tokens raises ValueError.
+    eos_token_id
+        The token that ends a document, for `batch` and `fill`.
 
-    compat="modalities-0.5": the samples as Modalities 0.5.0 gives them. The walk then begins 12 bytes into the tokens
-    (so most blocks begin within a document) and a sample has block_size // token_size_in_bytes tokens; one that
-    reaches beyond the tokens raises ValueError.
+    Raises
+    ------
+    FileNotFoundError
+        If the file does not exist.
+    FormatError
+        If the file is damaged, or its documents are not contiguous.
+    ValueError
+        If block_size is below 2.
 
-    Raises FileNotFoundError, FormatError (also where documents do not lie one behind the other), and ValueError for a
-    block_size under 2. A file too short for a block gives an empty dataset.
+    Notes
+    -----
+    Documents are collected until they fill a block. The last one is cut at the end of the block, and the next block
+    starts with that whole document: some tokens occur twice, but no block starts within a document. The exception is a
+    document longer than a block: the next block starts within it, where the last one ended, but the rest of that
+    document does not count towards filling blocks. Blocks then lag behind the documents collected for them, until a
+    document that does not fit starts a block, and the tokens in between are skipped. Documents at the end of the file
+    that fill no block are dropped, and so is a last document that exactly fills the block it starts. A file too short
+    for a block gives an empty dataset. Construction reads the index, and takes 8 ns per document in addition; one
+    number per block is kept in memory.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> path = tempfile.mkdtemp() + "/corpus.pbin"
+    >>> with fastpack.PackedWriter(path, token_size_in_bytes=2) as writer:
+    ...     writer.append_many(np.arange(12), lengths=[3, 3, 3, 3])
+    >>> dataset = fastpack.PackedMemMapDatasetMegatron(path, "text", block_size=4)
+    >>> [block.tolist() for block in dataset[:]["text"]]
+    [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     """
 
     def __init__(
@@ -49,11 +80,11 @@ class PackedMemMapDatasetMegatron(BlockDataset):
         eos_token_id: int | None = None,
     ) -> None:
         if compat not in (None, "modalities-0.5"):
-            raise ValueError(f"compat is {compat!r}: leave it out, or choose 'modalities-0.5'")
+            raise ValueError(f"compat is {compat!r}: omit it, or choose 'modalities-0.5'")
         if block_size < 2:
             raise ValueError("Block size must be at least 2.")
         super().__init__(raw_data_path, sample_key, load_index=False)
-        self._load_index = True  # when it is asked for: the walk has an index of its own, and lets it go
+        self._load_index = True  # on access: `_attach` reads an index of its own and releases it
         self.block_size, self.compat = block_size, compat
         self._window = block_size if compat is None else block_size // self.token_size_in_bytes
         self._eos = eos_token_id
@@ -80,7 +111,7 @@ class PackedMemMapDatasetMegatron(BlockDataset):
 
     @property
     def _index(self) -> npt.NDArray[np.int64]:
-        """The blocks as int64 [n, 2], as Modalities keeps them: byte offset and byte length; made when asked for."""
+        """The blocks as int64 [n, 2]: byte offset and byte length (as Modalities); computed on access."""
         size = self.token_size_in_bytes
         n_bytes = self.block_size * size if self.compat is None else self.block_size
         starts = self._starts * size
@@ -92,11 +123,11 @@ class PackedMemMapDatasetMegatron(BlockDataset):
 
 
 def _check_consecutive(file: PackedFile) -> None:
-    """FormatError unless each document of `file` begins where the one before ends, the first at 0."""
+    """Raise FormatError unless each document of `file` starts where the previous one ends, the first at 0."""
     end = 0
     for first in range(0, len(file), _ROWS_AT_ONCE):
         rows = file.index[first : first + _ROWS_AT_ONCE]
-        ends = rows[:, 0] + rows[:, 1]  # 6 times as fast as a sum over rows of two
+        ends = rows[:, 0] + rows[:, 1]  # 6 times as fast as rows.sum(1)
         expected = np.concatenate([[end], ends[:-1]])
         wrong = rows[:, 0] != expected
         if wrong.any():
@@ -105,6 +136,6 @@ def _check_consecutive(file: PackedFile) -> None:
                 file.data_offset + file.data_length,
                 f"document {first + k} at byte {rows[k, 0]} of the data",
             )
-            hint = "where the one before ends (Modalities' own merge writes such an index: merge again)"
+            hint = "where the previous one ends (Modalities' merge writes such an index: merge again with fastpack)"
             raise FormatError(file.path, offset, found, f"it at {expected[k]}, {hint}")
         end = int(ends[-1])

@@ -1,4 +1,4 @@
-"""Permutations of 0..n-1 by seed: torch.randperm's own, held in memory, and one computed where it is asked for."""
+"""Permutations of 0..n-1 by seed: torch.randperm's, stored, and one that is computed at any position."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from fastpack import kernels
 
 Indices: TypeAlias = npt.NDArray[Any]  # int32 where they fit, else int64; see index_dtype
 
-WIDE_FROM = 0xFFFFFFFF // 20  # torch.randperm draws 64 bits an element from this length on
-# Part of every key of order="feistel": an order, once trained on, must come back. Another network needs another number.
+WIDE_FROM = 0xFFFFFFFF // 20  # torch.randperm draws 64 bits per element from this length on
+# In every key of order="feistel": resuming a training run needs the same order. Another network needs another number.
 FEISTEL_VERSION = 1
 
 
 def index_dtype(n: int) -> np.dtype[Any]:
-    """The dtype of indices below `n`: int32 where they fit."""
+    """Return the dtype of indices below `n`: int32 if they fit, else int64."""
     return np.dtype(np.int32 if n < 1 << 31 else np.int64)
 
 
 class TorchGenerator:
-    """torch's CPU generator after `manual_seed(seed)`, as far as `torch.randperm` needs it."""
+    """torch's CPU generator after `manual_seed(seed)`, to the extent that `torch.randperm` needs it."""
 
     def __init__(self, seed: int) -> None:
         self._state = np.empty(625, np.uint32)
         kernels.seed_generator(self._state, seed & 0xFFFFFFFF)
 
     def copy(self) -> TorchGenerator:
-        """A generator that goes on from the same state."""
-        twin = TorchGenerator.__new__(TorchGenerator)
-        twin._state = self._state.copy()
-        return twin
+        """Return a generator in the same state."""
+        generator = TorchGenerator.__new__(TorchGenerator)
+        generator._state = self._state.copy()
+        return generator
 
     def permutation(self, n: int) -> Indices:
-        """What `torch.randperm(n, generator=self)` returns, int32 [n] where that fits, else int64."""
+        """Return `torch.randperm(n, generator=self)` as int32 [n] if the indices fit, else int64."""
         return self.shuffle(np.arange(n, dtype=index_dtype(n)))
 
     def shuffle(self, values: Indices) -> Indices:
-        """`values[torch.randperm(len(values), generator=self)]`, done in place; returns `values`."""
+        """Permute `values` in place to `values[torch.randperm(len(values), generator=self)]`, and return it."""
         kernels.shuffle(self._state, len(values) >= WIDE_FROM, values)
         return values
 
 
 class FeistelOrder:
-    """A permutation of 0..n-1 that is computed where it is asked for and takes no memory; see `kernels.feistel`."""
+    """A permutation of 0..n-1 that is computed at any position and takes no memory; see `kernels.feistel`."""
 
     def __init__(self, n: int, seed: int, epoch: int, stream: int = 0) -> None:
         self.n = n
@@ -54,14 +54,14 @@ class FeistelOrder:
     def take(self, first: int, step: int, count: int) -> Indices:
         return self.at(np.arange(first, first + step * count, step, dtype=np.int64))
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        out = np.empty(len(places), index_dtype(self.n))
-        kernels.feistel(self.n, self._keys, places, out)
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        out = np.empty(len(positions), index_dtype(self.n))
+        kernels.feistel(self.n, self._keys, positions, out)
         return out
 
 
 def feistel_keys(seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.uint64]:
-    """uint64 [4] for the permutation number `stream` of (seed, epoch): SplitMix64, seeded by all three in turn.
+    """Return uint64 [4], the keys of permutation `stream` of (seed, epoch): SplitMix64, seeded by all three in turn.
 
     Unlike torch's seed + epoch, (seed 42, epoch 1) and (seed 43, epoch 0) are different orders.
     """
@@ -72,7 +72,7 @@ def feistel_keys(seed: int, epoch: int, stream: int = 0) -> npt.NDArray[np.uint6
 
 
 def splitmix(state: int) -> int:
-    """The number SplitMix64 gives in this state."""
+    """Return the output of SplitMix64 in this state."""
     mask = 0xFFFFFFFFFFFFFFFF
     value = (state + 0x9E3779B97F4A7C15) & mask
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
@@ -81,7 +81,7 @@ def splitmix(state: int) -> int:
 
 
 def splitmix_array(states: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """`splitmix` of each state."""
+    """Return `splitmix` of each state."""
     values = states + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ values >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ values >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""`TatmMemmapDataset`: tatm's own view of its token files, chunks of `context_length` tokens and their documents."""
+"""`TatmMemmapDataset`: tatm's dataset over its token files, chunks of `context_length` tokens with document ids."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from fastpack.tokens.flat.tatm_metadata import TatmDataMetadata
 
 Option = TypeVar("Option", bound=StrEnum)
 
-MOST_DOCUMENTS = 1 << 16  # in an item: document_ids are uint16
+MOST_DOCUMENTS = 1 << 16  # in an item, because document_ids are uint16
 
 
 class SplitType(StrEnum):
-    """The part of the data that a dataset shows."""
+    """The splits of a dataset."""
 
     TRAIN = "train"
     VALIDATION = "validation"
 
 
 class TokenOutputFormat(StrEnum):
-    """What items are made of."""
+    """The types of the arrays of an item."""
 
     TORCH = "torch"
     NP = "numpy"
@@ -50,7 +50,7 @@ class TokenOutputFormat(StrEnum):
 
 @dataclass(kw_only=True)
 class TatmMemmapDatasetItem:
-    """One item; `item["token_ids"]` is `item.token_ids`."""
+    """A sample of `TatmMemmapDataset`; `item["token_ids"]` is `item.token_ids`."""
 
     token_ids: Any = None
     document_ids: Any = None
@@ -63,19 +63,62 @@ class TatmMemmapDatasetItem:
 
 
 class TatmMemmapDataset(Dataset):
-    """tatm's class: chunks of tokens with document_ids and, on request, the attention mask they imply.
+    """Read chunks of tokens with document ids and, optionally, the attention mask they imply (as tatm).
 
-    file_prefix: what the files' paths begin with. dtype: of the tokens on disk. chunked: items are chunks of
-    context_length tokens, the last one of a file padded with zeros; else every token begins an item, shorter ones at a
-    file's end. token_output_format: "numpy" (tokens in the files' dtype, document_ids uint16, mask bool) or "torch"
-    (all int64 tensors; needs the extra `torch`). document_ids count EOS tokens before a token, from 0 in every item;
-    document_mask [context_length, context_length] is true where a token may attend to another.
-    val_split_size: the last items that are validation, a number, or a ratio below 1; split: "train", "validation" or
-    None for all. As in tatm, `[i]` beyond the end of the training split gives validation items.
+    Parameters
+    ----------
+    file_prefix
+        The start of the files' paths.
+    context_length
+        The tokens of an item.
+    dtype
+        The dtype of the tokens on disk.
+    chunked
+        Whether items are consecutive chunks, the last one of a file padded with zeros; otherwise every token starts an
+        item, and items at the end of a file are shorter.
+    file_suffix
+        The end of the files' paths, after a dot.
+    eos_token
+        The token that ends a document.
+    token_output_format
+        "numpy" (tokens in the files' dtype, document_ids uint16, mask bool) or "torch" (all int64 tensors; needs the
+        extra `torch`).
+    vocab_size
+        Kept as an attribute only.
+    create_doc_ids
+        Whether items have document_ids: the number of EOS tokens before a token, from 0 in every item.
+    create_doc_mask
+        Whether items have document_mask [context_length, context_length]: true where a token may attend to another.
+    val_split_size
+        The number of items at the end that form the validation split, or their ratio if it is below 1.
+    split
+        "train", "validation", or None for all items. An index beyond the training split returns validation items.
+    trim_zero_tail
+        Drop the zeros at the end of each file, which tatm keeps.
 
-    trim_zero_tail (fastpack's own): leave out the zeros at each file's end, which tatm never cuts off.
-    Raises ValueError for arguments that do not fit together, IndexError for an item that is not there, and for len()
-    when no file begins with file_prefix (which is also warned of).
+    Raises
+    ------
+    ValueError
+        If arguments contradict each other.
+    IndexError
+        If an item is out of range; on len() if no file matches.
+
+    Warns
+    -----
+    DataWarning
+        If no file matches, or the data are probably misread.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from fastpack import TatmMemmapDataset
+    >>> folder = tempfile.mkdtemp()
+    >>> np.array([5, 6, 1, 7, 8], np.uint16).tofile(f"{folder}/tokens_0.bin")
+    >>> dataset = TatmMemmapDataset(f"{folder}/tokens", context_length=4, token_output_format="numpy")
+    >>> len(dataset)
+    2
+    >>> dataset[0].token_ids, dataset[0].document_ids
+    (array([5, 6, 1, 7], dtype=uint16), array([0, 0, 0, 1], dtype=uint16))
     """
 
     _subject = "file_prefix"
@@ -137,13 +180,19 @@ class TatmMemmapDataset(Dataset):
         self._windows = Windows([shard.open for shard in self._shards], counts, self.context_length, 1)
 
     def create_split(self, split_size: float = 0.1) -> None:
-        """Make the last items the validation split: that many, or, below 1, that part of all, rounded up."""
+        """Make the last items the validation split: their number, or, below 1, their ratio, rounded up."""
         if split_size < 1:
             split_size = math.ceil(self._n_items() * split_size)
         self._split_index = int(self._n_items() - split_size)
 
     def set_split(self, split: SplitType | str | None = None) -> None:
-        """Show only "train" or "validation" from now on, or all; ValueError for another name, or without a split."""
+        """Restrict the dataset to "train" or "validation"; None selects all items.
+
+        Raises
+        ------
+        ValueError
+            For another name, or if there is no split.
+        """
         if split is None:
             self.split = None
             return
@@ -170,29 +219,34 @@ class TatmMemmapDataset(Dataset):
         return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([number]).items()})
 
     def batch(self, indices: Indices) -> dict[str, Any]:
-        """The items stacked: {"token_ids", "document_ids", "document_mask"}, those that are made.
+        """Return the items stacked, as {"token_ids", "document_ids", "document_mask"}; the last two only if created.
 
-        Raises IndexError, and ValueError for items that differ in length (only where they are not chunks).
+        Raises
+        ------
+        IndexError
+            If an index is out of range.
+        ValueError
+            If the items differ in length, which chunks never do.
         """
         self._check_open()
         windows = [self._window(index) for index in item_numbers(indices).tolist()]
         lengths = {self.context_length} if self.chunked else {len(window) for window in windows}
         if len(lengths) > 1:
-            raise ValueError(f"items of {sorted(lengths)} tokens are no batch")
+            raise ValueError(f"items of {sorted(lengths)} tokens do not form a batch")
         tokens = np.zeros((len(windows), *lengths), np.int64)
         for row, window in zip(tokens, windows, strict=True):
             row[: len(window)] = window
-        made = {"token_ids": self._formatted(tokens, self._shards[0].dtype)}
+        outputs = {"token_ids": self._formatted(tokens, self._shards[0].dtype)}
         if self.create_doc_ids:
             doc_ids = self._document_ids(tokens)
-            made["document_ids"] = self._formatted(doc_ids, np.dtype(np.uint16))
+            outputs["document_ids"] = self._formatted(doc_ids, np.dtype(np.uint16))
             if self.create_doc_mask:
                 mask = (doc_ids[:, :, None] == doc_ids[:, None, :]) & np.tri(*lengths, dtype=np.bool_)
-                made["document_mask"] = self._formatted(mask, mask.dtype)
-        return made
+                outputs["document_mask"] = self._formatted(mask, mask.dtype)
+        return outputs
 
     def _window(self, index: int) -> Tokens:
-        """The tokens of an item, without the zeros behind a file's last chunk."""
+        """Return the tokens of an item, without padding."""
         if index < 0:
             index += len(self)
             if index < 0:
@@ -214,26 +268,26 @@ class TatmMemmapDataset(Dataset):
         return doc_ids
 
     def _formatted(self, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> Any:
-        """As "numpy" has it, in `dtype`, or as "torch" does, int64."""
+        """Return the array in the output format: `dtype` for "numpy", an int64 tensor for "torch"."""
         if self.token_output_format is TokenOutputFormat.NP:
             return array.astype(dtype, copy=False)
         return _to_torch(array.astype(np.int64, copy=False))
 
     def num_files(self) -> int:
-        """How many files there are."""
+        """Return the number of files."""
         return len(self._shards)
 
     def num_tokens(self) -> int:
-        """How many tokens there are in all files."""
+        """Return the number of tokens in all files."""
         return sum(shard.length for shard in self._shards)
 
     def check_unchanged(self) -> None:
-        """FormatError when a file has another size, modification time or inode than at construction."""
+        """Raise FormatError if a file has changed since construction: size, modification time or inode."""
         for shard in self._shards:
             shard.check_unchanged()
 
     def close(self) -> None:
-        """Let go of the mappings; harmless when called again."""
+        """Release the mappings; closing twice is allowed."""
         super().close()
         self._windows.close()
 
@@ -246,11 +300,41 @@ class TatmMemmapDataset(Dataset):
 
 
 def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False, **kwargs: Any) -> TatmMemmapDataset:
-    """The dataset that tatm's metadata (an object, a file, or a folder with one) describe; kwargs: its arguments.
+    """Open the dataset that tatm's metadata describe.
 
-    relocate (fastpack's own): take the files from the metadata's dataset_path or folder, for folders that were moved:
-    the file_prefix in the metadata is absolute. Raises FileNotFoundError, NotImplementedError for data that are not
-    tokens, and what reading metadata raises.
+    Parameters
+    ----------
+    metadata
+        The metadata, their file, or a folder with that file.
+    relocate
+        Take the files from the folder of the metadata, or from their dataset_path, for folders that were moved: the
+        file_prefix in the metadata is absolute.
+    **kwargs
+        Arguments of `TatmMemmapDataset`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the metadata do not exist.
+    NotImplementedError
+        If the data are not tokens.
+    ValueError
+        If the metadata are invalid.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> folder = tempfile.mkdtemp()
+    >>> np.arange(8, dtype=np.uint16).tofile(f"{folder}/t_0.bin")
+    >>> with open(f"{folder}/metadata.yaml", "w") as file:
+    ...     _ = file.write(
+    ...         "{name: n, dataset_path: p, description: d, date_downloaded: '', download_source: s, "
+    ...         "data_content: text, "
+    ...         f"tokenized_info: {{file_prefix: {folder}/t, dtype: uint16, tokenizer: t}}}}"
+    ...     )
+    >>> dataset = fastpack.get_dataset(folder, context_length=4, token_output_format="numpy")
+    >>> dataset[1]["token_ids"]
+    array([4, 5, 6, 7], dtype=uint16)
     """
     folder = None
     if not isinstance(metadata, TatmDataMetadata):
@@ -269,7 +353,7 @@ def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False
 
 
 def torch_collate_fn(batch: Sequence[TatmMemmapDatasetItem]) -> dict[str, Any]:
-    """tatm's collate: the fields that the items have, stacked; tensors for items in "torch" format, else arrays."""
+    """Stack the fields of items (as tatm): tensors for items in "torch" format, otherwise arrays."""
     names = [field.name for field in fields(batch[0]) if batch[0][field.name] is not None]
     stacked = {name: np.stack([np.asarray(item[name]) for item in batch]) for name in names}
     is_numpy = all(isinstance(batch[0][name], np.ndarray) for name in names)
@@ -277,7 +361,7 @@ def torch_collate_fn(batch: Sequence[TatmMemmapDatasetItem]) -> dict[str, Any]:
 
 
 def _to_torch(array: npt.NDArray[Any]) -> Any:
-    # By name: only fastpack.torch imports torch, and only where tensors are asked for.
+    # By name: only fastpack.torch imports torch, and only when tensors are requested.
     return importlib.import_module("fastpack.torch").from_arrays(array)
 
 

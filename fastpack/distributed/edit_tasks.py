@@ -24,12 +24,12 @@ from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
-from fastpack.tokens.edit.document_spans import MOST_WINDOW
+from fastpack.tokens.edit.document_collection import MAX_WINDOW
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
+from fastpack.tokens.edit.edit_writer import Edit
 from fastpack.tokens.edit.merge import Source, copy_tokens, find_sources, read_sources, write_merged
-from fastpack.tokens.edit.ordered_writing import Edit
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
-from fastpack.tokens.edit.shuffle_orders import check_chunk
+from fastpack.tokens.edit.shuffle_order import check_chunk
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -68,7 +68,7 @@ def plan_shuffling(
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
-    borders = _borders(total, part_bytes(total, bytes_per_task, MOST_WINDOW))
+    borders = _borders(total, part_bytes(total, bytes_per_task, MAX_WINDOW))
     n_parts = len(borders) - 1
     tasks = [
         Task(f"{part:06d}", {"part": part, "of": n_parts}, end - start)

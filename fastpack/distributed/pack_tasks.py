@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -21,74 +20,39 @@ from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.encoder import Counts, Encoder
-from fastpack.packing.modalities_config import (
-    PackConfig,
-    PackSettings,
-    Source,
-    TokenizerConfig,
-    check_indexes,
-    load_pack_config,
-)
-from fastpack.packing.pack import (
-    Config,
-    Engine,
-    OnFaulty,
-    PackResult,
-    check_rules,
-    is_to_write,
-    prepare,
-    warn_of_eos,
-)
-from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, Skipped, stopped
+from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
+from fastpack.packing.pack_result import PackResult, Skipped
+from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, stop_error
+from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import lines_before, read_part
-from fastpack.packing.special_tokens import SpecialRule
-from fastpack.packing.targets import Target, one_target, target_each, tokenizer_files
+from fastpack.packing.source_indexes import check_indexes
+from fastpack.packing.targets import Target, targets_of, tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy, npy_header
 
 
-def plan_parts(
-    config: Config,
-    *,
-    each: bool = False,
-    on_faulty: OnFaulty = "skip",
-    engine: Engine = "auto",
-    bytes_per_task: int | None = None,
-    folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
-    special_tokens_in_text: SpecialRule = "keep",
-    audit: float | None = None,
-) -> Plan:
-    """`pack_encoded_data` (each: `pack_each`) in tasks; `collect_parts` does the last step.
+def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, folder: str | None = None) -> Plan:
+    """Plan a pack job as tasks; `collect_pack` is its last step.
 
-    bytes_per_task: of source (default: 64 MiB, or more where that would make thousands). The result does not depend
-    on it. folder: of the tasks' files (default: that of the target). Raises what they raise before they read documents.
+    bytes_per_task: of the sources (default: 64 MiB, or more where that would make thousands of tasks). The result does
+    not depend on it. folder: of the tasks' files (default: that of the target). Raises what the job itself raises
+    before it reads documents; indexes are not created.
     """
-    checked = check_indexes(load_pack_config(config, one_output=not each))
-    targets = (target_each if each else one_target)(checked.settings)
-    kept = [not is_to_write(target, file_existence_policy, False) for target in targets]
-    sources = checked.settings.sources
-    settings = {
-        "sources": [[source.path, source.index_path] for source in sources],
-        "dst_path": checked.settings.dst_path,
-        "jq_pattern": checked.settings.jq_pattern,
-        "eod_token": checked.settings.eod_token,
-        "tokenizer": asdict(checked.tokenizer),
-        "each": each,
-        "on_faulty": on_faulty,
-        "engine": engine,
-        "special_tokens_in_text": special_tokens_in_text,
-        "audit": audit,
-    }
-    check_rules(special_tokens_in_text, audit)
-    paths = [path for source in sources for path in (source.path, source.index_path) if path is not None]
-    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(checked)]]
-    sizes = dict(zip(paths, (size for _, size, _ in stamps), strict=False))
-    folder = parts_folder(checked.settings.dst_path or targets[0].dst_path, folder)
+    settings = check_indexes(settings)
+    targets = targets_of(settings)
+    kept = [not is_to_write(target, settings) for target in targets]
+    paths = [path for source in settings.sources for path in (source.path, source.index_path) if path is not None]
+    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(settings)]]
+    sizes = dict(zip(paths, (stamp.n_bytes for stamp in stamps), strict=False))
+    folder = parts_folder(settings.output or targets[0].output, folder)
     tasks = list(_tasks(targets, sizes, bytes_per_task))
     unneeded = frozenset(task.name for number, task in tasks if kept[number])
-    settings = json.loads(json.dumps(settings, default=str))
     return Plan(
-        "fastpack.distributed.pack_tasks:pack_part", folder, settings, stamps, [task for _, task in tasks], unneeded
+        "fastpack.distributed.pack_tasks:pack_part",
+        folder,
+        settings.as_json(),
+        stamps,
+        [task for _, task in tasks],
+        unneeded,
     )
 
 
@@ -114,19 +78,20 @@ def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     lines counted from the piece's first. Raises ValueError for a faulty document under "error".
     """
     encoder, size, engine, note = _encoder(json.dumps(settings))
+    chosen = PackSettings.from_json(settings)
     lengths, pieces = array("q"), list[tuple[int, list[tuple[int, str]]]]()
     with AtomicFile(path, follow=False) as file:
         counts = Counts()
         for number, part, n_parts in arguments["pieces"]:
-            source = Source(*settings["sources"][number])
+            source = chosen.sources[number]
             n_lines = 0
             skipped: list[tuple[int, str]] = []
             for piece in read_part(source, part, n_parts, MAX_BATCH_BYTES):
                 encoded = encoder.encode(piece.batch)
                 if encoded.stop is not None:
-                    raise stopped(piece, encoded.stop, lines_before(source, part, n_parts))
+                    raise stop_error(piece, encoded.stop, lines_before(source, part, n_parts))
                 counts = counts.plus(encoded.counts)
-                if encoded.faulty and settings["on_faulty"] == "error":
+                if encoded.faulty and chosen.on_error == "raise":
                     position, reason = encoded.faulty[0]
                     line = piece.lines[position] + lines_before(source, part, n_parts)
                     raise ValueError(f"{source.path}: line {line} at byte {piece.offset(position)}: {reason}")
@@ -146,32 +111,22 @@ def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
 
 @lru_cache(maxsize=1)
 def _encoder(settings: str) -> tuple[Encoder, int, str, str | None]:
-    """Made once a process: what decides on the engine reads a sample of the documents."""
-    chosen = json.loads(settings)
-    config, engine = _config(chosen)
-    spec, tokenizer, note = prepare(config, engine, chosen["special_tokens_in_text"], chosen["audit"])
-    return Encoder(spec, tokenizer), spec.token_size, spec.tokenizer.engine, note
+    """Return the encoder; it is built once per process, because the choice of the engine reads sample documents."""
+    spec, choice = prepare_encoder(PackSettings.from_json(json.loads(settings)))
+    return Encoder(spec, choice.tokenizer), spec.token_size, choice.spec.engine, choice.sentence
 
 
-def _config(settings: Mapping[str, Any]) -> tuple[PackConfig, Engine]:
-    tokenizer = TokenizerConfig(**settings["tokenizer"])
-    sources = tuple(Source(*source) for source in settings["sources"])
-    given = PackSettings(sources, settings["dst_path"], settings["jq_pattern"], 1, settings["eod_token"])
-    return PackConfig(given, tokenizer), settings["engine"]
-
-
-def collect_parts(
-    plan: Plan, *, file_existence_policy: ExistencePolicy = "error", progress: Progress | None = None
+def collect_pack(
+    plan: Plan, *, if_exists: ExistencePolicy = "error", progress: Progress | None = None
 ) -> list[PackResult]:
-    """Join what the tasks of a plan of `plan_parts` left into the packed files; their results, in order.
+    """Join what the tasks of a plan of `plan_pack` left into the packed files; their results, in order.
 
     Raises JobError, with their names, where tasks are not done; TargetExists by the policy.
     """
-    config, _ = _config(plan.settings)
-    targets = (target_each if plan.settings["each"] else one_target)(config.settings)
-    kept = [not may_write(target.dst_path, file_existence_policy) for target in targets]
+    targets = targets_of(PackSettings.from_json(plan.settings))
+    kept = [not may_write(target.output, if_exists) for target in targets]
     if all(kept):
-        return [PackResult(target.dst_path, 0, 0, kept_existing=True) for target in targets]
+        return [PackResult(target.output, 0, 0, kept_existing=True) for target in targets]
     done = results(plan)
     left = [(task, done[task.name]) for task in plan.needed]
     advance = counted(progress, sum(_n_bytes(found) for _, found in left))
@@ -181,9 +136,9 @@ def collect_parts(
         last = first + len(target.sources)
         parts = [(task, found) for task, found in left if first <= task.arguments["pieces"][0][0] < last]
         if keeps:
-            packed.append(PackResult(target.dst_path, 0, 0, kept_existing=True))
+            packed.append(PackResult(target.output, 0, 0, kept_existing=True))
         else:
-            packed.append(_join(target, [found for _, found in parts], file_existence_policy, advance))
+            packed.append(_join(target, [found for _, found in parts], if_exists, advance))
             packed[-1].skipped.extend(_skipped(parts, plan.settings, len(target.sources) > 1))
         first = last
     return packed
@@ -198,18 +153,18 @@ def _join(target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advanc
     said = tasks[0].result
     parts = [part_of(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(part.n_bytes for part in parts)
-    if is_npy(target.dst_path):
-        with AtomicFile(target.dst_path, policy=policy) as output:
+    if is_npy(target.output):
+        with AtomicFile(target.output, policy=policy) as output:
             output.write(npy_header(n_bytes // said["token_size"], said["token_size"]))
             output.reserve(n_bytes)
             append_parts(output, parts, advance)
     else:
-        join_packed(parts, said["token_size"], target.dst_path, policy, advance)
+        join_packed(parts, said["token_size"], target.output, policy, advance)
     n_documents, n_tokens = sum(part.n_documents for part in parts), n_bytes // said["token_size"]
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
-    warn_of_eos(target.dst_path, counts)
+    warn_of_inner_eos(target.output, counts)
     return PackResult(
-        target.dst_path,
+        target.output,
         n_documents,
         n_tokens,
         [],

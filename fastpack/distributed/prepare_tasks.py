@@ -20,10 +20,16 @@ from fastpack.errors import JobError
 from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.media import MediaFilter
-from fastpack.webdataset.prepare.nv_meta_folder import check_not_prepared, shards_of
-from fastpack.webdataset.prepare.settings import ExecutionSettings
-from fastpack.webdataset.prepare.walk_shards import WalkOptions, WalkResult, is_unchanged, unchanged_shards, walk_shard
+from fastpack.webdataset.preparation.media import MediaFilter
+from fastpack.webdataset.preparation.nv_meta_folder import check_not_prepared, shards_of
+from fastpack.webdataset.preparation.settings import ExecutionSettings
+from fastpack.webdataset.preparation.walk_shards import (
+    WalkOptions,
+    WalkResult,
+    is_unchanged,
+    unchanged_shards,
+    walk_shard,
+)
 from fastpack.webdataset.sample_index import ShardRecord
 from fastpack.webdataset.shard_index import ShardScan
 

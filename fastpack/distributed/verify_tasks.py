@@ -12,7 +12,7 @@ from fastpack.analysis.options import VerifyOptions
 from fastpack.distributed.plan import Plan, Task, parts_folder, results
 from fastpack.errors import FastpackError
 from fastpack.inspection.check_checksums import check_sums, files_with_sums
-from fastpack.inspection.verify import CHECKERS, Job, found, jobs_in, kind_of, look_at
+from fastpack.inspection.verify import CHECKERS, found, jobs_in, kind_of
 from fastpack.io import AnyPath, PathLike, absolute, as_path
 from fastpack.io.source_fingerprints import fingerprint
 
@@ -81,7 +81,7 @@ def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path
         check_sums([path], report, [None])
     else:
         checker = next(checker for checker in CHECKERS if checker.kind == kind)
-        look_at(Job(path, checker), report, VerifyOptions(**settings["look"], threads=settings["threads"]))
+        checker.check(path, report, VerifyOptions(**settings["look"], threads=settings["threads"]))
     return {
         "checked": report.checked,
         "findings": [asdict(finding) for finding in report.findings],

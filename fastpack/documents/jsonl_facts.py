@@ -22,7 +22,7 @@ _NEWLINE = 10
 _COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
 
 
-def measure_lines(path: AnyPath, options: InspectOptions) -> FileFacts:
+def jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
     data = map_bytes(path)
     index_path, offsets_path = default_index_path(path), jsonl_offsets_path(path)
@@ -67,7 +67,7 @@ def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -
     return index
 
 
-def measure_index(path: AnyPath, options: InspectOptions) -> FileFacts:
+def index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
     del options
     warnings: list[str] = []

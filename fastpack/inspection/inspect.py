@@ -1,29 +1,46 @@
-"""`inspect(path)`: what a file or folder is, how much it holds, of what dtype, and how long its documents are."""
+"""Facts about files and datasets: contents, size, dtype, document lengths."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
+from fastpack.tokens.formats import FORMATS, format_named
 from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
 
-# By suffix, and of folders, the function that measures, as "module:name": imported when it is needed.
-_READERS = {
-    ".jsonl": "documents.jsonl_facts:measure_lines",
-    ".idx": "documents.jsonl_facts:measure_index",
-    ".pbin": "tokens.pbin.packed_facts:measure_packed",
-    ".npy": "tokens.flat.shard_facts:measure_shard",
-    ".bin": "tokens.flat.shard_facts:measure_shard",
-    ".fpm": "tokens.manifest.manifest_facts:measure_manifest",
+Inspector: TypeAlias = Callable[[AnyPath, InspectOptions], FileFacts]
+
+
+def _jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.documents.jsonl_facts import jsonl_facts
+
+    return jsonl_facts(path, options)
+
+
+def _index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.documents.jsonl_facts import index_facts
+
+    return index_facts(path, options)
+
+
+def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.webdataset.webdataset_facts import webdataset_facts
+
+    return webdataset_facts(path, options)
+
+
+# By suffix. Functions import what they need when they are called.
+INSPECTORS: dict[str, Inspector] = {
+    ".jsonl": _jsonl_facts,
+    ".idx": _index_facts,
+    **{suffix: row.facts for row in FORMATS for suffix in row.suffixes},
 }
-_WEBDATASET, _FOLDER = "webdataset.webdataset_facts:measure_webdataset", "tokens.flat.shard_facts:measure_folder"
 
 
 def inspect(
@@ -38,29 +55,69 @@ def inspect(
     split_parts: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """What `path` holds: {"path", "kind", "bytes", ...}, "warnings" being a list of sentences.
+    """Return facts about a file or dataset.
 
-    kind "webdataset" (a folder with .nv-meta): as `measure_webdataset` says; "jsonl": lines, index and energon_index
-    (their paths or None), energon_samples, line_bytes; "idx": entries, line_bytes; "pbin": generation,
-    token_size_in_bytes, documents, tokens, document_tokens, eos_inside (EOS tokens that are not the last token of their
-    document), documents_with_eos_inside; "shards" (a folder or one shard): format, files, dtypes,
-    tokens, zero_tail (tokens that are unused space behind the last document), tokenizer and vocab_size (of tatm's
-    metadata), file_tokens, documents, document_tokens; "manifest": manifest_bytes, files, dtypes, tokens, documents,
-    checksums, times_count (whether modification times of shards have to be those it tells), file_tokens.
-    line_bytes, sample_bytes, document_tokens and file_tokens are {"min", "p1", "p10", "p25", "median", "mean", "p75",
-    "p90", "p99", "max"}, or None when there are none or they are not known. histogram: {"of": the name of one of these,
-    "bins": [{"from", "to", "documents", "total"}]}, lengths from <= length < to.
-    Where there are tokens: eos: {"id", "from" (how it is known), "tokens" (how many), "share"} or None; largest_id;
-    samples_at: [{"seq_len", "modalities", "kempnerforge", ...}], how many samples of seq_len inputs each of these cuts.
+    Parameters
+    ----------
+    path
+        A file or folder.
+    eos_token_id
+        The token that ends documents. By default it is guessed from the last tokens of documents or files.
+    seq_lens
+        Sequence lengths for which samples and cut documents are counted.
+    dtype
+        The dtype of `.bin` shards. By default it is that of tatm's metadata, or it is guessed from the size.
+    quick
+        Do not read tokens. The documents of shards, the share of EOS tokens and the largest id are then unknown.
+    split_config, dataset_config
+        Names of the files in `.nv-meta` to use instead of split.yaml and dataset.yaml.
+    split_parts
+        The splits of a WebDataset to report. By default all.
+    progress
+        Called with (bytes done, total bytes).
 
-    eos_token_id: what ends a document; without it, it is guessed from what documents or files end in. dtype: of `.bin`
-    shards; without it what tatm's metadata says, else what their sizes do. quick: tokens are not read, so the documents
-    of shards, the EOS share and the largest id are not known. split_config, dataset_config: other names in `.nv-meta`
-    for split.yaml and dataset.yaml of a WebDataset; split_parts: the splits to report (default: all).
-    progress(bytes done, in all).
-    Raises FileNotFoundError, FormatError for a damaged file, JobError for what fastpack cannot read.
+    Returns
+    -------
+    dict
+        {"path", "kind", "bytes", ..., "warnings": list of sentences}. The other keys depend on the kind:
+
+        - "webdataset" (a folder with .nv-meta): see `fastpack.webdataset.webdataset_facts`;
+        - "jsonl": lines, index and energon_index (paths or None), energon_samples, line_bytes;
+        - "idx": entries, line_bytes;
+        - "pbin": generation, token_size_in_bytes, documents, tokens, document_tokens, eos_inside (EOS tokens before the
+          end of their document), documents_with_eos_inside;
+        - "shards" (a folder or one shard): format, files, dtypes, tokens, zero_tail (unused tokens at the end),
+          tokenizer and vocab_size (of tatm's metadata), file_tokens, documents, document_tokens;
+        - "manifest": manifest_bytes, files, dtypes, tokens, documents, checksums, times_count (whether modification
+          times of shards are compared), file_tokens.
+
+        line_bytes, sample_bytes, document_tokens and file_tokens are {"min", "p1", "p10", "p25", "median", "mean",
+        "p75", "p90", "p99", "max"}, or None if unknown. histogram is {"of": the name of one of these, "bins":
+        [{"from", "to" (exclusive), "documents", "total"}]}. For tokens also: eos, {"id", "from" (how it is known),
+        "tokens", "share"} or None; largest_id; samples_at, [{"seq_len", "modalities", "kempnerforge", ...}], the number
+        of samples of seq_len inputs that each system cuts.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FormatError
+        If the file is damaged.
+    JobError
+        If the file has no known format.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 0, 2, 2, 0], [2, 3])
+    >>> facts = fastpack.inspect(writer.path)
+    >>> facts["kind"], facts["documents"], facts["tokens"], facts["eos"]["id"]
+    ('pbin', 2, 5, 0)
+    >>> folder.cleanup()
     """
-    wanted = InspectOptions(
+    options = InspectOptions(
         eos_token_id=eos_token_id,
         seq_lens=_checked(seq_lens),
         quick=quick,
@@ -70,28 +127,23 @@ def inspect(
         dataset_config=dataset_config,
         split_parts=split_parts,
     )
-    return measure(path, wanted).facts
+    return measure(path, options).facts
 
 
-def measure(path: PathLike, wanted: InspectOptions) -> FileFacts:
-    """The facts, and the tables that they are made from; errors as of `inspect`."""
+def measure(path: PathLike, options: InspectOptions) -> FileFacts:
+    """Return the facts, and the tables that `report` draws; raises as `inspect`."""
     where = as_path(path)
     if where.is_dir():
-        return _reader(_WEBDATASET if meta_path(where).is_dir() else _FOLDER)(where, wanted)
-    check_exists(where)  # FileNotFoundError before a word about suffixes
-    if where.suffix not in _READERS:
-        raise JobError(f"{where}: not a folder, nor one of {', '.join(_READERS)}")
-    return _reader(_READERS[where.suffix])(where, wanted)
-
-
-def _reader(named: str) -> Callable[[AnyPath, InspectOptions], FileFacts]:
-    module, name = named.split(":")
-    reader: Callable[[AnyPath, InspectOptions], FileFacts] = getattr(import_module(f"fastpack.{module}"), name)
-    return reader
+        inspect_folder = _webdataset_facts if meta_path(where).is_dir() else format_named("bin").facts
+        return inspect_folder(where, options)
+    check_exists(where)  # FileNotFoundError before an error about the suffix
+    if where.suffix not in INSPECTORS:
+        raise JobError(f"{where}: not a folder, nor one of {', '.join(INSPECTORS)}")
+    return INSPECTORS[where.suffix](where, options)
 
 
 def _checked(seq_lens: Sequence[int]) -> list[int]:
     wrong = next((seq_len for seq_len in seq_lens if seq_len < 1), None)
     if wrong is not None:
-        raise ValueError(f"a sequence length of {wrong}: it has to be 1 or more")
+        raise ValueError(f"a sequence length of {wrong}: expected 1 or more")
     return sorted(set(seq_lens))

@@ -1,8 +1,7 @@
-"""`verify(path)`: whether a dataset or file is sound, by the checker of its format."""
+"""Checks datasets and files with the checker of their format."""
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,54 +14,65 @@ from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.flat.check_shards import SUFFIXES, has_shards
-from fastpack.tokens.manifest.manifest_file import is_manifest
+from fastpack.tokens.formats import FORMATS
 from fastpack.tokens.pbin.check_packed import is_unfinished
 from fastpack.webdataset.metadata import meta_path
 
 
 class Checker(NamedTuple):
-    """How a format is known, what its datasets are called, and the function that looks at one.
-
-    function: "module:name" of a function (path, report, look) that fills the report it is given; imported when it is
-    needed.
-    """
+    """How datasets of a kind are detected, described and checked. Functions import the checks when they are called."""
 
     kind: str
     description: str
-    is_one: Callable[[AnyPath], bool]
-    function: str
+    detect: Callable[[AnyPath], bool]
+    check: Callable[[AnyPath, VerifyReport, VerifyOptions], None]
 
 
 def _is_webdataset(path: AnyPath) -> bool:
     return meta_path(path).is_dir()
 
 
-def _is_shards(path: AnyPath) -> bool:
-    return has_shards(path) if path.is_dir() else path.suffix in SUFFIXES
+def _check_webdataset(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.webdataset.verification.check_dataset import check
+
+    check(path, report, options)
 
 
-def _is_packed(path: AnyPath) -> bool:
-    return path.suffix == ".pbin" and not path.is_dir()
+def _is_jsonl(path: AnyPath) -> bool:
+    return path.suffix == ".jsonl"
+
+
+def _check_jsonl(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.documents.check_jsonl import check
+
+    check(path, report, options)
+
+
+def _is_index(path: AnyPath) -> bool:
+    return path.suffix == ".idx"
+
+
+def _check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.documents.check_jsonl import check_index
+
+    check_index(path, report, options)
+
+
+def _detect_kind(kind: str, path: AnyPath) -> bool:
+    return any(row.detect(path) for row in FORMATS if row.kind == kind)
+
+
+def _token_checkers() -> list[Checker]:
+    """One checker for each kind of token format."""
+    rows = {row.kind: row for row in FORMATS}
+    return [Checker(kind, row.description, partial(_detect_kind, kind), row.check) for kind, row in rows.items()]
 
 
 CHECKERS = (
-    Checker(
-        "webdataset",
-        "a WebDataset that was prepared (a folder with .nv-meta)",
-        _is_webdataset,
-        "fastpack.webdataset.verification.check_dataset:check",
-    ),
-    Checker(
-        "shards",
-        "a .bin or .npy file of tokens, or a folder of such",
-        _is_shards,
-        "fastpack.tokens.flat.check_shards:check",
-    ),
-    Checker("manifest", "a manifest of shards (.fpm)", is_manifest, "fastpack.tokens.manifest.check_manifest:check"),
-    Checker("pbin", "a .pbin file", _is_packed, "fastpack.tokens.pbin.check_packed:check"),
-    Checker("jsonl", "a .jsonl file", lambda path: path.suffix == ".jsonl", "fastpack.documents.check_jsonl:check"),
-    Checker("idx", "an .idx file", lambda path: path.suffix == ".idx", "fastpack.documents.check_jsonl:check_index"),
+    Checker("webdataset", "a prepared WebDataset (a folder with .nv-meta)", _is_webdataset, _check_webdataset),
+    *_token_checkers(),
+    Checker("jsonl", "a .jsonl file", _is_jsonl, _check_jsonl),
+    Checker("idx", "an .idx file", _is_index, _check_index),
 )
 
 
@@ -81,26 +91,73 @@ def verify(
     threads: int = 2,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """VerifyOptions at all of a file or dataset; the report lists what is wrong and is never an exception.
+    """Check a file or dataset completely.
 
-    A packed file: header, index and tokens against each other, and what the writer of an unfinished one left behind.
-    JSON lines: every entry of the indexes beside them against the lines. Shards: headers, sizes, tokens and metadata.
-    A manifest: each shard that it names, by size, time and header, and by its checksum where it has one; with
-    vocab_size or eos_token_id its tokens too.
-    A prepared WebDataset: its tars by their headers and every file of `.nv-meta`, each against the others. A folder of
-    packed files and JSON lines: each of them.
+    What is wrong is listed in the report, it does not raise. What is checked depends on the format:
 
-    vocab_size: an id that large or larger is an error (shards: default the metadata's). eos_token_id: every document
-    of a packed file has to end in it. deep: every line has to be JSON, every sample of a WebDataset to decode
-    (`decode`: the same); trust_code: as `WebDataset` has it. split_config, dataset_config: other names in `.nv-meta`
-    for a WebDataset's split.yaml and dataset.yaml; split_parts: the splits whose samples are decoded, which implies
-    deep (default: all shards). threads: that scan shards of a WebDataset, or decode it.
-    Files with checksums beside them (`<file>.fpsum`) are compared with those; write_checksums: write them instead, for
-    every file, where no error was found.
-    Raises FileNotFoundError, JobError for what no checker is for, MissingExtra where checksums cannot be written.
+    - packed file: header, index and tokens against each other, and the remains of an unfinished write;
+    - JSON Lines: every entry of its indexes against the lines;
+    - shards (`.npy`, `.bin`): headers, sizes, tokens and metadata;
+    - manifest: each shard by size, time and header, and by its checksum if the manifest contains one; its tokens with
+      `vocab_size` or `eos_token_id`;
+    - prepared WebDataset: its tars by their headers, and every file of `.nv-meta`, against each other;
+    - folder of packed files and JSON Lines files: each of them.
+
+    Parameters
+    ----------
+    path
+        A file or folder.
+    vocab_size
+        Token ids from here on are errors. The default for shards is that of the metadata.
+    eos_token_id
+        The token that must end every document of a packed file.
+    deep
+        Also check that every line is JSON and that every sample of a WebDataset can be decoded.
+    decode
+        The same as `deep`.
+    trust_code
+        Whether code from the dataset may run, as in `WebDataset`.
+    split_config, dataset_config
+        Names of the files in `.nv-meta` to use instead of split.yaml and dataset.yaml.
+    split_parts
+        The splits whose samples are decoded; implies `deep`. By default all shards.
+    write_checksums
+        Write the checksum of every file to `<file>.fpsum` if no error was found. Otherwise existing checksums are
+        compared.
+    threads
+        Number of threads that scan or decode the shards of a WebDataset.
+    progress
+        Called with (bytes done, total bytes).
+
+    Returns
+    -------
+    VerifyReport
+        The findings, and what was checked.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    JobError
+        If the file has no known format.
+    MissingExtra
+        If checksums cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = pathlib.Path(folder.name, "a.pbin")
+    >>> with fastpack.PackedWriter(file, 2) as writer:
+    ...     writer.append_many([1, 0, 2, 0], [2, 2])
+    >>> fastpack.verify(file).is_sound
+    True
+    >>> fastpack.verify(file, vocab_size=2).findings[0].found
+    'token 2'
+    >>> folder.cleanup()
     """
     where = found(path)
-    look = VerifyOptions(
+    options = VerifyOptions(
         vocab_size=vocab_size,
         eos_token_id=eos_token_id,
         deep=deep or decode or split_parts is not None,
@@ -113,52 +170,46 @@ def verify(
     )
     jobs = jobs_in(where)
     files = files_to_sum(where) if write_checksums else files_with_sums(where)
-    parts = _parts(progress, [job.path for job in jobs] + files)
+    shares = _divide_progress(progress, [job.path for job in jobs] + files)
     report = VerifyReport(os.fspath(path), kind_of(where, jobs))
-    for job, part in zip(jobs, parts, strict=False):
-        look_at(job, report, replace(look, progress=part))
+    for job, share in zip(jobs, shares, strict=False):
+        job.checker.check(job.path, report, replace(options, progress=share))
     if report.kind == "folder":
         report.count(files=len(jobs))
     if not write_checksums:
-        check_sums(files, report, parts[len(jobs) :])
+        check_sums(files, report, shares[len(jobs) :])
     elif report.is_sound:
-        write_sums(files, report, parts[len(jobs) :])
+        write_sums(files, report, shares[len(jobs) :])
     return report
 
 
 def found(path: PathLike) -> AnyPath:
-    """The path, which is there, be it of a packed file that was never finished; FileNotFoundError."""
+    """Return the path of a file that exists, or of an unfinished packed file; else raise FileNotFoundError."""
     where = as_path(path)
-    if not (_is_packed(where) and is_unfinished(where)):
+    if not (where.suffix == ".pbin" and is_unfinished(where)):
         check_exists(where)
     return where
 
 
 class Job(NamedTuple):
-    """A file or dataset, and how it is looked at."""
+    """A file or dataset, and its checker."""
 
     path: AnyPath
     checker: Checker
 
 
 def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
-    """What the report of a path says that it is."""
+    """Return the kind that the report of a path states."""
     return jobs[0].checker.kind if jobs[0].path == where else "folder"
 
 
-def look_at(job: Job, report: VerifyReport, look: VerifyOptions) -> None:
-    """Fill the report with what is wrong with one file or dataset."""
-    module, name = job.checker.function.split(":")
-    getattr(importlib.import_module(module), name)(job.path, report, look)
-
-
 def jobs_in(where: AnyPath) -> list[Job]:
-    """What to look at, and how: a file or dataset, or the files of a folder that is none."""
+    """Return what to check: the file or dataset, or the files of a folder that is not a dataset."""
     checker = _checker_of(where)
     if checker is not None and not (checker.kind == "shards" and where.is_dir()):
         return [Job(where, checker)]
-    others = _members(where)
-    if checker is not None:  # shards are looked at together
+    others = _jobs_of_files(where)
+    if checker is not None:  # the shards of a folder are checked together
         return [Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
     if not others:
         if where.is_dir() and next(where.glob("*.tar"), None):
@@ -168,16 +219,16 @@ def jobs_in(where: AnyPath) -> list[Job]:
     return others
 
 
-def _parts(progress: Progress | None, paths: Sequence[AnyPath]) -> list[Progress | None]:
-    """The progress of each of several pieces of work, all in one: by the bytes of what they read."""
+def _divide_progress(progress: Progress | None, paths: Sequence[AnyPath]) -> list[Progress | None]:
+    """Divide a progress function among several files, by their sizes."""
     if progress is None or len(paths) == 1:
         return [progress] * len(paths)
     sizes = [max(1, _n_bytes(path)) for path in paths]
     ends = list(accumulate(sizes))
-    return [partial(_report_part, progress, end - size, size, ends[-1]) for end, size in zip(ends, sizes, strict=True)]
+    return [partial(_report_share, progress, end - size, size, ends[-1]) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _report_part(progress: Progress, before: int, n_bytes: int, whole: int, done: int, total: int) -> None:
+def _report_share(progress: Progress, before: int, n_bytes: int, whole: int, done: int, total: int) -> None:
     progress(before + n_bytes * done // max(1, total), whole)
 
 
@@ -188,21 +239,21 @@ def _n_bytes(path: AnyPath) -> int:
 
 
 def _checker_of(path: AnyPath) -> Checker | None:
-    return next((checker for checker in CHECKERS if checker.is_one(path)), None)
+    return next((checker for checker in CHECKERS if checker.detect(path)), None)
 
 
-def _members(folder: AnyPath) -> list[Job]:
-    """The files of a folder that can be verified, those that were never finished among them, and their checkers."""
+def _jobs_of_files(folder: AnyPath) -> list[Job]:
+    """The files of a folder that can be checked, unfinished ones included."""
     if not folder.is_dir():
         return []
     names = set(os.listdir(folder))
     names |= {name[1 : -len(".partial")] for name in names if name.startswith(".") and name.endswith(".pbin.partial")}
     raw = {name for name in names if name.endswith(".jsonl")}
-    covered = {f"{name}.idx" for name in raw} | {f"{name[: -len('.jsonl')]}.idx" for name in raw}  # looked at with it
-    found = []
+    covered = {f"{name}.idx" for name in raw} | {f"{name[: -len('.jsonl')]}.idx" for name in raw}  # checked with it
+    jobs = []
     for name in sorted(names - covered):
         path = folder / name
         checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
         if checker is not None:
-            found.append(Job(path, checker))
-    return found
+            jobs.append(Job(path, checker))
+    return jobs

@@ -1,4 +1,4 @@
-"""What the three samplers have in common: epochs, skips, resuming in the middle of one, and lazy iteration."""
+"""The base class of the samplers: epochs, skips, resuming in the middle of an epoch, and lazy iteration."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 from fastpack.datasets.permutations import Indices
 from fastpack.display import Described, facts
 from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
-from fastpack.loading.resume import check_order, fingerprint
+from fastpack.loading.resume import check_order, json_fingerprint
 
 ORDERS = ("torch", "feistel")
 
 
 class Resume(NamedTuple):
-    """Where an epoch goes on: its global order as `base_num_replicas` ranks had it, `consumed` samples of it done."""
+    """The position where an epoch continues: `consumed` samples of the global order for `base_num_replicas` ranks."""
 
     consumed: int
     base_num_replicas: int
 
 
 class EpochSampler(Described, ABC):
-    """A rank's sample numbers, epoch by epoch.
+    """The sample numbers of a rank, epoch by epoch.
 
-    Ranks take the global order of an epoch strided: rank r of R has its places r, r + R, r + 2R, ... So once every
-    rank has taken k samples, exactly the first k * R places are done, which is what `resume_at` builds on.
+    Ranks take the global order of an epoch strided: rank r of R has its positions r, r + R, r + 2R, ... So once every
+    rank has taken k samples, exactly the first k * R positions are consumed; `resume_at` relies on that.
     """
 
     _shown = facts(
@@ -63,7 +63,7 @@ class EpochSampler(Described, ABC):
 
     @property
     def epoch(self) -> int:
-        """The epoch whose order comes next."""
+        """The epoch of the next iteration."""
         return self._epoch
 
     @epoch.setter
@@ -71,96 +71,107 @@ class EpochSampler(Described, ABC):
         self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0; another one than now forgets `resume_at`."""
+        """Choose the epoch, counted from 0; a change of the epoch undoes `resume_at`."""
         if epoch != self._epoch:
             self._resume = None
         self._epoch = epoch
 
     def set_skip(self, skip: int) -> None:
-        """Leave out this rank's first `skip` samples, in the next iteration only."""
+        """Skip this rank's first `skip` samples, in the next iteration only."""
         self._skip = skip
 
     def resume_at(self, consumed: int, base_num_replicas: int) -> None:
-        """Go on with the current epoch after `consumed` samples of its global order for `base_num_replicas` ranks.
+        """Continue the current epoch after `consumed` samples of its global order for `base_num_replicas` ranks.
 
-        This rank takes what is left strided over the ranks of now, so that a change of the world size neither loses nor
-        repeats a sample. Ranks get equally many: with drop_last the last few (fewer than ranks) are left out, otherwise
-        the order's first samples fill up. Holds until another epoch is set, for every iteration; `set_skip` counts from
-        there. Any number of changes in one epoch: `base_num_replicas` stays what it was at the epoch's start.
+        The current ranks take the rest strided, so a change of the world size neither loses nor repeats a sample.
+        All ranks get the same number: with drop_last the last few samples (fewer than ranks) are dropped, otherwise the
+        first samples of the order are repeated. Applies to every iteration until another epoch is set; `set_skip`
+        counts from there. The world size may change any number of times in an epoch: `base_num_replicas` remains that
+        of the epoch's start.
 
-        Raises ValueError when one of the numbers cannot be.
+        Parameters
+        ----------
+        consumed
+            Samples that all ranks together have consumed.
+        base_num_replicas
+            The number of ranks at the epoch's start.
+
+        Raises
+        ------
+        ValueError
+            If `consumed` is negative or `base_num_replicas` is below 1.
         """
         if consumed < 0 or base_num_replicas < 1:
             raise ValueError(f"cannot resume after {consumed} samples of {base_num_replicas} ranks")
         self._resume = Resume(operator.index(consumed), operator.index(base_num_replicas))
 
     def forget_resume(self) -> None:
-        """Take back `resume_at`: the next iteration begins with this rank's first sample of the epoch."""
+        """Undo `resume_at`: the next iteration starts with this rank's first sample of the epoch."""
         self._resume = None
 
     @abstractmethod
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Samples in the global order of the current epoch as it is laid out for so many ranks, padding included."""
+        """Return the length of the current epoch's global order for this number of ranks, padding included."""
 
     @abstractmethod
     def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
-        """The global order for so many ranks: place p < length of it is `order` at p modulo its n."""
+        """Return the global order for this number of ranks and its length: position p is `order` at p modulo its n."""
 
     @abstractmethod
     def _own_steps(self) -> Steps:
-        """This rank's whole epoch when nothing is resumed."""
+        """Return this rank's whole epoch, without a resume."""
 
     def _steps(self) -> Steps:
         return self._own_steps() if self._resume is None else self._steps_from(self._resume)
 
     def _steps_from(self, start: Resume) -> Steps:
-        """This rank's share of what is left."""
+        """Return this rank's share of the rest of the epoch."""
         order, length = self._layout(start.base_num_replicas)
         left = max(0, length - start.consumed)
         count = left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
         return Steps(order, max(1, length), start.consumed + self.rank, self.num_replicas, count)
 
     def _open(self) -> tuple[Steps, int]:
-        """The epoch's steps and the first to take; the skip is used up."""
+        """Return the epoch's steps and the first step to take; this consumes the skip."""
         steps, skip = self._steps(), max(0, self._skip)
         self._skip = 0
         return steps, min(skip, steps.count)
 
     def indices(self) -> Indices:
-        """This rank's sample numbers of the epoch from the skip on, which is used up: int32 if they fit, else int64."""
+        """Return this rank's sample numbers of the epoch as int32 if they fit, else int64; this consumes the skip."""
         steps, skip = self._open()
         return steps.take(skip, steps.count - skip)
 
     def blocks(self, size: int = BLOCK) -> Iterator[Indices]:
-        """The same as arrays of `size` (the last one shorter), made one by one: memory for all is not needed.
+        """Yield the sample numbers of `indices` in arrays of `size`; the last one may be shorter.
 
-        With order="feistel" and without shuffling nothing else is held; torch's order holds 4 bytes a sample.
+        With order="feistel", or without shuffling, only one array is in memory; torch's order takes 4 bytes a sample.
         """
-        steps, skip = self._open()  # now, not when the first block is taken: what is set afterwards holds from the next
+        steps, skip = self._open()  # now, not with the first block: later settings apply to the next iteration
         return steps.settled().blocks(skip, size)
 
     def __iter__(self) -> SampleNumbers:
         return SampleNumbers(self)
 
     def __len__(self) -> int:
-        """Samples of this rank in a whole epoch, whatever is skipped or resumed."""
+        """Return the samples of this rank in a whole epoch, regardless of skip and resume."""
         return self.num_samples
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"epoch", "seed", "num_replicas", "rank"}`."""
+        """Return {"epoch", "seed", "num_replicas", "rank"}."""
         return {"epoch": self._epoch, "seed": self.seed, "num_replicas": self.num_replicas, "rank": self.rank}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the epoch, and only that: seed, ranks and weights are this run's."""
+        """Restore the epoch only: seed, ranks and weights remain those of this run."""
         self.set_epoch(state.get("epoch", 0))
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the global order depends on beside epoch and number of ranks; equal fingerprints, equal orders."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks, as JSON values."""
         return {"order": self.order, "seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last}
 
 
 class SampleNumbers(Iterator[int]):
-    """An iteration over a rank's sample numbers, as Python ints, that can be saved and resumed.
+    """An iteration over a rank's sample numbers, as Python ints, whose state can be saved and loaded.
 
     torchdata's StatefulDataLoader saves this state next to the sampler's, which has no position in the epoch.
     """
@@ -175,7 +186,7 @@ class SampleNumbers(Iterator[int]):
         self._rest = integers(steps.settled().blocks(self._taken, BLOCK))
         self._saved = {
             "sampler": self._sampler.state_dict(),
-            "order": fingerprint(self._sampler),
+            "order": json_fingerprint(self._sampler.fingerprint()),
             "resumed_at": None if resume is None else list(resume),
         }
 
@@ -185,7 +196,7 @@ class SampleNumbers(Iterator[int]):
         return number
 
     def state_dict(self) -> dict[str, Any]:
-        """How many of the rank's samples were taken, and what their order depends on: JSON."""
+        """Return how many of the rank's samples were taken, and what their order depends on, as JSON values."""
         return {"taken": self._taken, **self._saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -204,7 +215,7 @@ class SampleNumbers(Iterator[int]):
                 "can resume on any number"
             )
         if state["taken"]:
-            check_order(state["order"], self._sampler)
+            check_order(state["order"], json_fingerprint(self._sampler.fingerprint()))
         self._sampler.load_state_dict(saved)
         self._sampler.forget_resume()
         if state["resumed_at"] is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
 
-from fastpack.datasets.base import Selection
+from fastpack.datasets.base import RowDataset, Selection
+from fastpack.datasets.outputs import WHOLE_OUTPUTS
+from fastpack.loading.adapters import SamplerAdapter
+from fastpack.loading.fetch import BatchOptions, batch_arguments
+from fastpack.loading.protocols import ResumableSampler
 
-BATCHES_A_BLOCK = 512  # of an order that is computed, not stored
+BATCHES_PER_BLOCK = 512  # of an order that is computed, not stored
 
 
 class BatchPlanner(Protocol):
@@ -60,31 +63,28 @@ class BatchNumbers:
         self._loader.set_epoch(epoch)
 
 
+def row_options(dataset: Any, options: BatchOptions) -> dict[str, Any]:
+    """Return the options of `dataset.batch` that produce rows like a loader's; ValueError if none do."""
+    arguments = batch_arguments(dataset, options) or {}
+    whole = [name for name in WHOLE_OUTPUTS if name in (options.outputs or ())]
+    chosen = options.outputs is not None or options.dtype != "int64"
+    if whole or (arguments and chosen and not isinstance(dataset, RowDataset)):
+        what = f"outputs={list(options.outputs or ())}, dtype={options.dtype!r}"
+        raise ValueError(
+            f"a batch of this loader ({what}) cannot be put together from samples of its dataset, as "
+            "skip_first_batches does: iterate the loader itself, and resume it with load_state_dict()"
+        )
+    return arguments
+
+
 def _integers(numbers: Any) -> list[Any]:
     listed: list[Any] = numbers.tolist() if isinstance(numbers, np.ndarray) else list(numbers)
     return listed
 
 
-def batches_of(sampler: Any, skip: int, size: int) -> Iterator[Any]:
-    """The sample numbers of each whole batch, after the first `skip` of them."""
-    if isinstance(sampler, np.ndarray):
-        return _sliced(sampler, skip, size)
-    if skip == 0 and hasattr(sampler, "blocks"):
-        return _of_blocks(sampler.blocks(size * BATCHES_A_BLOCK), size)
-    if hasattr(sampler, "indices"):
-        return _sliced(sampler.indices(), skip, size)
-    return _listed(islice(iter(sampler), skip, None), size)
-
-
-def _sliced(order: Any, first: int, size: int) -> Iterator[Any]:
-    return (order[start : start + size] for start in range(first, len(order) - size + 1, size))
-
-
-def _of_blocks(blocks: Iterator[Any], size: int) -> Iterator[Any]:
-    """Batches of blocks that hold a whole number of them, but for the last one."""
-    return (batch for block in blocks for batch in _sliced(block, 0, size))
-
-
-def _listed(samples: Iterator[Any], size: int) -> Iterator[Any]:
-    while len(batch := list(islice(samples, size))) == size:
-        yield batch
+def batches_of(sampler: ResumableSampler, size: int) -> Iterator[Any]:
+    """Return the sample numbers of each whole batch of the sampler's next iteration, which starts now."""
+    # An adapted sampler may be an iterator, which is not read ahead.
+    block = size if isinstance(sampler, SamplerAdapter) else size * BATCHES_PER_BLOCK
+    blocks = sampler.blocks(block)  # not within the generator: the sampler may change before the first batch
+    return (numbers[start : start + size] for numbers in blocks for start in range(0, len(numbers) - size + 1, size))

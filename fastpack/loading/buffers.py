@@ -1,10 +1,10 @@
-"""Output buffers that are leased: an array owns its memory until the last reference to it is gone.
+"""Leased output buffers: an array owns its memory until the last reference to it is released.
 
-A fresh allocation a batch costs 1.5 to 3.5 times the work of filling it (page faults), a ring of arrays that is filled
-again and again overwrites what the caller kept. So memory comes back here only when nothing refers to it any more: an
-array handed out has a lease for its base, every view and tensor of it keeps that lease alive, and the lease's death
-returns the memory. Nothing here takes a lock: a lease may die inside the garbage collector, in any thread, at any
-instruction, where a lock could already be held.
+A new allocation per batch costs 1.5 to 3.5 times the filling (page faults); a ring of reused arrays would overwrite
+batches that the caller kept. So memory returns to the pool only when nothing refers to it: the base of a leased array
+is its lease, every view and tensor of the array keeps the lease alive, and the lease's deletion returns the memory. No
+locks are taken: a lease may be deleted by the garbage collector in any thread, at any instruction, where a lock could
+already be held.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import numpy.typing as npt
 
 Memory: TypeAlias = npt.NDArray[np.uint8]
 
-ALIGNMENT = 64  # a cache line, and what AVX-512 stores want
-# Memory this much larger than needed is not used: it would be held for less than it is worth.
+ALIGNMENT = 64  # a cache line; the alignment of AVX-512 stores
+# Memory that exceeds the need by this factor is not reused: it would be kept for too little.
 MAX_WASTE = 2
 SMALL = 4096
 
 
 def aligned_memory(n_bytes: int) -> Memory:
-    """`n_bytes` of new memory that starts at a multiple of 64."""
+    """Allocate `n_bytes` whose address is a multiple of 64."""
     memory = np.empty(n_bytes + ALIGNMENT, np.uint8)
     offset = -memory.ctypes.data % ALIGNMENT
     return memory[offset : offset + n_bytes]
 
 
 class _Block:
-    """A piece of memory and how numpy is told of it, which seldom changes: saying it anew costs 5 us."""
+    """A piece of memory and its array interface, which is cached: building it takes 5 us."""
 
     __slots__ = ("interface", "memory", "n_bytes", "returned", "shaped")
 
     def __init__(self, memory: Memory) -> None:
         self.memory, self.n_bytes = memory, memory.nbytes
-        self.returned = 0  # at which batch it came back
+        self.returned = 0  # the batch number of its return
         self.interface: dict[str, Any] = {}
         self.shaped: tuple[tuple[int, ...], np.dtype[Any]] | None = None
 
@@ -51,28 +51,35 @@ class _Block:
 
 
 class _Lease:
-    """The base of an array that was handed out; when it dies, the block goes back."""
+    """The base of a leased array; its deletion returns the block."""
 
     __slots__ = ("__array_interface__", "_block", "_home", "_pool")
 
     def __init__(self, pool: BufferPool, block: _Block) -> None:
         self.__array_interface__ = block.interface
         self._pool, self._block = pool, block
-        self._home = pool._idle  # of this process: after a fork the pool has another, and the memory is left alone
+        self._home = pool._idle  # of this process: after a fork, this memory is not returned
 
     def __del__(self) -> None:
         self._block.returned = self._pool._batches
-        # A deque's append is atomic; past the ring's length it drops, and so frees, what lay idle longest.
+        # The append of a deque is atomic; beyond its length it drops, and so frees, the block that was idle longest.
         self._home.append(self._block)
 
 
 class BufferPool:
-    """Arrays from memory that is used again once nobody refers to it.
+    """A pool of arrays whose memory is reused once nothing refers to it.
 
-    ring: how many buffers lie idle at most, what comes back beyond them is freed. rest: how many more batches (calls of
-    `next_batch`) a buffer rests after it came back, for copies to a device that may be in flight. allocate: where new
-    memory comes from, at least as aligned as the arrays' dtypes need. Safe under threads, without a lock, and under
-    fork: a child begins with no idle buffers. Pickles as an empty pool.
+    Safe with threads, without a lock, and with fork: a child starts without idle buffers. Pickles as an empty pool.
+
+    Parameters
+    ----------
+    ring
+        The maximum number of idle buffers; further ones are freed.
+    rest
+        The number of batches (calls of `next_batch`) before a returned buffer is reused: copies to a device may be in
+        flight.
+    allocate
+        Allocates memory, aligned at least as the arrays' dtypes require.
     """
 
     def __init__(self, ring: int = 16, rest: int = 0, allocate: Callable[[int], Memory] = aligned_memory) -> None:
@@ -82,10 +89,10 @@ class BufferPool:
         self._pid = os.getpid()
 
     def lease(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array of that shape and dtype, contiguous, with undefined content, that owns its memory.
+        """Return a contiguous array with undefined content that owns its memory.
 
-        The memory is used again when the array, its views and everything made from them without a copy are gone.
-        Raises ValueError for a dtype that holds Python objects.
+        The memory is reused when the array, its views and all objects that share its memory are released. Raises
+        ValueError for a dtype that holds Python objects.
         """
         if self._pid != os.getpid():
             self._pid, self._idle = os.getpid(), deque(maxlen=self._ring)
@@ -95,7 +102,7 @@ class BufferPool:
         return np.asarray(_Lease(self, block))
 
     def _newest(self) -> _Block | None:
-        """The block that came back last: most often just what is needed next, and still in the processor's cache."""
+        """Return the block that was returned last: usually the right one, and still in the processor's cache."""
         try:
             return self._idle.pop()
         except IndexError:
@@ -105,26 +112,26 @@ class BufferPool:
         if newest is not None:
             self._idle.append(newest)
         if dtype.hasobject:
-            raise ValueError(f"{dtype} holds Python objects, which cannot lie in leased memory")
+            raise ValueError(f"{dtype} holds Python objects, which leased memory cannot")
         block = self._take(math.prod(shape) * dtype.itemsize)
         if block.shaped != (shape, dtype):
             block.shape_as(shape, dtype)
         return block
 
     def next_batch(self) -> None:
-        """One more batch was handed on: what rests has one batch less to rest."""
+        """Count one more batch."""
         self._batches += 1
 
     @property
     def idle(self) -> int:
-        """How many buffers lie idle now."""
+        """The number of idle buffers."""
         return len(self._idle)
 
     def _take(self, n_bytes: int) -> _Block:
-        """An idle block that fits and has rested, else a new one."""
+        """Return an idle block that fits and has rested, otherwise a new one."""
         idle, passed_over, found = self._idle, [], None
         largest = max(SMALL, MAX_WASTE * n_bytes)
-        # Without rest the newest first, which the processor's cache may still hold; else the one that rested longest.
+        # Without rest the newest first, which may still be in the processor's cache; else the one that rested longest.
         pop, put_back = (idle.popleft, idle.appendleft) if self._rest else (idle.pop, idle.append)
         try:
             for _ in range(self._ring):
@@ -133,7 +140,7 @@ class BufferPool:
                     found = block
                     break
                 passed_over.append(block)
-        except IndexError:  # none left; another thread may have taken the last
+        except IndexError:  # none left: another thread may have taken the last
             pass
         for block in reversed(passed_over):
             put_back(block)

@@ -11,12 +11,18 @@ from fastpack.loading.buffers import BufferPool
 
 
 def collate(samples: Sequence[Any], pool: BufferPool) -> Any:
-    """The samples as a batch, by the kind of the first.
+    """Collate samples into a batch, by the type of the first sample.
 
-    Arrays (and whatever has `__array__`) are stacked; Python and NumPy numbers become int64, float64 and bool arrays
-    [B], NumPy scalars keep their dtype; mappings, tuples and named tuples become one of batches; lists a list of
-    batches; texts and bytes stay a list. Raises TypeError for anything else, ValueError where shapes, keys or lengths
-    differ.
+    Arrays (and objects with `__array__`) are stacked. Python and NumPy numbers become int64, float64 and bool arrays
+    [B]; NumPy scalars keep their dtype. Mappings, tuples, named tuples and lists are collated by element. Strings and
+    bytes become a list.
+
+    Raises
+    ------
+    TypeError
+        For any other type.
+    ValueError
+        If shapes, keys or lengths differ.
     """
     first = samples[0]
     if isinstance(first, (str, bytes)):
@@ -30,17 +36,17 @@ def collate(samples: Sequence[Any], pool: BufferPool) -> Any:
     if isinstance(first, Sequence):
         if any(len(sample) != len(first) for sample in samples):
             raise ValueError("each sample of a batch must have the same number of elements")
-        parts = [collate(part, pool) for part in zip(*samples, strict=True)]
+        elements = [collate(element, pool) for element in zip(*samples, strict=True)]
         if hasattr(first, "_fields"):
-            return type(first)(*parts)
-        return tuple(parts) if isinstance(first, tuple) else parts
-    raise TypeError(f"cannot make a batch of {type(first).__name__}: give the loader a collate_fn")
+            return type(first)(*elements)
+        return tuple(elements) if isinstance(first, tuple) else elements
+    raise TypeError(f"cannot collate {type(first).__name__}: give the loader a collate_fn")
 
 
 def _numbers(samples: Sequence[Any], pool: BufferPool) -> Any:
     numbers = np.asarray(samples)
     if numbers.dtype.hasobject or numbers.ndim != 1:
-        raise TypeError(f"cannot make one array of numbers of {samples[:3]!r}: give the loader a collate_fn")
+        raise TypeError(f"cannot convert {samples[:3]!r} to one array of numbers: give the loader a collate_fn")
     out = pool.lease(numbers.shape, numbers.dtype)
     out[:] = numbers
     return out
@@ -53,5 +59,5 @@ def _stack(arrays: list[Any], pool: BufferPool) -> Any:
         raise ValueError(f"samples of a batch differ in shape: {first.shape} and {different.shape}")
     dtype = np.result_type(*{array.dtype for array in arrays})
     if dtype.hasobject:
-        raise TypeError("arrays of Python objects make no batch: give the loader a collate_fn")
+        raise TypeError("arrays of Python objects cannot be collated: give the loader a collate_fn")
     return np.stack(arrays, out=pool.lease((len(arrays), *first.shape), dtype))

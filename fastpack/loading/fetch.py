@@ -1,85 +1,103 @@
-"""Sample numbers -> a batch, the way the dataset offers: `fill`, `batch`, or one sample after the other."""
+"""Sample numbers to a batch, by the methods that the dataset has: `fill`, `batch`, or one sample at a time."""
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.datasets.outputs import WHOLE_OUTPUTS
+from fastpack.datasets.outputs import WHOLE_OUTPUTS, OutputDtype, Outputs
 from fastpack.item_numbers import item_numbers
+from fastpack.loading.adapters import DatasetAdapter, as_batch_dataset
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.default_collate import collate
+from fastpack.loading.protocols import BatchDataset
 
-Fetch: TypeAlias = Callable[[Any], Any]
-Rows: TypeAlias = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
-
-
-def make_fetch(
-    dataset: Any,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    pool: BufferPool,
-    outputs: Sequence[str] | None,
-    dtype: str,
-    num_threads: int,
-    cu_seqlens_length: int | None = None,
-) -> Fetch:
-    """What makes a batch of `dataset`; ValueError where it cannot do what was asked for."""
-    options = batch_options(dataset, collate_fn, outputs, dtype, num_threads, cu_seqlens_length)
-    if options is None:
-        return SampleFetch(dataset, collate_fn, pool)
-    if callable(getattr(dataset, "fill", None)):
-        return FillFetch(dataset, options, pool, num_threads)
-    return BatchFetch(dataset, options)
+CollateFn: TypeAlias = Callable[[list[Any]], Any]
 
 
-def batch_options(
-    dataset: Any,
-    collate_fn: Callable[[list[Any]], Any] | None,
-    outputs: Sequence[str] | None,
-    dtype: str,
-    num_threads: int,
-    cu_seqlens_length: int | None,
-) -> dict[str, Any] | None:
-    """What `dataset.batch` is given next to the sample numbers; None where batches are made sample by sample.
+class BatchOptions(NamedTuple):
+    """The options of a loader's batches."""
 
-    Raises ValueError where the dataset cannot do what was asked for.
+    collate_fn: CollateFn | None
+    outputs: Sequence[str] | None
+    dtype: OutputDtype
+    num_threads: int
+    cu_seqlens_length: int | None
+
+
+def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
+    """Return what makes a batch of `dataset`; ValueError if the dataset lacks a requested option."""
+    arguments = batch_arguments(dataset, options)
+    if arguments is None:
+        return SampleFetch(dataset, options.collate_fn, pool)
+    source = as_batch_dataset(dataset)
+    if isinstance(source, BatchDataset):
+        return FillFetch(source.fill, _Allocation(source, arguments, pool), options.num_threads)
+    if source.fill is not None:
+        return FillFetch(source.fill, _AdaptedAllocation(source, arguments, pool), options.num_threads)
+    return BatchFetch(dataset, arguments)
+
+
+def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | None:
+    """Return the arguments of `dataset.batch` other than the sample numbers; None if samples are collated.
+
+    Raises
+    ------
+    ValueError
+        If the dataset lacks a requested option.
     """
-    takes = _batch_parameters(dataset) if collate_fn is None else None
-    if outputs is not None and (takes is None or "outputs" not in takes):
-        why = "with a collate_fn" if collate_fn is not None else f"of a {type(dataset).__name__}"
+    outputs, length = options.outputs, options.cu_seqlens_length
+    accepted = _batch_parameters(dataset) if options.collate_fn is None else None
+    if outputs is not None and (accepted is None or "outputs" not in accepted):
+        why = "with a collate_fn" if options.collate_fn is not None else f"of a {type(dataset).__name__}"
         raise ValueError(f"outputs cannot be chosen {why}: that takes a dataset with batch(indices, outputs=...)")
-    if cu_seqlens_length is not None and "cu_seqlens" not in (outputs or ()):
-        raise ValueError("cu_seqlens_length= is for the output cu_seqlens, which was not asked for")
-    if takes is None:
+    if length is not None and "cu_seqlens" not in (outputs or ()):
+        raise ValueError("cu_seqlens_length= is for the output cu_seqlens, which was not requested")
+    if accepted is None:
         return None
-    options: dict[str, Any] = {"dtype": dtype} if "dtype" in takes else {}
+    arguments: dict[str, Any] = {"dtype": options.dtype} if "dtype" in accepted else {}
     if outputs is not None:
-        options["outputs"] = tuple(outputs)
-    if cu_seqlens_length is not None:
-        options["cu_seqlens_length"] = cu_seqlens_length
+        arguments["outputs"] = tuple(outputs)
+    if length is not None:
+        arguments["cu_seqlens_length"] = length
     whole = [name for name in WHOLE_OUTPUTS if name in (outputs or ())]
-    if whole and num_threads > 1:
+    if whole and options.num_threads > 1:
         raise ValueError(f"{', '.join(whole)} are of a whole batch, which num_threads > 1 would slice")
-    return options
+    return arguments
 
 
 def _batch_parameters(dataset: Any) -> frozenset[str] | None:
-    batch = getattr(dataset, "batch", None)
-    return frozenset(inspect.signature(batch).parameters) if callable(batch) else None
+    """Return the names of the parameters of `batch`; None if the dataset has no `batch`."""
+    source = as_batch_dataset(dataset)
+    if isinstance(source, BatchDataset):
+        return frozenset(("outputs", "dtype", "cu_seqlens_length"))
+    return source.batch_options if source.batch is not None else None
 
 
-class SampleFetch:
-    """`[i]` for each sample (all at once where the dataset has `__getitems__`), then collate."""
+class Fetch:
+    """Makes a batch of sample numbers."""
 
-    def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Any] | None, pool: BufferPool) -> None:
+    def __call__(self, indices: Any) -> Any:
+        """Return the batch of these samples."""
+        raise NotImplementedError
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Hold resources that many batches share."""
+        yield
+
+
+class SampleFetch(Fetch):
+    """Collates samples: `__getitems__` of the dataset where it has that, otherwise `[i]` for each one."""
+
+    def __init__(self, dataset: Any, collate_fn: CollateFn | None, pool: BufferPool) -> None:
         self._dataset, self._collate_fn, self._pool = dataset, collate_fn, pool
 
     def __call__(self, indices: Any) -> Any:
@@ -89,27 +107,51 @@ class SampleFetch:
         return collate(samples, self._pool) if self._collate_fn is None else self._collate_fn(samples)
 
 
-class BatchFetch:
-    """Whatever the dataset's `batch` gives."""
+class BatchFetch(Fetch):
+    """Returns the result of the dataset's `batch`."""
 
-    def __init__(self, dataset: Any, options: dict[str, Any]) -> None:
-        self._dataset, self._options = dataset, options
+    def __init__(self, dataset: Any, arguments: dict[str, Any]) -> None:
+        self._dataset, self._arguments = dataset, arguments
 
     def __call__(self, indices: Any) -> Any:
-        return self._dataset.batch(indices, **self._options)
+        return self._dataset.batch(indices, **self._arguments)
 
 
-class FillFetch:
-    """Leased arrays that the dataset fills, sliced over threads when wanted."""
+class _Allocation:
+    """Allocates leased arrays as the dataset defines them."""
 
-    def __init__(self, dataset: Any, options: dict[str, Any], pool: BufferPool, num_threads: int) -> None:
-        self._dataset, self._options, self._pool, self._num_threads = dataset, options, pool, num_threads
-        self._rows: Rows | None = None
-        self._local = threading.local()  # the threads of the thread that makes batches
+    def __init__(self, dataset: BatchDataset[Any], arguments: dict[str, Any], pool: BufferPool) -> None:
+        self._dataset, self._arguments, self._pool = dataset, arguments, pool
+
+    def __call__(self, numbers: npt.NDArray[np.int64]) -> Outputs:
+        return self._dataset.new_outputs(len(numbers), empty=self._pool.lease, **self._arguments)
+
+
+class _AdaptedAllocation:
+    """Allocates leased arrays like those of a batch of one sample."""
+
+    def __init__(self, dataset: DatasetAdapter, arguments: dict[str, Any], pool: BufferPool) -> None:
+        self._dataset, self._arguments, self._pool = dataset, arguments, pool
+
+    def __call__(self, numbers: npt.NDArray[np.int64]) -> Outputs:
+        return self._dataset.new_outputs(numbers, self._arguments, self._pool.lease)
+
+
+class FillFetch(Fetch):
+    """Fills leased arrays by the dataset's `fill`, in slices over `num_threads` threads."""
+
+    def __init__(
+        self,
+        fill: Callable[[npt.NDArray[np.int64], Outputs], Any],
+        allocate: Callable[[npt.NDArray[np.int64]], Outputs],
+        num_threads: int,
+    ) -> None:
+        self._fill, self._allocate, self._num_threads = fill, allocate, num_threads
+        self._local = threading.local()  # the slicing threads of the thread that makes batches
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Keep the threads from batch to batch meanwhile: starting and ending them takes 200 us."""
+        """Keep the slicing threads between batches: starting and ending them takes 200 us."""
         if self._num_threads == 1:
             yield
             return
@@ -121,30 +163,21 @@ class FillFetch:
 
     def __call__(self, indices: Any) -> Any:
         numbers = item_numbers(indices)
-        out = self._new_outputs(numbers)
+        out = self._allocate(numbers)
         if self._num_threads == 1:
-            self._dataset.fill(numbers, out)
+            self._fill(numbers, out)
         else:
             self._fill_sliced(numbers, out)
         return out
 
-    def _new_outputs(self, numbers: npt.NDArray[np.int64]) -> Any:
-        if hasattr(self._dataset, "new_outputs"):
-            return self._dataset.new_outputs(len(numbers), empty=self._pool.lease, **self._options)
-        if self._rows is None:  # shape and dtype of a row of each output, from a batch of one
-            one = self._dataset.batch(numbers[:1], **self._options)
-            arrays = {name: np.asarray(array) for name, array in one.items()}
-            self._rows = {name: (array.shape[1:], array.dtype) for name, array in arrays.items()}
-        return {name: self._pool.lease((len(numbers), *shape), dtype) for name, (shape, dtype) in self._rows.items()}
-
-    def _fill_sliced(self, numbers: npt.NDArray[np.int64], out: dict[str, npt.NDArray[Any]]) -> None:
+    def _fill_sliced(self, numbers: npt.NDArray[np.int64], out: Outputs) -> None:
         bounds = np.linspace(0, len(numbers), self._num_threads + 1).astype(int).tolist()
         slices = [slice(first, end) for first, end in pairwise(bounds) if first < end]
 
-        def fill(part: slice) -> None:
-            self._dataset.fill(numbers[part], {name: array[part] for name, array in out.items()})
+        def fill(rows: slice) -> None:
+            self._fill(numbers[rows], {name: array[rows] for name, array in out.items()})
 
-        # No session: the batch is made where it was asked for.
+        # Without a session the batch is made in the caller's thread.
         with nullcontext() if hasattr(self._local, "threads") else self.session():
-            for done in [self._local.threads.submit(fill, part) for part in slices]:
+            for done in [self._local.threads.submit(fill, rows) for rows in slices]:
                 done.result()

@@ -1,4 +1,4 @@
-"""`StatefulDataLoader`: batches in a sampler's order, made ahead by one background thread, exact to resume."""
+"""`StatefulDataLoader`: batches in a sampler's order, produced ahead by one background thread, resumable exactly."""
 
 from __future__ import annotations
 
@@ -6,55 +6,95 @@ import multiprocessing
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Literal, Self
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from fastpack import kernels
-from fastpack.datasets.base import RowDataset
-from fastpack.datasets.outputs import WHOLE_OUTPUTS
+from fastpack.datasets.map_dataset import MapDataset
+from fastpack.datasets.outputs import OutputDtype
 from fastpack.display import Described, facts
-from fastpack.loading.batch_numbers import BatchNumbers, batches_of
+from fastpack.loading.adapters import SamplerAdapter, as_batch_dataset, as_resumable_sampler
+from fastpack.loading.batch_numbers import BatchNumbers, batches_of, row_options
 from fastpack.loading.buffers import BufferPool
-from fastpack.loading.fetch import Fetch, batch_options, make_fetch
+from fastpack.loading.fetch import BatchOptions, Fetch, batch_arguments, make_fetch
 from fastpack.loading.producer import Producer
-from fastpack.loading.resume import HOW_TO_GO_ON, Job, Place, check_order, fingerprint
+from fastpack.loading.protocols import BatchDataset, LoaderOptions, ResumableSampler
+from fastpack.loading.resume import HOW_TO_CONTINUE, EpochPosition, LoaderShape, check_order, json_fingerprint
 from fastpack.loading.sampler import DistributedSampler
 
-# Compiling the Numba kernels takes a second and saves 0.2 ns a token against the Cython ones: worth it from here on.
+# Compiling the Numba kernels takes a second and saves 0.2 ns per token over the Cython ones: it pays from here on.
 WARM_TOKENS = 5_000_000_000
 PREFETCH = 2
 
+BatchT = TypeVar("BatchT")
+SampleT = TypeVar("SampleT")
 
-class StatefulDataLoader(Described):
-    """Batches of `batch_size` samples in the sampler's order, epoch after epoch; KempnerForge's class, in NumPy arrays.
 
-    `iter()` begins the epoch, or goes on in the middle of one: after a break, or after `load_state_dict`. What is left
-    of an epoch below a whole batch is dropped. `state_dict()` is KempnerForge's with one key more, and either reads the
-    other's. `len()` is the number of whole batches of an epoch. When all of them were taken, the next `iter()` begins
-    the next epoch, whether or not the loop asked for one more batch (in KempnerForge it would be empty).
+class StatefulDataLoader(Described, Generic[BatchT]):
+    """Load batches of a dataset in a sampler's order, epoch after epoch (KempnerForge's class, in NumPy arrays).
 
-    dataset: anything with `[i]` and `len()`. One with `batch(indices)` and, for arrays that are used again,
-    `fill(indices, out)` gives whole batches; of another the samples are put together as torch's default_collate does.
-    With `collate_fn`, exactly that gets the list of samples. sampler: the samples' order, by default
-    `DistributedSampler(dataset)`: shuffled and divided among the ranks of torch.distributed, as in KempnerForge.
-    config: an object with KempnerForge's num_workers, pin_memory and prefetch_factor. num_workers is accepted and
-    changes nothing: a thread makes the batches while kernels leave the interpreter free, where workers would have to
-    send them, at ten times the cost. NumPy arrays are not pinned (fastpack.torch does that).
+    `iter()` starts the epoch, or continues in the middle of one: after a `break`, or after `load_state_dict`. Samples
+    at the end of an epoch that do not fill a batch are dropped. `len()` is the number of whole batches of an epoch.
+    After all of them, the next `iter()` starts the next epoch, whether or not the loop requested one more batch (in
+    KempnerForge it would be empty).
 
-    prefetch: batches made ahead; 0 makes each when asked for, without a thread; by default config's prefetch_factor,
-    else 2. outputs, dtype, cu_seqlens_length: passed to the dataset's `batch`. num_threads: over how many threads a
-    batch is sliced. An array handed out is never overwritten, however long it is kept: its memory is used again when
-    nothing refers to it.
+    Parameters
+    ----------
+    dataset
+        A map-style dataset. One with `batch(indices)` and, for reused arrays, `fill(indices, out)` provides whole
+        batches; the samples of others are collated as torch's default_collate does.
+    batch_size
+        The samples of a batch, of this rank.
+    sampler
+        Sample numbers in order; by default `DistributedSampler(dataset)`: shuffled, and divided among the ranks of
+        torch.distributed (as in KempnerForge).
+    config
+        An object with KempnerForge's prefetch_factor, num_workers and pin_memory. num_workers has no effect: a thread
+        fills batches in a tenth of the time that worker processes take to send them. NumPy arrays are not pinned.
+    collate_fn
+        Receives the list of the samples of a batch and returns the batch.
+    prefetch
+        The number of batches produced ahead; 0 produces each on demand, without a thread. Default: the config's
+        prefetch_factor, else 2.
+    outputs, dtype, cu_seqlens_length
+        Passed to the dataset's `batch`.
+    num_threads
+        The number of threads that fill slices of one batch.
+    elastic
+        Whether a state saved in the middle of an epoch can be resumed on another number of ranks or with another batch
+        size: after the consumed samples, without losing or repeating any, except those at the end of the epoch that
+        fill no batch on every rank. With False the loader continues at the same batch number (as KempnerForge).
 
-    elastic: resuming in the middle of an epoch on another number of ranks or with another batch size goes on behind the
-    samples that were consumed, none of the epoch's lost or repeated, but for those at its end that fill no batch on
-    every rank. ValueError where that cannot be. elastic=False does what KempnerForge does: go on at the same batch
-    number, whatever the samples.
+    Raises
+    ------
+    ValueError
+        If batch_size or num_threads is below 1, prefetch is negative, or the dataset lacks a requested option.
 
-    Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts all.
-    An exception of the dataset is raised where the batch was asked for; the next call tries that batch again. Pickles
-    (without its buffers), and may be inherited by a forked process. Raises ValueError for sizes below 1.
+    Notes
+    -----
+    An array that was returned is never overwritten, however long it is kept: its memory is reused once nothing refers
+    to it. Several threads may take batches from one loader: each batch goes to one of them, and `state_dict()` counts
+    all. An exception of the dataset is raised in `next`; the following `next` tries that batch again. The loader
+    pickles without its buffers and survives a fork.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/a.npy", np.arange(400, dtype=np.uint16))
+    >>> dataset = fastpack.MemoryMappedDataset(folder, seq_len=5)
+    >>> sampler = fastpack.DistributedSampler(dataset, num_replicas=2, rank=0, shuffle=False)
+    >>> loader = fastpack.StatefulDataLoader(dataset, batch_size=2, sampler=sampler)
+    >>> len(loader)
+    20
+    >>> batch = next(iter(loader))
+    >>> batch["input_ids"]
+    array([[ 0,  1,  2,  3],
+           [10, 11, 12, 13]])
+    >>> loader.state_dict()["batches_yielded"]
+    1
+    >>> loader.close()
     """
 
     _shown = facts(
@@ -62,89 +102,127 @@ class StatefulDataLoader(Described):
         batch_size="batch_size",
         sampler=lambda self: type(self.sampler),
         epoch="_epoch",
-        batches_yielded=lambda self: self._here().batches(self._num_replicas, self.batch_size),
+        batches_yielded=lambda self: self._position().batches(self._num_replicas, self.batch_size),
     )
 
-    # What a torch DataLoader says of itself, for tools that ask it.
+    # Attributes of torch's DataLoader that tools read.
     num_workers = 0
     prefetch_factor: int | None = None
     drop_last = True
 
+    @overload
+    def __init__(
+        self,
+        dataset: BatchDataset[BatchT],
+        batch_size: int,
+        sampler: Iterable[int] | None = None,
+        config: object = None,
+        collate_fn: None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        dataset: MapDataset[SampleT],
+        batch_size: int,
+        sampler: Iterable[int] | None = None,
+        config: object = None,
+        *,
+        collate_fn: Callable[[list[SampleT]], BatchT],
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: StatefulDataLoader[Any],
+        dataset: MapDataset[Any],
+        batch_size: int,
+        sampler: Iterable[Any] | None = None,
+        config: object = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...
     def __init__(
         self,
         dataset: Any,
         batch_size: int,
-        sampler: Any = None,
-        config: Any = None,
+        sampler: Iterable[Any] | None = None,
+        config: object = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
         prefetch: int | None = None,
         outputs: Sequence[str] | None = None,
-        dtype: Literal["int64", "int32"] = "int64",
+        dtype: OutputDtype = "int64",
         num_threads: int = 1,
         elastic: bool = True,
         cu_seqlens_length: int | None = None,
     ) -> None:
         if prefetch is None:
             prefetch = int(getattr(config, "prefetch_factor", None) or PREFETCH)
-        least = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 0), "num_threads": (num_threads, 1)}
-        for name, (value, lowest) in least.items():
-            if value < lowest:
-                raise ValueError(f"{name} is {value}, at least {lowest} is needed")
+        minima = {"batch_size": (batch_size, 1), "prefetch": (prefetch, 0), "num_threads": (num_threads, 1)}
+        for name, (value, minimum) in minima.items():
+            if value < minimum:
+                raise ValueError(f"{name} is {value}, at least {minimum} is needed")
         self.sampler = DistributedSampler(dataset) if sampler is None else sampler
         self.dataset, self.batch_size, self.config = dataset, batch_size, config
         self.collate_fn, self.elastic, self.prefetch = collate_fn, elastic, prefetch
-        self.outputs, self.dtype, self.num_threads = outputs, dtype, num_threads
+        self.outputs, self.num_threads = outputs, num_threads
+        self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
         self._epoch = 0
-        self._place = Place(0, self._num_replicas)  # where this process took the epoch up
-        self._since = 0  # batches yielded since then
-        self._to_check: Mapping[str, Any] | None = None  # the order a loaded state speaks of
+        self._start = EpochPosition(0, self._num_replicas)  # where this process started or resumed the epoch
+        self._yielded = 0  # batches since then
+        self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
         self._warm()
 
     def _attach(self) -> None:
-        self._lock = threading.RLock()  # re-entrant: a signal handler may ask for the state within next()
+        self._lock = threading.RLock()  # re-entrant: a signal handler may request the state within next()
         _LOADERS.add(self)
         self._pool = self._make_pool()
         self._fetch = self._make_fetch()
-        self._running: list[Producer] = []  # the one at work, if any
-        # The thread knows its producer, not the loader: a loader that nobody refers to takes its thread with it.
-        weakref.finalize(self, _end_all, self._running).atexit = False
+        self._producers: list[Producer] = []  # the current one, if any
+        # The thread refers to its producer only: a loader that is garbage collected ends its thread.
+        weakref.finalize(self, _end_all, self._producers).atexit = False
 
     def _make_pool(self) -> BufferPool:
-        """Where arrays come from; what is queued, in the caller's hands and being made fits into the ring."""
+        """Return the pool of arrays, whose ring holds what is queued, in the caller's hands and being filled."""
         return BufferPool(ring=8 * (self.prefetch + 2))
 
     def _make_fetch(self) -> Fetch:
-        """What makes a batch; it must not refer to the loader, whose end the background thread waits for."""
-        wanted = (self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
-        return make_fetch(self.dataset, self.collate_fn, self._pool, *wanted)
+        """Return what makes a batch; it must not refer to the loader."""
+        return make_fetch(self.dataset, self._options(), self._pool)
 
-    def _batch_options(self) -> dict[str, Any]:
-        """What the dataset's `batch` is given next to the sample numbers."""
-        wanted = (self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
-        return batch_options(self.dataset, self.collate_fn, *wanted) or {}
+    def _options(self) -> BatchOptions:
+        return BatchOptions(self.collate_fn, self.outputs, self.dtype, self.num_threads, self.cu_seqlens_length)
 
     def _warm(self) -> None:
         """Switch to the Numba kernels where that pays: in a main process, before an epoch of many tokens."""
-        if multiprocessing.parent_process() is None and hasattr(self.dataset, "new_outputs") and len(self.dataset):
-            arrays = self.dataset.new_outputs(1, **self._batch_options()).values()
+        is_main = multiprocessing.parent_process() is None
+        if is_main and isinstance(self.dataset, BatchDataset) and len(self.dataset):
+            arguments = batch_arguments(self.dataset, self._options()) or {}
+            arrays = self.dataset.new_outputs(1, **arguments).values()
             n_tokens = max((array.size for array in arrays if array is not None), default=0)
             if len(self) * self.batch_size * n_tokens >= WARM_TOKENS:
                 kernels.warm(out_dtypes=(self.dtype,))
 
     @property
-    def _num_replicas(self) -> int:
-        return getattr(self.sampler, "num_replicas", 1)
+    def _sampler(self) -> ResumableSampler:
+        return as_resumable_sampler(self.sampler)
 
     @property
-    def _job(self) -> Job:
-        sized = hasattr(self.dataset, "__len__")
-        return Job(self._num_replicas, self.batch_size, len(self.dataset) if sized else None)
+    def _num_replicas(self) -> int:
+        return self._sampler.num_replicas
+
+    @property
+    def _shape(self) -> LoaderShape:
+        try:
+            length = len(self.dataset)
+        except TypeError:  # a dataset without a length
+            length = None
+        return LoaderShape(self._num_replicas, self.batch_size, length)
 
     def __len__(self) -> int:
-        return len(self.sampler) // self.batch_size
+        return len(self._sampler) // self.batch_size
 
     def __iter__(self) -> Self:
         with self._lock:
@@ -152,86 +230,82 @@ class StatefulDataLoader(Described):
         return self
 
     def _plan_or_next_epoch(self) -> Iterator[Any]:
-        """The plan of this epoch; of the next one when all its batches were taken here.
-
-        Loops that count batches by `len()` never ask for the one after the last, and so do not see the epoch's end.
-        """
+        """Return the plan of this epoch, or of the next one if a loop over `len()` took all batches of this one."""
         plan = self._plan()
-        if not self._since:
+        if not self._yielded:
             return plan
         first = next(plan, None)
         if first is not None:
             return chain((first,), plan)
-        self._go_to(self._epoch + 1, Place(0, self._num_replicas))
+        self._go_to(self._epoch + 1, EpochPosition(0, self._num_replicas))
         return self._plan()
 
     def _begin(self, make_plan: Callable[[], Iterator[Any]]) -> None:
-        for producer in self._running:  # they stay until there is another: an interrupt here is not the epoch's end
+        for producer in self._producers:  # kept until it is replaced: an interrupt here is not the end of the epoch
             producer.end()
-        plan = make_plan()
-        if hasattr(self.dataset, "check_unchanged"):
-            self.dataset.check_unchanged()
-        hint = getattr(self.dataset, "will_need", None)
-        self._running[:] = [Producer(plan, self._fetch, self.prefetch, self._since, hint)]
+        plan, source = make_plan(), as_batch_dataset(self.dataset)
+        if source.check_unchanged is not None:
+            source.check_unchanged()
+        self._producers[:] = [Producer(plan, self._fetch, self.prefetch, self._yielded, source.will_need)]
 
-    def __next__(self) -> Any:
-        with self._lock:  # of several threads each has its batch in turn
+    def __next__(self) -> BatchT:
+        with self._lock:  # threads take batches in turn
             return self._next()
 
-    def _next(self) -> Any:
-        if not self._running:
+    def _next(self) -> BatchT:
+        if not self._producers:
             raise StopIteration
-        if self._running[0].lost:
+        if self._producers[0].lost:
             self._begin(self._plan)
         self._pool.next_batch()
-        made = self._running[0].get()
-        if made is None:
+        produced = self._producers[0].get()
+        if produced is None:
             self._stop()
-            self._go_to(self._epoch + 1, Place(0, self._num_replicas))
+            self._go_to(self._epoch + 1, EpochPosition(0, self._num_replicas))
             raise StopIteration
-        self._since = made.number + 1
-        self._running[0].lost = False
-        return made.batch
+        self._yielded = produced.number + 1
+        self._producers[0].lost = False
+        batch: BatchT = produced.batch
+        return batch
 
     def _plan(self) -> Iterator[Any]:
-        """The samples of each batch that is still to come in this epoch."""
-        if self._to_check is not None:
-            check_order(self._to_check, self.sampler, HOW_TO_GO_ON)
-            self._to_check = None
-        for name, arguments in (("set_epoch", (self._epoch,)), ("forget_resume", ())):
-            if hasattr(self.sampler, name):
-                getattr(self.sampler, name)(*arguments)
-        place = self._here()
-        skip = place.skip(self._num_replicas)
+        """Return the sample numbers of each remaining batch of this epoch."""
+        sampler = self._sampler
+        if self._order_to_check is not None:
+            check_order(self._order_to_check, json_fingerprint(sampler.fingerprint()), HOW_TO_CONTINUE)
+            self._order_to_check = None
+        sampler.set_epoch(self._epoch)
+        sampler.forget_resume()
+        position = self._position()
+        skip = position.skip(self._num_replicas)
         if skip is None:
-            self.sampler.resume_at(place.consumed, place.base)
-            skip = 0
-        elif skip and hasattr(self.sampler, "set_skip"):
-            self.sampler.set_skip(skip)
-            skip = 0
-        return batches_of(self.sampler, skip, self.batch_size)
+            sampler.resume_at(position.consumed, position.base)
+        elif skip:
+            sampler.set_skip(skip)
+        return batches_of(sampler, self.batch_size)
 
-    def _here(self) -> Place:
-        """How far all ranks are together, as every rank yields batches at the same pace."""
-        return Place(self._place.consumed + self._since * self.batch_size * self._num_replicas, self._place.base)
+    def _position(self) -> EpochPosition:
+        """Return the position of all ranks together, as every rank yields batches at the same pace."""
+        yielded = self._yielded * self.batch_size * self._num_replicas
+        return EpochPosition(self._start.consumed + yielded, self._start.base)
 
-    def _go_to(self, epoch: int, place: Place) -> None:
-        self._epoch, self._place, self._since = epoch, place, 0
+    def _go_to(self, epoch: int, position: EpochPosition) -> None:
+        self._epoch, self._start, self._yielded = epoch, position, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin another epoch, counted from 0, at the next `iter()`; the current one goes on where it is.
+        """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
 
-        Loops that count epochs themselves call this (as transformers' Trainer). Without it each `for` is the next one.
+        For loops that count epochs themselves (transformers' Trainer). Without it, each `for` loop is the next epoch.
         """
         with self._lock:
             if epoch != self._epoch:
                 self._stop()
-                self._to_check = None
-                self._go_to(epoch, Place(0, self._num_replicas))
+                self._order_to_check = None
+                self._go_to(epoch, EpochPosition(0, self._num_replicas))
 
     @property
     def batch_sampler(self) -> BatchNumbers:
-        """The sample numbers of each batch of the current epoch, for tools that load batches by themselves."""
+        """The sample numbers of each batch of the current epoch, for tools that load batches themselves."""
         return BatchNumbers(self)
 
     def planned_batches(self) -> Iterator[Any]:
@@ -240,78 +314,68 @@ class StatefulDataLoader(Described):
             return self._plan()
 
     def row_options(self) -> dict[str, Any]:
-        """Return the options for `dataset.batch` that produce rows like this loader's.
+        """Return the options of `dataset.batch` that produce rows like this loader's; ValueError if none do."""
+        return row_options(self.dataset, self._options())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position in the epoch, as JSON values; the state of one rank serves every rank.
+
+        Returns
+        -------
+        "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic", which
+        other numbers of ranks and batch sizes need. Each system loads the other's states.
+        """
+        with self._lock:
+            position, sampler = self._position(), self._sampler
+            batches = position.batches(self._num_replicas, self.batch_size)
+            state: dict[str, Any] = {"epoch": self._epoch, "batches_yielded": batches}
+            if sampler_state := sampler.state_dict():
+                state["sampler"] = sampler_state
+            if self.elastic:
+                state["elastic"] = self._shape.elastic_state(position, json_fingerprint(sampler.fingerprint()))
+            return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where the state was saved, at the next `iter()`.
 
         Raises
         ------
         ValueError
-            If the batches of this loader cannot be assembled from samples of its dataset.
-        """
-        options = self._batch_options()
-        whole = [name for name in WHOLE_OUTPUTS if name in (self.outputs or ())]
-        chosen = self.outputs is not None or self.dtype != "int64"
-        if whole or (options and chosen and not isinstance(self.dataset, RowDataset)):
-            what = f"outputs={list(self.outputs or ())}, dtype={self.dtype!r}"
-            raise ValueError(
-                f"a batch of this loader ({what}) cannot be put together from samples of its dataset, as "
-                "skip_first_batches does: iterate the loader itself, and resume it with load_state_dict()"
-            )
-        return options
-
-    def state_dict(self) -> dict[str, Any]:
-        """{"epoch", "batches_yielded", "sampler"} as KempnerForge has it, and "elastic": what another job needs.
-
-        It counts what was yielded, not what was made ahead. A rank's state serves every rank.
-        """
-        with self._lock:
-            place = self._here()
-            batches = place.batches(self._num_replicas, self.batch_size)
-            state: dict[str, Any] = {"epoch": self._epoch, "batches_yielded": batches}
-            if hasattr(self.sampler, "state_dict"):
-                state["sampler"] = self.sampler.state_dict()
-            if self.elastic:
-                state["elastic"] = self._job.extra(place, self.sampler)
-            return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state was saved, at the next `iter()`.
-
-        Raises ValueError (unless elastic=False) when it was saved in the middle of an epoch and the samples left of
-        that cannot be told: another dataset length, seed, order or weights (these are looked at by `iter()`, as weights
-        may still be set until then); or KempnerForge's own state and another number of ranks.
+            If the state was saved in the middle of an epoch whose remaining samples cannot be determined (unless
+            elastic=False): another dataset length, seed, order or weights, or a state of KempnerForge and another
+            number of ranks. Order and weights are checked by `iter()`, because weights may be set until then.
         """
         with self._lock:
             self._stop()
             self._load(state)
 
     def _load(self, state: Mapping[str, Any]) -> None:
+        sampler = self._sampler
         if self.elastic:
-            place = self._job.place(state, fingerprint(self.sampler))
-            if place.skip(self._num_replicas) is None and not hasattr(self.sampler, "resume_at"):
-                raise ValueError(
-                    f"a {type(self.sampler).__name__} cannot share out the rest of an epoch that {place.base} ranks "
-                    f"began: it has no resume_at(consumed, base_num_replicas)"
-                )
-            self._to_check = state.get("elastic", {}).get("order") if place.consumed else None
+            position = self._shape.position(state, json_fingerprint(sampler.fingerprint()))
+            if position.skip(self._num_replicas) is None and isinstance(sampler, SamplerAdapter):
+                sampler.check_resume_at(position.base)
+            self._order_to_check = state.get("elastic", {}).get("order") if position.consumed else None
         else:
-            place = Place(state.get("batches_yielded", 0) * self.batch_size * self._num_replicas, self._num_replicas)
-            self._to_check = None
-        self._go_to(state.get("epoch", 0), place)
-        if "sampler" in state and hasattr(self.sampler, "load_state_dict"):
-            self.sampler.load_state_dict(state["sampler"])
+            consumed = state.get("batches_yielded", 0) * self.batch_size * self._num_replicas
+            position = EpochPosition(consumed, self._num_replicas)
+            self._order_to_check = None
+        self._go_to(state.get("epoch", 0), position)
+        if "sampler" in state:
+            sampler.load_state_dict(state["sampler"])
 
     def close(self) -> None:
         """End the background thread and wait for it. The loader can be used again."""
         with self._lock:
-            for producer in self._running:
+            for producer in self._producers:
                 producer.pause(None)
             self._stop()
 
     def _stop(self) -> None:
-        _end_all(self._running)
+        _end_all(self._producers)
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_pool", "_fetch", "_running", "_lock")
+        left_out = ("_pool", "_fetch", "_producers", "_lock")
         return {name: value for name, value in vars(self).items() if name not in left_out}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -319,11 +383,11 @@ class StatefulDataLoader(Described):
         self._attach()
 
 
-_LOADERS: weakref.WeakSet[StatefulDataLoader] = weakref.WeakSet()
+_LOADERS: weakref.WeakSet[StatefulDataLoader[Any]] = weakref.WeakSet()
 
 
 def _unlock_all() -> None:
-    """In a forked child: a thread that held a loader's lock has no copy here."""
+    """In a forked child, replace locks that threads of the parent may hold."""
     for loader in list(_LOADERS):
         loader._lock = threading.RLock()
 

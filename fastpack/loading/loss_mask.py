@@ -1,4 +1,4 @@
-"""Targets that count towards the loss only within marked spans."""
+"""Mask targets outside marked spans."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ Targets = npt.NDArray[Any]
 
 
 def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets:
-    """`targets` [..., length] with `ignore` in place of every token outside a span, and of both markers.
+    """Replace the targets [..., length] outside spans, and the markers, by `ignore`.
 
-    A span lies between a token `begin` and the next `end` of its row. One that the row does not end counts to the end
-    of the row; an `end` before any `begin` ends a span that counts from the start of the row. The dtype stays, unless
-    `ignore` does not fit into it: then it is int64, or float64 of float targets, which Modalities takes too.
+    A span lies between a token `begin` and the next `end` of its row. A span without an `end` extends to the end of the
+    row; an `end` without a `begin` closes a span from the start of the row. The dtype is kept unless `ignore` does not
+    fit: then it is int64, or float64 for floats (which Modalities accepts too).
 
-    Raises ValueError, with row and position, for a `begin` within a span and an `end` outside of one. Warns when there
-    is no marker at all, so that nothing counts.
+    Raises
+    ------
+    ValueError
+        For a `begin` within a span and an `end` outside of one, with row and position.
+
+    Warns
+    -----
+    DataWarning
+        If there is no marker.
     """
     dtype = _wide_enough(targets.dtype, ignore)
     length = max(1, targets.shape[-1])
@@ -47,7 +54,7 @@ def mask_targets(targets: Targets, begin: int, end: int, ignore: int) -> Targets
 
 
 def _between(starts: Targets, stops: Targets, size: int) -> npt.NDArray[np.bool_]:
-    """bool [size], true from each start to its stop, exclusive; spans ascend and do not overlap."""
+    """Return bool [size], true from each start to its stop, exclusive; spans are sorted and do not overlap."""
     bounds = np.empty(2 * len(starts), np.int64)
     bounds[::2], bounds[1::2] = starts, stops
     runs = np.diff(bounds, prepend=0, append=size)
@@ -55,9 +62,9 @@ def _between(starts: Targets, stops: Targets, size: int) -> npt.NDArray[np.bool_
 
 
 def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> Targets:
-    """As Modalities 0.5.0: a batch without any `begin`, or any `end`, is ignored whole, with a warning.
+    """Mask as Modalities 0.5.0: a batch without a `begin`, or without an `end`, is masked completely, with a warning.
 
-    Raises ValueError where an `end` comes before a `begin`, also where the row begins within a span.
+    Raises ValueError for an `end` before a `begin`, also in a row that starts within a span.
     """
     dtype = _wide_enough(targets.dtype, ignore)
     begins, ends = targets == begin, targets == end
@@ -71,7 +78,7 @@ def mask_targets_0_5_0(targets: Targets, begin: int, end: int, ignore: int) -> T
     if depth.min() < 0 or depth.max() > 1:
         raise ValueError(
             "end mask token indicator is before begin mask token indicator in the target: compat='modalities-0.5' "
-            "takes no block that begins within a span"
+            "does not accept a block that starts within a span"
         )
     return np.where(depth == 1, targets, dtype.type(ignore))
 

@@ -1,4 +1,4 @@
-"""How weights become samples: KempnerForge's arithmetic, bit for bit, on every Python version."""
+"""From weights to sample counts: KempnerForge's arithmetic, bit for bit, on every Python version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def check_weights(weights: Sequence[float], where: str) -> None:
-    """Raise ValueError for an empty list, a negative weight, or a sum that is not above 0; `where` names the list."""
+    """Raise ValueError for an empty list, a negative weight, or a sum of 0; `where` names the list in the message."""
     if not len(weights):
         raise ValueError(f"{where}: weights list is empty")
     if any(weight < 0 for weight in weights):
@@ -17,9 +17,9 @@ def check_weights(weights: Sequence[float], where: str) -> None:
 
 
 def probabilities(weights: Sequence[float], temperature: float) -> list[float]:
-    """Weights as shares of 1; a temperature other than 1 is a softmax of log(weight) / temperature.
+    """Return the weights as shares of 1; a temperature other than 1 applies a softmax to log(weight) / temperature.
 
-    There a weight of 0 counts as 1e-12, so that it does not vanish: the higher the temperature, the more comes back.
+    The softmax treats a weight of 0 as 1e-12, so its share grows with the temperature.
     """
     if temperature != 1.0:
         logs = [math.log(max(weight, 1e-12)) / temperature for weight in weights]
@@ -30,14 +30,14 @@ def probabilities(weights: Sequence[float], temperature: float) -> list[float]:
 
 
 def available(size: int, num_replicas: int, drop_last: bool) -> int:
-    """A rank's samples in a dataset of `size`."""
+    """Return the samples of a rank in a dataset of `size` samples."""
     return size // num_replicas if drop_last else -(-size // num_replicas)
 
 
 def targets(shares: Sequence[float], total: int) -> list[int]:
-    """`total` samples split by shares: rounded half to even, what is then missing or over shared out one by one.
+    """Split `total` samples by shares: round half to even, then add or remove single samples until the sum is right.
 
-    The largest share is first to gain or lose one, equal shares in their order.
+    The largest share changes first; equal shares change in their order.
     """
     counts = [round(share * total) for share in shares]
     missing = total - sum(counts)
@@ -48,11 +48,11 @@ def targets(shares: Sequence[float], total: int) -> list[int]:
 
 
 def compensated_sum(values: Iterable[float]) -> float:
-    """`sum(values)` as CPython 3.12 computes it: Neumaier's summation once a float came by.
+    """Return `sum(values)` as CPython 3.12 computes it: Neumaier's summation from the first float on.
 
-    Ten times 0.1 is 1.0 here and 0.9999999999999999 in Python 3.11, and a target count can hang on that. Integers among
-    floats are added plainly (Python 3.14 compensates them too), and after a number that is neither a float nor an
-    integer of 64 bits everything is.
+    The sum of ten times 0.1 is 1.0 here and 0.9999999999999999 in Python 3.11, which can change a target count.
+    Integers among floats are added without compensation (Python 3.14 compensates them); after a number that is neither
+    a float nor a 64-bit integer, so is everything.
     """
     total: float = 0
     lost = 0.0

@@ -1,4 +1,4 @@
-"""Global orders of a mixture: those that ranks deal out, and one that is computed from keys."""
+"""Global orders of a mixture: interleaved from the lists of the ranks, or computed from keys."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fastpack.loading.order import Order, StraightOrder
 
 
 def repeated(values: Indices, count: int) -> Indices:
-    """The first `count` entries of `values` again and again."""
+    """Return the first `count` entries of `values` repeated endlessly."""
     if count <= len(values):
         return values[:count]
     out = np.empty(count, values.dtype)
     for start in range(0, count, len(values)):
-        part = out[start : start + len(values)]
-        part[:] = values[: len(part)]
+        piece = out[start : start + len(values)]
+        piece[:] = values[: len(piece)]
     return out
 
 
 def interleave(lists: Sequence[Indices]) -> Indices:
-    """The global order whose place j * R + r is lists[r][j]; where lists are shorter than others, without those."""
+    """Return the global order whose position j * R + r is lists[r][j]; shorter lists leave no gap."""
     shortest, longest = min(map(len, lists)), max(map(len, lists))
     out = np.empty(sum(map(len, lists)), lists[0].dtype)
     head = out[: shortest * len(lists)].reshape(shortest, len(lists))
@@ -37,8 +37,8 @@ def interleave(lists: Sequence[Indices]) -> Indices:
 class FeistelMixture:
     """A mixture's global order that takes no memory: the n = sum(counts) draws of all datasets, permuted.
 
-    Draw m of a dataset is sample m modulo its size of the dataset's own permutation, so that no sample comes twice
-    before all have come once.
+    Draw m of a dataset is sample m modulo its size in the dataset's own permutation, so no sample is repeated before
+    all were drawn.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class FeistelMixture:
         self._interleaving, self._orders = orders[0], orders[1:]
 
     def take(self, first: int, step: int, count: int) -> Indices:
-        """The samples at places first, first + step, ..., `count` of them, all within [0, n)."""
+        """Return the samples at positions first, first + step, ..., `count` of them, all within [0, n)."""
         return self._samples(self._interleaving.take(first, step, count))
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        """The samples at these places of [0, n)."""
-        return self._samples(self._interleaving.at(places))
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        """Return the samples at these positions of [0, n)."""
+        return self._samples(self._interleaving.at(positions))
 
     def _samples(self, draws: Indices) -> Indices:
         out = np.empty(len(draws), self._dtype)
@@ -66,6 +66,6 @@ class FeistelMixture:
         for number, order in enumerate(self._orders):
             where = np.flatnonzero(datasets == number)
             if len(where):
-                places = (draws[where].astype(np.int64) - self._starts[number]) % order.n
-                out[where] = order.at(places) + self._dtype.type(self._offsets[number])
+                positions = (draws[where].astype(np.int64) - self._starts[number]) % order.n
+                out[where] = order.at(positions) + self._dtype.type(self._offsets[number])
         return out

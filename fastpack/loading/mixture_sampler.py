@@ -16,42 +16,75 @@ from fastpack.loading.mixture_orders import FeistelMixture, interleave, repeated
 from fastpack.loading.mixture_schedule import ScheduledMixture
 from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
-# What a saved state calls the order of no_repeat=True. Another schedule needs another name.
+# The name of the order of no_repeat=True in a saved state. Another schedule needs another name.
 NO_REPEAT_ORDER = "passes-1"
 
 
 class MixtureSampler(EpochSampler):
-    """Draw each rank's sample numbers of a `MixtureDataset` by weight (index for index as KempnerForge, without torch).
+    """Draw each rank's sample numbers of a `MixtureDataset` by weight (exactly KempnerForge's, without torch).
 
     Parameters
     ----------
-    cumulative_sizes : [0, n0, n0 + n1, ...], the dataset's own.
-    weights : one per dataset, >= 0. `probs` are their shares, `target_counts` this rank's samples of each dataset in an
-        epoch. A share above a dataset's size repeats its samples in the same order.
-    num_replicas, rank : those of torch.distributed where it is initialized, else 1 and 0.
-    temperature : 1 takes the weights as they are, higher ones bring them closer together; see `mixing.probabilities`.
-    order : "feistel" holds no array and computes any place (`at`). Shares and lengths are the same; one permutation of
-        the epoch says which dataset and which of its draws a place takes, one per dataset which sample that is. No
-        dataset is too small for the ranks, and none loses a remainder.
-    no_repeat : within an epoch, repeat no sample of a dataset before all of its samples have come, whatever weights are
-        set in the epoch and however many ranks resume it: a dataset's second pass begins when its first is complete.
-        The order is fastpack's own from the first step, and computed as by "feistel" (`order` must be "torch"). After
-        every step each dataset has its share of the samples since the last change of weights, to within 1 sample for
-        two datasets and 4 for any number of them.
+    cumulative_sizes
+        [0, n0, n0 + n1, ...]: the `cumulative_sizes` of the dataset.
+    weights
+        One per dataset, >= 0. A share above a dataset's size repeats its samples in the same order.
+    num_replicas, rank
+        By default those of torch.distributed if it is initialized, else 1 and 0.
+    shuffle
+        Whether samples are shuffled, by seed and epoch.
+    seed
+        The seed, the same on every rank.
+    drop_last
+        Whether each dataset is cut to a multiple of the ranks, or extended to one by its own start.
+    temperature
+        1 uses the weights as they are; higher temperatures make them more equal, by a softmax of
+        log(weight) / temperature.
+    order
+        "torch", or "feistel", which stores no array and can be read at any position (`at`). Shares and lengths are the
+        same. One permutation per epoch selects the dataset and the draw of each position, one per dataset selects the
+        sample of each draw. No dataset is too small for the ranks, and none loses a remainder.
+    no_repeat
+        Within an epoch, repeat no sample of a dataset before all of its samples were drawn, whatever weights are set
+        in the epoch and however many ranks resume it. The order is fastpack's own from the first step and is computed
+        as for "feistel" (`order` must be "torch"). After every step each dataset has its share of the samples since the
+        last change of weights, to within 1 sample for two datasets and 4 for any number of them.
+
+    Attributes
+    ----------
+    probs : list of float
+        The share of each dataset.
+    target_counts : list of int
+        This rank's samples of each dataset in an epoch.
+
+    Raises
+    ------
+    ValueError
+        If a weight is negative or all are 0, and, with `no_repeat`, if all datasets with a weight above 0 are empty.
+
+    Warns
+    -----
+    UserWarning
+        If a dataset is too small to give every rank a sample: it is left out (as in KempnerForge), and the epoch is
+        shorter than `len()`. Not with order="feistel" or `no_repeat`.
 
     Notes
     -----
-    `update_weights` holds from the next iteration on, also in the middle of an epoch: without `no_repeat` the list is
-    drawn again, and samples that came before come again. With it, `set_skip` or `resume_at` says at which place the new
-    weights begin, and `state_dict` holds "segments", the weights of the epoch so far, from which a resumed run computes
-    the same order. Setting the same weights again (phases that are replayed) changes nothing. An iteration from the
-    epoch's first sample begins the epoch again, with the current weights.
+    `update_weights` takes effect at the next iteration, also in the middle of an epoch. Without `no_repeat` the list is
+    drawn again, and samples that were drawn before are repeated. With it, `set_skip` or `resume_at` determines the
+    position of the change, and `state_dict` holds "segments", the weights of the epoch so far, from which a resumed run
+    computes the same order. Setting the same weights again (replayed phases) changes nothing. An iteration from the
+    epoch's first sample starts the epoch again with the current weights.
 
-    As in KempnerForge, a dataset too small to give every rank a sample is left out, and the epoch is then shorter than
-    `len()`; a UserWarning says so. This applies neither to "feistel" nor to `no_repeat`.
-
-    Raises ValueError for weights that cannot be, and with `no_repeat` where all datasets with a weight above 0 are
-    empty.
+    Examples
+    --------
+    >>> import fastpack
+    >>> sampler = fastpack.MixtureSampler([0, 4, 10], weights=[1, 1], num_replicas=1, rank=0, no_repeat=True)
+    >>> sampler.target_counts
+    [5, 5]
+    >>> numbers = list(sampler)
+    >>> sorted(numbers)[:5]
+    [0, 1, 2, 3, 3]
     """
 
     def __init__(
@@ -71,8 +104,7 @@ class MixtureSampler(EpochSampler):
         super().__init__(num_replicas, rank, order)
         if no_repeat and order != "torch":
             raise ValueError(
-                f"no_repeat=True needs order='torch' (the default), got {order!r}: it has an order of its own, which "
-                "takes no memory either"
+                f"no_repeat=True needs order='torch' (the default), got {order!r}: its own order takes no memory either"
             )
         mixing.check_weights(weights, "MixtureSampler(weights=...)")
         self.sizes = [after - before for before, after in pairwise(cumulative_sizes)]
@@ -81,12 +113,23 @@ class MixtureSampler(EpochSampler):
         self.seed = seed
         self.drop_last = drop_last
         self.no_repeat = no_repeat
-        # Of the epoch whose number stands with them: (places before it, weights, temperature).
+        # The epoch, and its segments: (positions before the segment, weights, temperature).
         self._history: tuple[int, list[tuple[int, list[float], float]]] = (0, [])
         self._set_weights(weights, temperature)
 
     def update_weights(self, weights: Sequence[float], temperature: float = 1.0) -> None:
-        """Use other weights from the next iteration on; `len()` stays. Raises ValueError as the constructor does."""
+        """Use other weights from the next iteration on; `len()` does not change.
+
+        Parameters
+        ----------
+        weights, temperature
+            As for the constructor.
+
+        Raises
+        ------
+        ValueError
+            As for the constructor, or if the number of weights is not that of the datasets.
+        """
         if len(weights) != len(self.sizes):
             raise ValueError(f"Expected {len(self.sizes)} weights, got {len(weights)}")
         mixing.check_weights(weights, "MixtureSampler.update_weights")
@@ -111,7 +154,7 @@ class MixtureSampler(EpochSampler):
         return mixing.targets(shares, sum(mixing.available(n, num_replicas, self.drop_last) for n in self.sizes))
 
     def _slice_length(self, size: int, rank: int, num_replicas: int) -> int:
-        """Samples of a dataset that this rank may draw: strided, after one pass of padding."""
+        """Return the samples of a dataset that this rank may draw: strided, after padding."""
         padding = 0 if self.drop_last else min(-size % num_replicas, size)
         usable = size - size % num_replicas if self.drop_last else size + padding
         return len(range(rank, usable, num_replicas))
@@ -123,7 +166,7 @@ class MixtureSampler(EpochSampler):
         return sum(n for size, n in drawn if self._slice_length(size, rank, num_replicas))
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Samples of all ranks in an epoch, as so many ranks share them out."""
+        """Return the samples of all ranks in an epoch for this number of ranks."""
         if self.no_repeat:
             return base_num_replicas * sum(mixing.available(n, base_num_replicas, self.drop_last) for n in self.sizes)
         counts = self._targets(self.probs, base_num_replicas)
@@ -131,20 +174,33 @@ class MixtureSampler(EpochSampler):
 
     @property
     def _computed(self) -> bool:
-        """Whether any place of the order can be computed."""
+        """Whether any position of the order can be computed."""
         return self.no_repeat or self.order == "feistel"
 
     @property
     def _segments(self) -> list[tuple[int, list[float], float]]:
-        """The weights that the current epoch has had so far."""
+        """The weights of the current epoch so far."""
         epoch, segments = self._history
         return segments if epoch == self._epoch else []
 
     def at(self, position: int, epoch: int | None = None) -> int:
-        """The sample at a place of the global order of an epoch (the current one), for the ranks and weights of now.
+        """Return the sample at a position of the global order of an epoch, for the current ranks and weights.
 
-        Rank r of R has the places r, r + R, ... Needs order="feistel" or no_repeat (ValueError); IndexError outside the
-        order.
+        Rank r of R has the positions r, r + R, ...
+
+        Parameters
+        ----------
+        position
+            Counted from 0.
+        epoch
+            By default the current one.
+
+        Raises
+        ------
+        ValueError
+            Unless order="feistel" or no_repeat=True: torch's order is only known as a whole.
+        IndexError
+            If the position is out of range.
         """
         if not self._computed:
             raise ValueError("torch's order is only known as a whole: at() needs order='feistel' or no_repeat=True")
@@ -154,13 +210,13 @@ class MixtureSampler(EpochSampler):
         return int(order.take(position, 1, 1)[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the global order depends on beside epoch and number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
         mix = {"sizes": self.sizes, "weights": self.weights, "temperature": self.temperature}
         order = {"order": NO_REPEAT_ORDER} if self.no_repeat else {}
         return {**super().fingerprint(), **order, **mix, "no_repeat": self.no_repeat}
 
     def state_dict(self) -> dict[str, Any]:
-        """`{"epoch", "seed", "num_replicas", "rank"}`, and with no_repeat "segments"; weights are not in it."""
+        """Return {"epoch", "seed", "num_replicas", "rank"} and, with no_repeat, "segments"; not the current weights."""
         state = super().state_dict()
         if self.no_repeat:
             epoch, segments = self._history
@@ -170,7 +226,7 @@ class MixtureSampler(EpochSampler):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the epoch, and with no_repeat the weights this epoch had so far and from which place on."""
+        """Restore the epoch and, with no_repeat, the segments: the weights of the epoch so far and their positions."""
         super().load_state_dict(state)
         if self.no_repeat:
             segments = [(int(n), list(weights), float(t)) for n, weights, t in state.get("segments", [])]
@@ -185,11 +241,11 @@ class MixtureSampler(EpochSampler):
             return StraightOrder(0)
         known = self._segments if epoch == self._epoch else []
         history = known or [(0, self.weights, self.temperature)]
-        segments = [(place, self._shares(weights, temperature)) for place, weights, temperature in history]
+        segments = [(position, self._shares(weights, temperature)) for position, weights, temperature in history]
         return ScheduledMixture(self.sizes, self.offsets, n, segments, self.seed, epoch, self.shuffle)
 
     def _shares(self, weights: Sequence[float], temperature: float) -> list[float]:
-        """The weights as shares of 1 of the datasets that have samples."""
+        """Return the weights as shares of 1, with 0 for empty datasets."""
         pairs = zip(mixing.probabilities(weights, temperature), self.sizes, strict=True)
         shares = [share if size else 0.0 for share, size in pairs]
         if any(self.sizes) and not any(shares):
@@ -197,24 +253,24 @@ class MixtureSampler(EpochSampler):
         return shares
 
     def _lists(self, ranks: Sequence[int], num_replicas: int, counts: Sequence[int]) -> list[Indices]:
-        """The epoch's list of each of these ranks out of `num_replicas`, exactly as the peer draws it."""
+        """Return the epoch's list of each of these ranks out of `num_replicas`, exactly as KempnerForge draws it."""
         generator = TorchGenerator(self.seed + self._epoch)
         dtype = index_dtype(self.offsets[-1] + self.sizes[-1])
-        parts: list[list[Indices]] = [[] for _ in ranks]
+        drawn_of: list[list[Indices]] = [[] for _ in ranks]
         for size, offset, count in zip(self.sizes, self.offsets, counts, strict=True):
             if count <= 0 or size == 0:
-                continue  # and the generator is not moved on
+                continue  # without advancing the generator
             order: Order = HeldOrder(generator.permutation(size)) if self.shuffle else StraightOrder(size)
-            for part, rank in zip(parts, ranks, strict=True):
+            for lists, rank in zip(drawn_of, ranks, strict=True):
                 n = self._slice_length(size, rank, num_replicas)
                 if n:
                     drawn = Steps(order, size + num_replicas, rank, num_replicas, n).take(0, min(n, count))
-                    part.append(repeated(drawn, count).astype(dtype, copy=False) + dtype.type(offset))
-        lists = [np.concatenate(part) if part else np.empty(0, dtype) for part in parts]
-        return [generator.copy().shuffle(one) for one in lists] if self.shuffle else lists
+                    lists.append(repeated(drawn, count).astype(dtype, copy=False) + dtype.type(offset))
+        orders = [np.concatenate(lists) if lists else np.empty(0, dtype) for lists in drawn_of]
+        return [generator.copy().shuffle(one) for one in orders] if self.shuffle else orders
 
     def _drawn(self, base_num_replicas: int, shares: Sequence[float]) -> Indices:
-        """The whole global order by these shares."""
+        """Return the whole global order for these shares."""
         counts = self._targets(shares, base_num_replicas)
         return interleave(self._lists(range(base_num_replicas), base_num_replicas, counts))
 
@@ -232,7 +288,7 @@ class MixtureSampler(EpochSampler):
         return super()._steps()
 
     def _note_weights(self, consumed: int) -> None:
-        """Record that the current weights hold from place `consumed` on; the places before it stay as they were."""
+        """Record that the current weights apply from position `consumed` on; the positions before keep theirs."""
         now = (self.weights, self.temperature)
         segments = [segment for segment in self._segments if segment[0] < consumed] or [(0, *now)]
         if segments[-1][1:] != now:

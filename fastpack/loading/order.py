@@ -1,4 +1,4 @@
-"""Epoch orders: a permutation as an object that gives any stretch of it, and how a rank steps through it."""
+"""Epoch orders: a permutation that can be read at any position, and the steps of a rank through it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy.typing as npt
 
 from fastpack.datasets.permutations import Indices, index_dtype
 
-BLOCK = 1 << 14  # indices turned into Python ints, or computed, at a time
+BLOCK = 1 << 14  # indices that are computed, or converted to Python ints, at a time
 
 
 class Order(Protocol):
-    """A sequence of `n` indices, all below some bound that its dtype holds."""
+    """A sequence of `n` indices."""
 
     @property
     def n(self) -> int:
-        """How many indices there are."""
+        """The number of indices."""
         ...
 
     def take(self, first: int, step: int, count: int) -> Indices:
-        """The indices at first, first + step, ..., `count` of them, all within [0, n)."""
+        """Return the indices at positions first, first + step, ..., `count` of them, all within [0, n)."""
         ...
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        """The indices at these places of [0, n)."""
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        """Return the indices at these positions of [0, n)."""
         ...
 
 
 @dataclass(frozen=True)
 class HeldOrder:
-    """An order held in memory."""
+    """An order that is stored."""
 
     indices: Indices
 
@@ -43,12 +43,12 @@ class HeldOrder:
         return len(self.indices)
 
     def take(self, first: int, step: int, count: int) -> Indices:
-        # A copy when strided, so that a rank does not keep the whole order alive.
-        part = self.indices[first : first + step * (count - 1) + 1 : step] if count > 0 else self.indices[:0]
-        return np.ascontiguousarray(part)
+        # Strided: a copy, so that a rank does not keep the whole order in memory.
+        taken = self.indices[first : first + step * (count - 1) + 1 : step] if count > 0 else self.indices[:0]
+        return np.ascontiguousarray(taken)
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        return self.indices[places]
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        return self.indices[positions]
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class StraightOrder:
     def take(self, first: int, step: int, count: int) -> Indices:
         return np.arange(first, first + step * (count - 1) + 1, step, dtype=index_dtype(self.n))
 
-    def at(self, places: npt.NDArray[np.int64]) -> Indices:
-        return places.astype(index_dtype(self.n), copy=False)
+    def at(self, positions: npt.NDArray[np.int64]) -> Indices:
+        return positions.astype(index_dtype(self.n), copy=False)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """One rank's way through an order: places first, first + step, ..., `count` of them, modulo `length`, modulo `n`.
+    """The positions of one rank in an order: first, first + step, ..., `count` of them, modulo `length`, modulo `n`.
 
-    The second wrap repeats the order's beginning (padding to a multiple of the ranks), the first that of the layout
-    itself (padding of what is left after a change of the world size).
+    The modulo n repeats the start of the order (padding to a multiple of the ranks); the modulo length repeats the
+    start of that padded layout (padding of the rest of an epoch after a change of the world size).
     """
 
     order: Order
@@ -79,42 +79,45 @@ class Steps:
     count: int
 
     def take(self, start: int, count: int) -> Indices:
-        """Entries start, start + 1, ... of the way; fewer than `count` at its end."""
+        """Return the indices at steps start, start + 1, ...; fewer than `count` at the end."""
         count = max(0, min(count, self.count - start))
-        parts, place = [], self.first + start * self.step
+        pieces, position = [], self.first + start * self.step
         while count:
-            within = place % self.length
+            within = position % self.length
             offset = within % self.order.n
-            room = min(self.length - within, self.order.n - offset)  # places until one of the wraps
-            taken = min(count, -(-room // self.step))
-            parts.append(self.order.take(offset, self.step, taken))
-            place += taken * self.step
+            until_wrap = min(self.length - within, self.order.n - offset)
+            taken = min(count, -(-until_wrap // self.step))
+            pieces.append(self.order.take(offset, self.step, taken))
+            position += taken * self.step
             count -= taken
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else self.order.take(0, 1, 0)
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces) if pieces else self.order.take(0, 1, 0)
 
     def settled(self) -> Steps:
-        """The same way with no more in memory than this rank's own part."""
+        """Return the same steps, holding only this rank's own indices in memory."""
         if not isinstance(self.order, HeldOrder) or self.step == 1:
             return self
         own = HeldOrder(self.take(0, self.count))
         return Steps(own, max(1, self.count), 0, 1, self.count)
 
     def blocks(self, start: int, size: int) -> Iterator[Indices]:
-        """The entries from `start` on, `size` at a time."""
+        """Yield the indices from step `start` on, `size` at a time."""
         for first in range(start, self.count, size):
             yield self.take(first, size)
 
 
 def integers(blocks: Iterator[Indices]) -> Iterator[int]:
-    """The entries of arrays as Python ints, one by one."""
+    """Yield the entries of arrays as Python ints."""
     for block in blocks:
         yield from block.tolist()
 
 
 def this_process() -> tuple[int, int]:
-    """(number of ranks, this rank) of torch.distributed where it runs already, else (1, 0). Never imports torch."""
+    """Return the number of ranks and this rank: those of torch.distributed if initialized, else (1, 0).
+
+    Never imports torch.
+    """
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size(), distributed.get_rank()

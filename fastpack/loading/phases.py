@@ -1,4 +1,4 @@
-"""Phases of training: other weights of a mixture, and another factor of the learning rate, from a given step on."""
+"""Training phases: new mixture weights and a factor of the learning rate from a given step on."""
 
 from __future__ import annotations
 
@@ -12,17 +12,63 @@ from fastpack.display import Described, facts
 
 @dataclass(frozen=True, repr=False)
 class TrainingPhase(Described):
-    """From optimizer step `start_step` on: weights by dataset name (unnamed ones as at the start), and `lr_scale`."""
+    """The weights of a mixture and the factor of the learning rate from an optimizer step on.
+
+    Parameters
+    ----------
+    start_step
+        The first optimizer step of the phase, >= 0.
+    dataset_weights
+        Weights by dataset name, >= 0; datasets that are not named keep their original weights.
+    lr_scale
+        The factor of the learning rate, > 0.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> fastpack.TrainingPhase(1000, {"books": 0.9}, lr_scale=0.5)
+    TrainingPhase(start_step=1000, datasets=1, lr_scale=0.5)
+    """
 
     _shown = facts("start_step", datasets="dataset_weights", lr_scale="lr_scale")
 
     start_step: int
-    dataset_weights: Mapping[str, float] = field(default_factory=dict)
+    dataset_weights: dict[str, float] = field(default_factory=dict)
     lr_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.start_step >= 0, "TrainingPhase.start_step must be non-negative", self.start_step)
+        require(self.lr_scale > 0, "TrainingPhase.lr_scale must be positive", self.lr_scale)
+        require_weights("TrainingPhase.dataset_weights", self.dataset_weights)
+
+
+def require(condition: bool, requirement: str, found: object) -> None:
+    """Raise a ValueError that starts with KempnerForge's words, which its users match on."""
+    if not condition:
+        raise ValueError(f"{requirement}, got {found}")
+
+
+def require_weights(name: str, weights: Mapping[str, float]) -> None:
+    """Raise ValueError for a negative weight."""
+    for source, weight in weights.items():
+        require(weight >= 0, f"{name}['{source}'] must be non-negative", weight)
 
 
 class PhaseChange(NamedTuple):
-    """weights_changed: the sampler has other weights, so iterate the loader anew; lr_scale: what holds now."""
+    """The result of `PhaseSchedule.advance`.
+
+    Attributes
+    ----------
+    weights_changed : bool
+        Whether the sampler has new weights: call `iter(loader)` again.
+    lr_scale : float
+        The current factor of the learning rate.
+    """
 
     weights_changed: bool
     lr_scale: float
@@ -35,24 +81,58 @@ class Weighted(Protocol):
 
 
 class PhaseSchedule(Described):
-    """Applies phases as KempnerForge's training loop does.
+    """Apply training phases as KempnerForge's training loop does.
 
-        change = schedule.advance(step)          # after each optimizer step, with the step already counted
+    Parameters
+    ----------
+    phases
+        The phases, whose start steps differ.
+    sampler
+        Receives the weights of each phase that starts; None to follow only lr_scale.
+    names, weights
+        Of the datasets, at the start. Each phase starts from these weights: phases do not accumulate.
+    temperature
+        Passed to the sampler with the weights.
+
+    Raises
+    ------
+    ValueError
+        If two phases have the same start step, or names and weights differ in number.
+
+    Warns
+    -----
+    UserWarning
+        If a phase names an unknown dataset.
+
+    Notes
+    -----
+    After a restart, one `advance(step)` with the step to continue from replays every phase up to it, and the sampler
+    draws the same samples. Weights take effect immediately, in the middle of an epoch; see
+    `MixtureSampler(no_repeat=True)` for what that repeats.
+
+    Examples
+    --------
+    In a training loop, after each optimizer step::
+
+        change = schedule.advance(step)
         if change.weights_changed:
-            batches = iter(loader)               # goes on in the same epoch, drawn by the new weights
+            batches = iter(loader)               # continues the epoch with the new weights
         for group in optimizer.param_groups:     # after scheduler.step()
             group["lr"] *= change.lr_scale
 
-    sampler: given the weights of each phase that begins (None: only lr_scale is followed). names, weights: of the
-    datasets, as at the start; each phase begins from these, phases do not compound. After a restart one call
-    `advance(step)` with the step to go on from replays every phase up to it, and the sampler draws the same list.
-    Weights act at once, in the middle of an epoch; see `MixtureSampler(no_repeat=True)` for what that repeats.
-
-    Raises ValueError when start_step is negative or does not increase, a weight is negative, lr_scale is not above 0,
-    or names and weights differ in number. A phase that names an unknown dataset is a UserWarning.
+    >>> import fastpack
+    >>> sampler = fastpack.MixtureSampler([0, 10, 20], weights=[1, 1], num_replicas=1, rank=0)
+    >>> phases = [fastpack.TrainingPhase(100, {"books": 3.0}, lr_scale=0.5)]
+    >>> schedule = fastpack.PhaseSchedule(phases, sampler, names=["web", "books"], weights=[1, 1])
+    >>> schedule.advance(99)
+    PhaseChange(weights_changed=False, lr_scale=1.0)
+    >>> schedule.advance(100)
+    PhaseChange(weights_changed=True, lr_scale=0.5)
+    >>> sampler.probs
+    [0.25, 0.75]
     """
 
-    _shown = facts("phases", begun="phase_idx", datasets="names", lr_scale="lr_scale")
+    _shown = facts("phases", started="phase_idx", datasets="names", lr_scale="lr_scale")
 
     def __init__(
         self,
@@ -63,12 +143,12 @@ class PhaseSchedule(Described):
         temperature: float = 1.0,
     ) -> None:
         if len(names) != len(weights):
-            raise ValueError(f"{len(names)} names and {len(weights)} weights: one of each per dataset is needed")
+            raise ValueError(f"{len(names)} names and {len(weights)} weights: pass one of each per dataset")
         self.phases = sorted(phases, key=lambda phase: phase.start_step)
         self.names, self.weights, self.temperature = list(names), list(weights), temperature
         self.sampler = sampler
         self.lr_scale = 1.0
-        self.phase_idx = 0  # phases that have begun
+        self.phase_idx = 0  # phases that have started
         self._check()
 
     @classmethod
@@ -81,8 +161,12 @@ class PhaseSchedule(Described):
         weights: Sequence[float] = (),
         temperature: float = 1.0,
     ) -> PhaseSchedule:
-        """KempnerForge's anneal_start_step and anneal_weights: one phase, and none when the step is 0 or no weights."""
-        phases = [TrainingPhase(start_step, dataset_weights)] if start_step > 0 and dataset_weights else []
+        """Return the schedule of KempnerForge's anneal_start_step and anneal_weights.
+
+        It has one phase, or none if `start_step` is 0 or `dataset_weights` is empty. The other parameters are those of
+        the constructor.
+        """
+        phases = [TrainingPhase(start_step, dict(dataset_weights))] if start_step > 0 and dataset_weights else []
         return cls(phases, sampler, names, weights, temperature)
 
     def _check(self) -> None:
@@ -90,19 +174,15 @@ class PhaseSchedule(Described):
         for phase in self.phases:
             unknown = sorted(set(phase.dataset_weights) - set(self.names)) if self.sampler is not None else []
             if phase.start_step <= before:
-                raise ValueError(f"start_step must be >= 0 and strictly increasing, got {phase.start_step}")
-            if any(weight < 0 for weight in phase.dataset_weights.values()):
-                raise ValueError(f"dataset_weights must be non-negative, got {dict(phase.dataset_weights)}")
-            if phase.lr_scale <= 0:
-                raise ValueError(f"lr_scale must be > 0, got {phase.lr_scale}")
-            if unknown:  # the peer passes over them
+                raise ValueError(f"start_step must be strictly increasing, got {phase.start_step}")
+            if unknown:  # KempnerForge ignores them
                 text = f"the phase at step {phase.start_step} names {unknown}, the datasets are {self.names}"
                 warnings.warn(text, stacklevel=4)
             before = phase.start_step
 
     def advance(self, step: int) -> PhaseChange:
-        """Begin every phase with start_step <= `step` that has not begun yet, in turn; say what holds now."""
-        began = self.phase_idx
+        """Start every phase with start_step <= `step` that has not started yet, in order; return what applies now."""
+        started = self.phase_idx
         while self.phase_idx < len(self.phases) and step >= self.phases[self.phase_idx].start_step:
             phase = self.phases[self.phase_idx]
             if self.sampler is not None:
@@ -111,4 +191,4 @@ class PhaseSchedule(Described):
                 self.sampler.update_weights(weights, self.temperature)
             self.lr_scale = phase.lr_scale
             self.phase_idx += 1
-        return PhaseChange(self.phase_idx > began and self.sampler is not None, self.lr_scale)
+        return PhaseChange(self.phase_idx > started and self.sampler is not None, self.lr_scale)

@@ -1,9 +1,9 @@
-"""One background thread that makes batches ahead of the training loop.
+"""One background thread that produces batches ahead of the training loop.
 
-Kernels release the GIL, so a thread of the training process fills batches beside it; a worker process would have to
-send them, which costs ten times what making them does. The thread runs only while somebody may want its batches: it is
-ended when its loader is gone, at the interpreter's exit, and before a fork (a forked child has no copy of it, and would
-inherit whatever lock it held); whoever asks for a batch afterwards starts it again where it was.
+Kernels release the GIL, so a thread fills batches while the training loop runs; sending them from a worker process
+would cost ten times the filling. The thread ends when its loader is garbage collected, at the interpreter's exit, and
+before a fork (a forked child has no copy of it, and would inherit a lock that it holds). The next request for a batch
+starts it again where it was.
 """
 
 from __future__ import annotations
@@ -13,39 +13,50 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-PATIENCE = 5.0  # seconds to wait for a batch that is being made, before a fork and at exit
+from fastpack.loading.fetch import Fetch
+
+PATIENCE = 5.0  # seconds to wait for a batch in production, before a fork and at exit
 
 
-class Made(NamedTuple):
-    """A batch and its number in the epoch, counted from 0; or why there is none."""
+class ProducedBatch(NamedTuple):
+    """A batch and its number in the epoch, counted from 0; or the error that producing it raised."""
 
     number: int
     batch: Any
     error: BaseException | None = None
 
 
-class Stop:
-    """Tells one run of the thread to end."""
+class StopRequest:
+    """Requests one run of the thread to end."""
 
-    asked = False
+    requested = False
 
 
 class Producer:
-    """The batches of an epoch, made in order and ahead of time.
+    """Produces the batches of an epoch in order and ahead of time.
 
-    plan: the samples of each batch. fetch: makes a batch of them; the thread calls it within its `session()`, where it
-    has one. prefetch: how many batches may wait; 0 makes each when it is asked for, without a thread. number: of the
-    plan's first batch. hint: called with the samples of each batch, `lookahead` batches before they are fetched.
+    Parameters
+    ----------
+    plan
+        The samples of each batch.
+    fetch
+        Makes a batch of them; the thread calls it within its `session()`.
+    prefetch
+        The number of batches that may wait; 0 produces each on request, without a thread.
+    number
+        The number of the plan's first batch.
+    hint
+        Called with the samples of each batch, `lookahead` batches before they are fetched.
     """
 
     def __init__(
         self,
         plan: Iterator[Any],
-        fetch: Callable[[Any], Any],
+        fetch: Fetch,
         prefetch: int,
         number: int = 0,
         hint: Callable[[Any], object] | None = None,
@@ -53,50 +64,50 @@ class Producer:
     ) -> None:
         self._plan, self._fetch, self._hint = plan, fetch, hint
         self._number, self._lookahead = number, lookahead if hint else 0
-        self._coming: deque[Any] = deque()  # taken from the plan, not yet made
-        self._ready: SimpleQueue[Made | None] = SimpleQueue()
-        self._room: SimpleQueue[bool] = SimpleQueue()  # True: room for one more batch; False: only look at `Stop`
+        self._coming: deque[Any] = deque()  # taken from the plan, not yet produced
+        self._ready: SimpleQueue[ProducedBatch | None] = SimpleQueue()
+        self._permits: SimpleQueue[bool] = SimpleQueue()  # True: produce one more batch; False: check the stop request
         for _ in range(prefetch):
-            self._room.put(True)
+            self._permits.put(True)
         self._plan_error: BaseException | None = None
         self._threaded = prefetch > 0
         self._thread: threading.Thread | None = None
-        self._stop = Stop()
-        # Its position is not known: in a forked child whose parent was still at work, and where an interrupt (Ctrl-C)
-        # broke off `get`, or what its caller does until it sets this to False: a batch may have been taken.
+        self._stop = StopRequest()
+        # Whether the position is unknown, because a batch may have been taken: in a forked child whose parent was still
+        # producing, and after an interrupt (Ctrl-C) in `get` or in its caller, which sets this to False.
         self.lost = False
 
-    def get(self) -> Made | None:
-        """The next batch, None at the end; raises what making it raised, and tries that batch again when called again.
+    def get(self) -> ProducedBatch | None:
+        """Return the next batch, None at the end; raise what producing it raised, and retry it in the next call.
 
-        Its traceback leads to where it was raised in the background. `lost` is set until the caller says otherwise.
+        The traceback leads to the background thread. `lost` stays set until the caller resets it.
         """
         self.lost = True
         if not self._threaded:
-            made = self._make()
+            produced = self._make()
         else:
-            if self._thread is None or self._stop.asked:
+            if self._thread is None or self._stop.requested:
                 self._start()
-            made = self._ready.get()
-            if made is None or made.error is not None:
+            produced = self._ready.get()
+            if produced is None or produced.error is not None:
                 self._end(None)
-            if made is not None:
-                self._room.put(True)
-        if made is None or made.error is None:
-            return made
-        self.lost = not isinstance(made.error, Exception)  # an interrupt leaves a plan that is a generator finished
+            if produced is not None:
+                self._permits.put(True)
+        if produced is None or produced.error is None:
+            return produced
+        self.lost = not isinstance(produced.error, Exception)  # an interrupt finishes a plan that is a generator
         try:
-            raise made.error
+            raise produced.error
         finally:
-            del made  # or the error would refer to itself by its traceback, and hold what the dataset had in hand
+            del produced  # or the error would refer to itself by its traceback, and keep objects of the dataset alive
 
     def end(self) -> None:
-        """Let the thread end after the batch it is at, without waiting for it."""
-        self._stop.asked = True
-        self._room.put(False)
+        """Let the thread end after its current batch, without waiting for it."""
+        self._stop.requested = True
+        self._permits.put(False)
 
     def pause(self, patience: float | None) -> None:
-        """End the thread and wait for it, so many seconds at most; the next `get` starts another."""
+        """End the thread and wait for it, at most `patience` seconds; the next `get` starts another one."""
         if self._thread is not threading.current_thread():
             self.end()
             self._end(patience)
@@ -104,7 +115,7 @@ class Producer:
     def _end(self, patience: float | None) -> None:
         thread = self._thread
         if thread is not None:
-            with suppress(RuntimeError):  # an interrupt came before it was started
+            with suppress(RuntimeError):  # an interrupt came before the start
                 thread.join(patience)
             if not thread.is_alive():
                 self._thread = None
@@ -112,33 +123,36 @@ class Producer:
 
     def _start(self) -> None:
         self._end(None)
-        self._stop = Stop()
-        # A daemon only so that a batch that never gets done cannot keep the interpreter from exiting.
+        self._stop = StopRequest()
+        # A daemon, so that a batch that never completes cannot keep the interpreter from exiting.
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name="fastpack-loader", daemon=True)
         _RUNNING.add(self)
         self._thread.start()
 
-    def _run(self, stop: Stop) -> None:
+    def _run(self, stop: StopRequest) -> None:
         try:
-            with getattr(self._fetch, "session", nullcontext)():
+            with self._fetch.session():
                 while True:
-                    room = self._room.get()
-                    if stop.asked:
-                        if room:
-                            self._room.put(True)
+                    permit = self._permits.get()
+                    if stop.requested:
+                        if permit:
+                            self._permits.put(True)
                         return
-                    if room and not self._deliver():
+                    if permit and not self._deliver():
                         return
         finally:
             _RUNNING.discard(self)
 
     def _deliver(self) -> bool:
-        """Make a batch and hand it on; whether there may be another. (Its own scope: it must not hold the batch.)"""
-        made = self._make()
-        self._ready.put(made)
-        return made is not None and made.error is None
+        """Produce and queue a batch; return whether there may be another.
 
-    def _make(self) -> Made | None:
+        A separate scope, so that the thread does not keep the batch alive.
+        """
+        produced = self._make()
+        self._ready.put(produced)
+        return produced is not None and produced.error is None
+
+    def _make(self) -> ProducedBatch | None:
         try:
             self._look_ahead()
             if not self._coming:
@@ -147,10 +161,10 @@ class Producer:
                 return None
             batch = self._fetch(self._coming[0])
         except BaseException as error:
-            return Made(self._number, None, self._described(error))
+            return ProducedBatch(self._number, None, self._described(error))
         self._coming.popleft()
         self._number += 1
-        return Made(self._number - 1, batch)
+        return ProducedBatch(self._number - 1, batch)
 
     def _look_ahead(self) -> None:
         while len(self._coming) <= self._lookahead:
@@ -163,21 +177,21 @@ class Producer:
                 return
             self._coming.append(samples)
             if self._hint is not None:
-                with suppress(Exception):  # only advice: what is wrong with a sample is said when its turn comes
+                with suppress(Exception):  # only a hint: a faulty sample raises when it is fetched
                     self._hint(samples)
 
     def _described(self, error: BaseException) -> BaseException:
         samples = [str(sample) for sample in self._coming[0][:4]] if self._coming else []
         more = ", ..." if self._coming and len(self._coming[0]) > 4 else ""
         error.add_note(f"while batch {self._number} of the epoch was made (samples {', '.join(samples)}{more})")
-        if isinstance(error, StopIteration):  # would look like the end of the epoch
+        if isinstance(error, StopIteration):  # it would end the epoch
             changed = RuntimeError(f"the dataset or its collate function raised StopIteration: {error}")
             changed.__cause__ = error
             return changed
         return error
 
 
-_RUNNING: set[Producer] = set()  # those whose thread runs; add, discard and copy are atomic
+_RUNNING: set[Producer] = set()  # with a running thread; add, discard and copy are atomic
 
 
 def _pause_all() -> None:
@@ -186,7 +200,7 @@ def _pause_all() -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: who is still here was at work when the fork happened."""
+    """In a forked child: the producers that were running at the time of the fork."""
     for producer in _RUNNING.copy():
         producer.lost = True
     _RUNNING.clear()

@@ -1,4 +1,4 @@
-"""Modalities' sampler over one dataset, resumed by a number of samples that all ranks skip together."""
+"""Modalities' sampler over one dataset, resumed by a number of samples that all ranks together skip."""
 
 from __future__ import annotations
 
@@ -11,14 +11,38 @@ from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
 
 class ResumableDistributedSampler(EpochSampler):
-    """Each rank's sample numbers of `dataset`, index for index those of Modalities' class, without torch.
+    """Yield each rank's sample numbers of a dataset, after a global skip (exactly Modalities', without torch).
 
-    The order of an epoch is `torch.randperm` seeded by seed + epoch (or 0..n-1), from place `skip_num_global_samples`
-    on; with drop_last cut to a multiple of the ranks, else filled up from the start of the whole order. As in the peer
-    the skip holds for every epoch, so a new sampler is due once the resumed epoch is over. num_replicas: that of
-    torch.distributed where it runs already, else 1.
+    Parameters
+    ----------
+    dataset
+        Anything with a length.
+    rank
+        This rank, counted from 0.
+    num_replicas
+        By default that of torch.distributed if it is initialized, else 1.
+    epoch
+        The epoch of the next iteration, counted from 0.
+    shuffle
+        Whether an epoch's order is `torch.randperm` seeded by seed + epoch; otherwise it is 0..n-1.
+    seed
+        The seed, the same on every rank.
+    drop_last
+        Whether the rest of the order is cut to a multiple of the ranks, or extended to one by the order's start.
+    skip_num_global_samples
+        The samples that all ranks together skip, in every epoch: create another sampler after the resumed epoch.
 
-    Raises ValueError for a negative skip, and when iterated after a skip beyond the dataset.
+    Raises
+    ------
+    ValueError
+        If the skip is negative; on iteration, if it exceeds the dataset.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> sampler = fastpack.ResumableDistributedSampler(range(8), rank=1, num_replicas=2, skip_num_global_samples=4)
+    >>> list(sampler)
+    [5, 7]
     """
 
     def __init__(
@@ -46,12 +70,12 @@ class ResumableDistributedSampler(EpochSampler):
         self.local_num_samples = self.num_samples = self.global_num_samples_effective // self.num_replicas
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Samples in an epoch's global order for so many ranks: cut to a multiple of them, or filled up to one."""
+        """Return the length of an epoch's global order for this number of ranks: a multiple of it."""
         n = self.global_num_samples
         return (n if self.drop_last else n + base_num_replicas - 1) // base_num_replicas * base_num_replicas
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the global order depends on beside epoch and number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
         return {**super().fingerprint(), "sizes": [len(self.dataset)], "skipped": self.skip_num_global_samples}
 
     def _order(self) -> Order:
@@ -75,7 +99,7 @@ class ResumableDistributedSampler(EpochSampler):
         return Steps(self._order(), max(1, skip + length), skip + self.rank, self.num_replicas, self.num_samples)
 
     def _found(self, n: int, skip: int, length: int) -> int:
-        """How many samples the peer's slices come to; other than `length` where a list slice is not what it seems."""
+        """Return the length of Modalities' list slices; unlike `length` where a bound is out of range."""
         left = len(range(n)[skip:])
         if self.drop_last:
             return len(range(left)[:length])

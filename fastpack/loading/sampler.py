@@ -12,18 +12,51 @@ from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
 
 
 class DistributedSampler(EpochSampler):
-    """Each rank's sample numbers of `dataset`, index for index those of KempnerForge's class, without torch.
+    """Yield each rank's sample numbers of a dataset, shuffled by seed and epoch (exactly as KempnerForge).
 
-    dataset: anything with a length, read here and again at every iteration. num_replicas, rank: of torch.distributed
-    where it runs already, else 1 and 0. The order of an epoch is `torch.randperm` seeded by seed + epoch (or 0..n-1
-    without `shuffle`), cut to a multiple of the ranks (`drop_last`) or filled up from its start, then dealt out
-    strided.
+    Parameters
+    ----------
+    dataset
+        Anything with a length, which is read here and again at every iteration.
+    num_replicas, rank
+        By default those of torch.distributed if it is initialized, else 1 and 0.
+    shuffle
+        Whether an epoch's order is `torch.randperm` seeded by seed + epoch; otherwise it is 0..n-1.
+    seed
+        The seed, the same on every rank.
+    drop_last
+        Whether the order is cut to a multiple of the ranks, or extended to one by its own start.
+    order
+        "torch", which holds 4 bytes per sample of the whole order at the start of an epoch and of this rank's share
+        afterwards, or "feistel", another permutation that takes no memory and can be read at any position by `at`,
+        for up to 10^12 samples.
 
-    order: "torch" holds 4 bytes a sample of the whole order while an epoch starts, of this rank's part from then on;
-    "feistel" is another permutation, which takes no memory at all and knows any place of it (`at`): 10^12 samples.
+    Attributes
+    ----------
+    num_samples : int
+        The samples of this rank in an epoch.
+    total_size : int
+        The samples of all ranks in an epoch.
 
-    As the peer: without `drop_last`, fewer samples than places to fill raise AssertionError on the ranks left short
-    when iterating. With it, fewer samples than ranks are an empty epoch; a UserWarning says so here.
+    Warns
+    -----
+    UserWarning
+        If drop_last leaves no sample, because there are fewer samples than ranks.
+
+    Notes
+    -----
+    Iteration without drop_last raises AssertionError on the ranks that get too few samples, if the dataset has fewer
+    samples than positions to fill (as in KempnerForge).
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> samplers = [fastpack.DistributedSampler(range(7), num_replicas=2, rank=rank, seed=1) for rank in (0, 1)]
+    >>> [list(sampler) for sampler in samplers]
+    [[0, 1, 5], [6, 3, 2]]
+    >>> samplers[0].set_epoch(1)
+    >>> list(samplers[0])
+    [2, 3, 6]
     """
 
     def __init__(
@@ -51,15 +84,28 @@ class DistributedSampler(EpochSampler):
             )
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Samples in an epoch's global order for so many ranks: cut to a multiple of them, or filled up to one."""
+        """Return the length of an epoch's global order for this number of ranks: a multiple of it."""
         n = len(self.dataset)
         return (n if self.drop_last else n + base_num_replicas - 1) // base_num_replicas * base_num_replicas
 
     def at(self, position: int, epoch: int | None = None) -> int:
-        """The sample at a place of the global order of an epoch (the current one), for the ranks of now, at once.
+        """Return the sample at a position of the global order of an epoch, in constant time.
 
-        Rank r of R has the places r, r + R, ... Needs order="feistel" or no shuffling (ValueError); IndexError for a
-        place outside [0, total_size).
+        Rank r of R has the positions r, r + R, ...
+
+        Parameters
+        ----------
+        position
+            In [0, total_size).
+        epoch
+            By default the current one.
+
+        Raises
+        ------
+        ValueError
+            If the order is torch's and shuffled, which is only known as a whole.
+        IndexError
+            If the position is out of range.
         """
         if self.shuffle and self.order == "torch":
             raise ValueError("torch's order is only known as a whole: at() needs order='feistel'")
@@ -69,7 +115,7 @@ class DistributedSampler(EpochSampler):
         return int(order.take(position % order.n, 1, 1)[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the global order depends on beside epoch and number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
         return {**super().fingerprint(), "sizes": [len(self.dataset)]}
 
     def _order(self, epoch: int) -> Order:
@@ -85,11 +131,11 @@ class DistributedSampler(EpochSampler):
 
     def _own_steps(self) -> Steps:
         n, ranks = len(self.dataset), self.num_replicas
-        padding = 0 if self.drop_last else max(0, min(self.total_size - n, n))  # one pass over the order, no more
-        places = range(self.rank, min(self.total_size, n + padding), ranks)
-        if len(places) != self.num_samples:
+        padding = 0 if self.drop_last else max(0, min(self.total_size - n, n))  # the order is repeated at most once
+        positions = range(self.rank, min(self.total_size, n + padding), ranks)
+        if len(positions) != self.num_samples:
             raise AssertionError(
-                f"rank {self.rank} of {ranks} has {len(places)} samples, {self.num_samples} were promised: "
-                f"the dataset has {n} samples and {self.total_size} places are to be filled"
+                f"rank {self.rank} of {ranks} has {len(positions)} samples, expected {self.num_samples}: "
+                f"the dataset has {n} samples and {self.total_size} positions are to be filled"
             )
         return Steps(self._order(self._epoch), max(1, self.total_size), self.rank, ranks, self.num_samples)

@@ -9,7 +9,7 @@ import orjson
 from fastpack import io as files
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
-from fastpack.packing.modalities_config import PackSettings, Source
+from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.source_batches import read_pieces
 
 SAMPLE_BYTES = 4 << 20
@@ -19,7 +19,7 @@ SOURCES = 8  # more are not opened
 
 def sample_texts(settings: PackSettings) -> list[str]:
     """At most 4 MiB of documents from places spread over the sources; the faulty ones are left out."""
-    text_of = compile_pattern(settings.jq_pattern)
+    text_of = compile_pattern(settings.text_pattern)
     texts: list[str] = []
     for line in sample_lines(settings):
         try:

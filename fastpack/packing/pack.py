@@ -1,245 +1,347 @@
-"""`pack_encoded_data`: JSONL files, tokenised and packed into one `.pbin`, byte for byte as Modalities, or `.npy`.
-
-Where Modalities loses data, this does not: a document that cannot be packed is left out, named, and costs no other.
-Such are: an empty text (Modalities calls it faulty too; only a tokenizer that adds tokens to an empty text makes it a
-document), a result that is no string (null, a missing key, a number, an array), no result, invalid UTF-8 or JSON, a
-lone high surrogate escape, and a token beyond the file's token size.
-"""
+"""The public functions that tokenise documents and pack them into token files."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+import os
+from dataclasses import replace
+from typing import Any
 
-from fastpack import io as files
-from fastpack.display import Result, facts
-from fastpack.documents.json_fields import compile_pattern
-from fastpack.errors import DataWarning, spoken
-from fastpack.io import ExistencePolicy, PathLike, Progress
-from fastpack.packing.audit import check_share
-from fastpack.packing.document_sample import sample_texts
-from fastpack.packing.encoder import Counts, EncoderSpec
-from fastpack.packing.modalities_config import PackConfig, check_indexes, load_pack_config
-from fastpack.packing.packing_pipeline import Options, Output, Run, Skipped
-from fastpack.packing.special_tokens import RULES, SpecialRule
-from fastpack.packing.targets import Target, one_target, target_each
-from fastpack.tokenizers.engines import ENGINES, choose_engine
-from fastpack.tokenizers.interface import Tokenizer, token_size
+from fastpack.argument_aliases import accept_aliases
+from fastpack.documents.source_paths import Sources
+from fastpack.errors import spoken, vocabulary
+from fastpack.io import PathLike, Progress
+from fastpack.io.atomic import OVERWRITE
+from fastpack.packing.modalities_config import Config, load_pack_settings
+from fastpack.packing.pack_job import pack_files
+from fastpack.packing.pack_result import PackResult as PackResult
+from fastpack.packing.settings import (
+    Engine,
+    IfExists,
+    OnError,
+    PackFormat,
+    PackSettings,
+    existence_policy,
+    field_pattern,
+    find_pack_sources,
+    index_rule,
+    on_error_rule,
+    output_of,
+    pack_format,
+)
+from fastpack.packing.special_tokens import SpecialRule
+from fastpack.tokenizers.interface import END_OF_TEXT, named_tokens
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
-from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN, is_npy
-from fastpack.tokens.journal import remove_finished_journal
-from fastpack.tokens.token_facts import inner_eos_text
 
-Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
-OnFaulty: TypeAlias = Literal["skip", "error"]
-Config: TypeAlias = PathLike | Mapping[str, Any]
+_OVERWRITE = {OVERWRITE: "Pass if_exists='overwrite'"}
+ARGUMENTS = {  # setting of a configuration -> argument of `pack`
+    "settings.src_path": "sources",
+    "settings.dst_path": "output",
+    "settings.index_path": "index_path",
+    "settings.jq_pattern": "jq_pattern",
+    "settings.num_cpus": "num_workers",
+    "settings.eod_token": "eos_token",
+    "tokenizer.config.pretrained_model_name_or_path": "tokenizer",
+    "tokenizer.config.tokenizer_model_file": "tokenizer",
+    **_OVERWRITE,
+}
 
 
-@dataclass(frozen=True, repr=False)
-class PackResult(Result):
-    """What was packed.
+@accept_aliases(
+    dst_path="output",
+    eod_token="eos_token",
+    num_cpus="num_workers",
+    file_existence_policy="if_exists",
+    on_faulty="on_error",
+)
+def pack(
+    sources: Sources,
+    output: PathLike | None = None,
+    *,
+    tokenizer: PathLike,
+    format: PackFormat | None = None,
+    text_field: str = "text",
+    jq_pattern: str | None = None,
+    eos_token: str | None = None,
+    eos_token_id: int | None = None,
+    index_path: PathLike | None = None,
+    num_workers: int | None = None,
+    if_exists: IfExists = "error",
+    on_error: OnError = "skip",
+    engine: Engine = "auto",
+    resume: bool = False,
+    special_tokens_in_text: SpecialRule = "keep",
+    audit: float | None = None,
+    progress: Progress | None = None,
+) -> PackResult:
+    """Tokenise the documents of JSON Lines files and pack them into one token file.
 
-    Attributes
+    This is the command ``fastpack pack``. The bytes written depend on neither `num_workers` nor `engine`. The output
+    appears complete under its name or not at all.
+
+    Parameters
     ----------
-    skipped
-        The lines that were left out. Documents and skipped lines together are all lines of the sources.
-    kept_existing
-        The target existed and was kept; nothing was done.
-    resumed_documents
-        Documents that an earlier run had packed.
-    engine, engine_note
-        The library that tokenised, and a sentence on why.
-    eos_inside, documents_with_eos_inside
-        EOS tokens that are not the last token of their document, and how many documents have such: whoever finds
-        documents by their EOS reads more documents than there are.
-    audited_documents
-        Documents whose tokens were compared with those of the tokenizer's own library during the run.
+    sources
+        A file (also .gz and .zst), a directory, a glob pattern, or a list of these. All documents go into one file, in
+        order.
+    output
+        Path of the token file. Default for a single source: its stem with the suffix of the format. Required for
+        several sources.
+    tokenizer
+        ``"bytes"`` (UTF-8 bytes as tokens 0 to 255, EOS 256), the path of a ``tokenizer.json``, the directory of a
+        Hugging Face tokenizer, or a SentencePiece ``.model`` file. Nothing is downloaded.
+    format
+        ``"pbin"`` (Modalities' packed file) or ``"npy"`` (a flat shard of uint16 or uint32 tokens, as
+        `MemoryMappedDataset` reads it). Default: by the suffix of `output`.
+    text_field
+        Key of the text in each document.
+    jq_pattern
+        A jq pattern that selects the text, in place of `text_field`. Patterns beyond a plain path need the extra
+        ``jq``.
+    eos_token, eos_token_id
+        The token that ends each document, as text or as id. One of them is required, except for ``tokenizer="bytes"``.
+    index_path
+        Path of the byte-offset index of a single source. Default: its stem with the suffix .idx. A missing index is
+        created. A stale default index is created again, with a `DataWarning`; a stale index that is passed here, or
+        that belongs to another file (to ``a.json`` for ``a.jsonl``), only with ``if_exists="overwrite"``.
+    num_workers
+        Number of tokenising processes. Default: number of CPUs.
+    if_exists
+        What to do when the output exists: raise an error, keep it ("skip"), or overwrite it.
+    on_error
+        What to do with a document that cannot be packed: skip it and list it in the result, or raise.
+    engine
+        The library that tokenises. "auto" takes the fastest installed one that gives the same ids as the tokenizer's
+        own library on a sample of the documents and on probe texts.
+    resume
+        Continue an interrupted run of the same job from its last checkpoint. A finished output is kept.
+    special_tokens_in_text
+        What to do with a text that contains a special token, such as a literal ``<|endoftext|>``. "keep": encode it as
+        that token, and warn of EOS tokens inside documents. "split": encode it as ordinary text (the ids of
+        transformers with ``split_special_tokens=True``). "skip": skip the document. "error": raise. With SentencePiece
+        this concerns only an EOS token that is a user-defined symbol.
+    audit
+        Share of the documents, from 0 to 1, that are also tokenised by the tokenizer's own library where a faster
+        engine runs. Default: as many as take 8 % of the time. The first difference ends the job with a `JobError`, and
+        nothing is kept.
+    progress
+        Called with (bytes done, bytes in all) of the sources, first while the index is created, then while packing.
+
+    Returns
+    -------
+    PackResult
+        Path, number of documents and tokens, and the skipped lines.
+
+    Raises
+    ------
+    ValueError
+        For an argument out of range, a tokenizer that cannot be read, or, with ``on_error="raise"``, a document that
+        cannot be packed; the message has file, line, byte offset and reason.
+    FileExistsError
+        If the output exists and `if_exists` is "error" (this is also a ValueError).
+    FileNotFoundError
+        For a source or a tokenizer that does not exist.
+    StaleIndex
+        For an index that does not belong to its source and may not be replaced.
+    FormatError
+        For a damaged compressed source.
+    JobError
+        For sources without any JSON, if a worker process dies, or if another process writes the same output.
+
+    See Also
+    --------
+    pack_encoded_data : The same job from a Modalities configuration.
+    plan_packing : The result of a job, estimated without doing it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = Path(folder.name, "corpus.jsonl")
+    >>> _ = source.write_text('{"text": "hello"}\\n{"text": ""}\\n{"text": "world"}\\n')
+    >>> result = fastpack.pack(source, tokenizer="bytes", num_workers=1)
+    >>> result.documents, result.tokens
+    (2, 12)
+    >>> result.skipped
+    [{'line': 2, 'reason': 'empty text'}]
+    >>> fastpack.PackedFile(result.path)[0].tolist()
+    [104, 101, 108, 108, 111, 256]
+    >>> folder.cleanup()
     """
+    with vocabulary(ARGUMENTS):
+        policy = existence_policy(if_exists)
+        name = os.fspath(tokenizer)
+        if eos_token is None and eos_token_id is None:
+            eos_token = default_eos_token(name)
+        settings = PackSettings(
+            sources=find_pack_sources(sources, index_path, index_rule(index_path, policy == "override")),
+            output=output_of(sources, output, format),
+            tokenizer=TokenizerSpec.from_name(name),
+            format=pack_format(output, format),
+            text_pattern=field_pattern(text_field) if jq_pattern is None else jq_pattern,
+            eos_token=eos_token,
+            eos_token_id=eos_token_id,
+            special_tokens_in_text=special_tokens_in_text,
+            on_error=on_error_rule(on_error),
+            if_exists=policy,
+            engine=engine,
+            num_workers=(os.cpu_count() or 1) if num_workers is None else num_workers,
+            audit=audit,
+            resume=resume,
+        )
+        return pack_files(settings, progress=progress)[0]
 
-    _shown = facts("path", "documents", "tokens", "skipped", "kept_existing")
 
-    path: str
-    documents: int
-    tokens: int
-    skipped: list[Skipped] = field(default_factory=list)
-    kept_existing: bool = False
-    resumed_documents: int = 0
-    engine: str = ""
-    engine_note: str | None = None
-    eos_inside: int = 0
-    documents_with_eos_inside: int = 0
-    audited_documents: int = 0
-
-
+@accept_aliases(file_existence_policy="if_exists", on_faulty="on_error")
 def pack_encoded_data(
     config: Config,
     *,
-    file_existence_policy: ExistencePolicy = "error",
-    on_faulty: OnFaulty = "skip",
+    if_exists: IfExists = "error",
+    on_error: OnError = "skip",
     engine: Engine = "auto",
     resume: bool = False,
-    progress: Progress | None = None,
     special_tokens_in_text: SpecialRule = "keep",
     audit: float | None = None,
+    progress: Progress | None = None,
 ) -> PackResult:
-    """Tokenise and pack what a Modalities configuration says (a YAML file, or a mapping of the same shape).
+    """Tokenise documents and pack them into one token file, as a Modalities configuration says.
 
-    `settings.src_path` may also be a list, a directory or a pattern, and .gz or .zst files: all go into one packed
-    file, in order. A `settings.dst_path` that ends in .npy becomes a flat shard of the same tokens, uint16 or uint32,
-    as `MemoryMappedDataset` takes them. The bytes written depend on neither `num_cpus` nor batch sizes nor `engine`.
-    The target appears complete or not at all.
+    The output has the bytes that Modalities writes, whatever `num_workers` and `engine` are. Beyond Modalities,
+    ``settings.src_path`` may be a list, a directory or a pattern, and name .gz or .zst files; a ``settings.dst_path``
+    with the suffix .npy becomes a flat shard.
 
-    on_faulty: "error" ends the run at the first document that cannot be packed. engine: what tokenises; "auto" takes
-    the fastest that is installed and gives the very ids of the slowest on a sample of the documents and on hard texts.
-    resume: go on where a killed or failed run of the same work was at its last checkpoint; a target that is there
-    counts as finished; when this run fails, its own checkpoints stay. progress(done, total): bytes of the sources.
-    special_tokens_in_text: what becomes of a text that contains a special token of the tokenizer, such as a literal
-    "<|endoftext|>": "keep" encodes it as that token, as Modalities does, and warns where documents then have EOS tokens
-    inside; "split" encodes it as ordinary text (the ids of transformers' `split_special_tokens=True`, the same for
-    every engine); "skip" leaves the document out; "error" stops. SentencePiece: the EOS token alone, where it is a
-    user-defined symbol. audit: the share of the documents, from 0 to 1, that are tokenised again by the tokenizer's own
-    library where a faster engine runs it, chosen at random; None: as many as take 8 % of the time. The first
-    document that differs ends the run with a JobError, and nothing is kept.
+    Parameters
+    ----------
+    config
+        Path of a YAML file, or a mapping with the same structure. A mapping may omit the three queue sizes.
+    if_exists, on_error, engine, resume, special_tokens_in_text, audit, progress
+        As for `pack`.
 
-    Raises ValueError and FileNotFoundError for the configuration (`load_pack_config`) and the tokenizer; TargetExists
-    (a ValueError) when the target is there; ValueError naming file, line, byte offset and reason for a faulty document
-    under "error"; StaleIndex (a FormatError) for the index of a single source that does not belong to it as it is now;
-    FormatError for damaged compressed files; JobError when a worker process dies, or another run is writing the target.
+    Returns
+    -------
+    PackResult
+        Path, number of documents and tokens, and the skipped lines.
+
+    Raises
+    ------
+    ValueError
+        For a value that is missing or wrong, with its key, and as for `pack`.
+    FileExistsError, FileNotFoundError, StaleIndex, FormatError, JobError
+        As for `pack`. A missing index of a single source is a FileNotFoundError: it is not created.
+
+    See Also
+    --------
+    pack : The same job without a configuration.
+    pack_each : One token file per source.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = Path(folder.name, "corpus.jsonl")
+    >>> _ = source.write_text('{"text": "hello"}\\n{"text": "world"}\\n')
+    >>> _ = fastpack.create_raw_index(source)
+    >>> config = {
+    ...     "settings": {
+    ...         "src_path": source,
+    ...         "dst_path": source.with_suffix(".pbin"),
+    ...         "jq_pattern": ".text",
+    ...         "num_cpus": 1,
+    ...         "eod_token": "<|endoftext|>",
+    ...     },
+    ...     "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    ... }
+    >>> fastpack.pack_encoded_data(config).tokens
+    12
+    >>> folder.cleanup()
     """
-    options = _options(file_existence_policy, on_faulty, resume, progress, special_tokens_in_text, audit)
-    checked = check_indexes(load_pack_config(config))
-    return _pack(checked, one_target(checked.settings), options, engine)[0]
+    options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
+    with vocabulary(_OVERWRITE):
+        return pack_files(replace(load_pack_settings(config), **options), progress=progress)[0]
 
 
+@accept_aliases(file_existence_policy="if_exists", on_faulty="on_error")
 def pack_each(
     config: Config,
     *,
-    file_existence_policy: ExistencePolicy = "error",
-    on_faulty: OnFaulty = "skip",
+    if_exists: IfExists = "error",
+    on_error: OnError = "skip",
     engine: Engine = "auto",
     resume: bool = False,
-    progress: Progress | None = None,
     special_tokens_in_text: SpecialRule = "keep",
     audit: float | None = None,
+    progress: Progress | None = None,
 ) -> list[PackResult]:
-    """As `pack_encoded_data`, but each source into a packed file of its own, beside it or in the folder `dst_path`.
+    """Pack each source of a Modalities configuration into a token file of its own.
 
-    There, folders between the sources' common folder and each source come again. The processes share the work by
-    bytes, not by files. Policy and `resume` hold for each file on its own: those that are finished are not done again.
-    Raises ValueError as well where two sources would have the same packed file, before anything is written.
+    The files are written next to their sources or, if ``settings.dst_path`` is given, in that folder, where the folders
+    between the sources' common folder and each source are repeated. The worker processes share the work by bytes, not
+    by files. `if_exists` and `resume` apply to each file: those that are finished are not packed again.
+
+    Parameters
+    ----------
+    config
+        Path of a YAML file, or a mapping with the same structure.
+    if_exists, on_error, engine, resume, special_tokens_in_text, audit, progress
+        As for `pack`.
+
+    Returns
+    -------
+    list of PackResult
+        One result per source, in order.
+
+    Raises
+    ------
+    ValueError
+        If two sources would have the same output, before anything is written, and as for `pack_encoded_data`.
+    FileExistsError, FileNotFoundError, StaleIndex, FormatError, JobError
+        As for `pack_encoded_data`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for name in "ab":
+    ...     _ = Path(folder.name, f"{name}.jsonl").write_text('{"text": "hello"}\\n')
+    >>> config = {
+    ...     "settings": {"src_path": folder.name, "jq_pattern": ".text", "num_cpus": 1, "eod_token": "<|endoftext|>"},
+    ...     "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    ... }
+    >>> [Path(result.path).name for result in fastpack.pack_each(config)]
+    ['a.pbin', 'b.pbin']
+    >>> folder.cleanup()
     """
-    options = _options(file_existence_policy, on_faulty, resume, progress, special_tokens_in_text, audit)
-    checked = check_indexes(load_pack_config(config, one_output=False))
-    return _pack(checked, target_each(checked.settings), options, engine)
+    options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
+    with vocabulary(_OVERWRITE):
+        return pack_files(replace(load_pack_settings(config, per_source=True), **options), progress=progress)
 
 
-def _options(
-    policy: ExistencePolicy,
-    on_faulty: OnFaulty,
-    resume: bool,
-    progress: Progress | None,
-    special: SpecialRule,
-    audit: float | None,
-) -> Options:
-    if on_faulty not in ("skip", "error"):
-        raise ValueError(f"unknown rule for faulty documents {on_faulty!r}: choose skip or error")
-    check_rules(special, audit)
-    return Options(policy, on_faulty == "error", resume, progress, special, audit)
+def _config_options(
+    if_exists: IfExists, on_error: OnError, engine: Engine, resume: bool, special: SpecialRule, audit: float | None
+) -> dict[str, Any]:
+    return {
+        "if_exists": existence_policy(if_exists),
+        "on_error": on_error_rule(on_error),
+        "engine": engine,
+        "resume": resume,
+        "special_tokens_in_text": special,
+        "audit": audit,
+    }
 
 
-def check_rules(special: SpecialRule, audit: float | None) -> None:
-    """ValueError for an unknown rule for special tokens, or a share of documents that is none."""
-    if special not in RULES:
-        name = spoken("special_tokens_in_text")
-        raise ValueError(f"{name}: found {special!r}, expected one of {', '.join(RULES)}")
-    check_share(audit)
+def default_eos_token(tokenizer: str) -> str:
+    """Return the EOS token of the tokenizer "bytes"; ValueError for another one, whose EOS token has to be named."""
+    if tokenizer != "bytes":
+        raise ValueError(missing_eos_text(tokenizer))
+    return END_OF_TEXT
 
 
-def _pack(config: PackConfig, targets: Sequence[Target], options: Options, engine: Engine) -> list[PackResult]:
-    spec, tokenizer, note = prepare(config, engine, options.special, options.audit)
-    for target in targets:
-        remove_finished_journal(target.dst_path)
-    missing = [target for target in targets if is_to_write(target, options.policy, options.resume)]
-    packed = {output.target.dst_path: output for output in Run(config, spec, tokenizer, options).pack(missing)}
-    results: list[PackResult] = []
-    for target in targets:
-        output = packed.get(target.dst_path)
-        if output is None and options.resume:
-            _warn_of_newer_sources(target)
-        kept = PackResult(target.dst_path, 0, 0, kept_existing=True)
-        results.append(kept if output is None else _result(output, spec.tokenizer.engine, note))
-    return results
-
-
-def _result(output: Output, engine: str, note: str | None) -> PackResult:
-    if output.writer.stale:
-        warnings.warn(
-            f"{output.target.dst_path}: the unfinished work found was of another configuration or other files; "
-            "it was started anew",
-            DataWarning,
-            stacklevel=4,
-        )
-    warn_of_eos(output.target.dst_path, output.counts)
-    return PackResult(
-        output.target.dst_path,
-        output.writer.n_documents,
-        output.writer.n_tokens,
-        output.skipped,
-        resumed_documents=output.resumed_documents,
-        engine=engine,
-        engine_note=note,
-        **output.counts._asdict(),
-    )
-
-
-def warn_of_eos(path: str, counts: Counts) -> None:
-    """DataWarning for EOS tokens inside documents."""
-    if counts.eos_inside:
-        text = inner_eos_text(counts.eos_inside, counts.documents_with_eos_inside)
-        option = spoken("special_tokens_in_text")
-        warnings.warn(
-            f"{path}: {text}. {option} split encodes the EOS text of documents as ordinary text, skip leaves such "
-            "documents out",
-            DataWarning,
-            stacklevel=5,
-        )
-
-
-def _warn_of_newer_sources(target: Target) -> None:
-    """Say that a finished file that stays may lack what its sources hold now."""
-    packed = files.stat_of(target.dst_path).st_mtime_ns
-    newer = next((source for source in target.sources if files.stat_of(source.path).st_mtime_ns > packed), None)
-    if newer is not None:
-        text = f"{target.dst_path} is finished and was kept, but {newer.path} was changed after it: override (--force)"
-        warnings.warn(f"{text} packs it again", DataWarning, stacklevel=4)
-
-
-def is_to_write(target: Target, policy: ExistencePolicy, resume: bool) -> bool:
-    """Whether the target is to be packed; False: it is there and stays. Raises as `files.may_write`."""
-    return files.may_write(target.dst_path, "skip" if resume and policy == "error" else policy)
-
-
-def prepare(
-    config: PackConfig, engine: Engine, special: SpecialRule = "keep", audit: float | None = None
-) -> tuple[EncoderSpec, Tokenizer, str | None]:
-    """What workers build their encoder from, the tokenizer, and a sentence on the engine; raises what is wrong."""
-    if engine not in ENGINES:
-        raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(ENGINES)}")
-    settings = config.settings
-    compile_pattern(settings.jq_pattern)
-    spec = TokenizerSpec(config.tokenizer.variant_key, config.tokenizer.config)
-    tokenizer = spec.build()
-    size = token_size(tokenizer.vocab_size)
-    if settings.dst_path is not None and is_npy(settings.dst_path):
-        size = max(size, SMALLEST_TOKEN)
-    eod = tokenizer.eod_id(settings.eod_token)
-    if eod >= 1 << (8 * size):
-        raise ValueError(
-            f"{spoken('settings.eod_token')}: {settings.eod_token!r} has the id {eod}, which does not fit into the "
-            f"{size} byte(s) a token takes with a vocabulary of {tokenizer.vocab_size}"
-        )
-    spec, tokenizer, note = choose_engine(spec, tokenizer, engine, lambda: sample_texts(settings))
-    chosen = EncoderSpec(settings.jq_pattern, spec, eod, size, settings.eod_token, special, audit)
-    return chosen, tokenizer, note
+def missing_eos_text(tokenizer: str) -> str:
+    """Return the message for a missing EOS token; raise what is wrong with the tokenizer itself."""
+    known = named_tokens(TokenizerSpec.from_name(tokenizer).build().special_names())
+    return f"{spoken('settings.eod_token')} is needed: the token of {tokenizer} that ends a document. {known}."

@@ -1,22 +1,26 @@
-"""What a pack run would do, without doing it."""
+"""What a pack job would write, estimated without doing it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fastpack import io as files
 from fastpack import kernels
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
-from fastpack.io import ExistencePolicy, size_of
+from fastpack.io import size_of
 from fastpack.packing.document_sample import sample_lines
-from fastpack.packing.modalities_config import PackConfig, Source, check_indexes, load_pack_config
-from fastpack.packing.pack import Config, Engine, is_to_write, prepare
+from fastpack.packing.encoder import EncoderSpec
+from fastpack.packing.modalities_config import Config, load_pack_settings
+from fastpack.packing.pack_job import is_to_write, prepare_encoder
+from fastpack.packing.settings import Engine, IfExists, PackSettings, Source, existence_policy
 from fastpack.packing.source_batches import read_index
-from fastpack.packing.targets import Target, one_target, target_each
+from fastpack.packing.source_indexes import indexes_before_creation
+from fastpack.packing.targets import Target, targets_of
 from fastpack.tokenizers.interface import Tokenizer
 
 WINDOW = 64 << 20
@@ -24,10 +28,26 @@ WINDOW = 64 << 20
 
 @dataclass(frozen=True, repr=False)
 class PlannedPack(Result):
-    """A packed file that would be written.
+    """A token file that a pack job would write.
 
-    kept_existing: it is there and would stay. lines: of the sources; None where that takes unpacking them.
-    estimated_tokens: from a sample of the documents; None for compressed sources.
+    Attributes
+    ----------
+    path
+        The file.
+    sources
+        Its sources, in order.
+    source_bytes
+        Their size in bytes.
+    lines
+        Number of lines in the sources. None if a source is compressed.
+    token_size_in_bytes
+        Size of a token in the file.
+    engine
+        The library that would tokenise.
+    estimated_tokens
+        Estimate from a sample of the documents. None if a source is compressed.
+    kept_existing
+        Whether the file exists and would be kept.
     """
 
     _shown = facts("path", "sources", "lines", "estimated_tokens", "kept_existing", "source_bytes")
@@ -42,40 +62,85 @@ class PlannedPack(Result):
     kept_existing: bool
 
 
+@accept_aliases(each="per_source", file_existence_policy="if_exists")
 def plan_packing(
     config: Config,
     *,
-    each: bool = False,
-    file_existence_policy: ExistencePolicy = "error",
+    per_source: bool = False,
+    if_exists: IfExists = "error",
     engine: Engine = "auto",
     resume: bool = False,
 ) -> list[PlannedPack]:
-    """What `pack_encoded_data` (each: `pack_each`) would write; raises what they raise before they write."""
-    checked = check_indexes(load_pack_config(config, one_output=not each))
-    targets = (target_each if each else one_target)(checked.settings)
-    kept = [not is_to_write(target, file_existence_policy, resume) for target in targets]
-    spec, tokenizer, _ = prepare(checked, engine)
-    rate = _tokens_per_byte(checked, tokenizer)
-    return [
-        _plan(target, keeps, spec.token_size, spec.tokenizer.engine, rate)
-        for target, keeps in zip(targets, kept, strict=True)
-    ]
+    """Estimate what `pack_encoded_data` would write, without writing anything.
+
+    Parameters
+    ----------
+    config
+        Path of a Modalities YAML file, or a mapping with the same structure.
+    per_source
+        Estimate `pack_each` instead: one file per source.
+    if_exists, engine, resume
+        As for `pack`.
+
+    Returns
+    -------
+    list of PlannedPack
+        One entry per output file, in order.
+
+    Raises
+    ------
+    ValueError, FileExistsError, FileNotFoundError, StaleIndex
+        As for `pack_encoded_data`, as far as it raises them before it writes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = Path(folder.name, "a.jsonl").write_text('{"text": "hello"}\\n' * 100)
+    >>> config = {
+    ...     "settings": {
+    ...         "src_path": [f"{folder.name}/a.jsonl"],
+    ...         "dst_path": f"{folder.name}/a.pbin",
+    ...         "jq_pattern": ".text",
+    ...         "eod_token": "<|endoftext|>",
+    ...     },
+    ...     "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    ... }
+    >>> (planned,) = fastpack.plan_packing(config)
+    >>> planned.lines, planned.estimated_tokens
+    (100, 600)
+    >>> folder.cleanup()
+    """
+    settings = load_pack_settings(config, per_source=per_source)
+    return estimate_pack(replace(settings, if_exists=existence_policy(if_exists), engine=engine, resume=resume))
 
 
-def _plan(target: Target, kept: bool, token_size: int, engine: str, rate: float | None) -> PlannedPack:
+def estimate_pack(settings: PackSettings) -> list[PlannedPack]:
+    """Estimate the output files of a pack job; raise what the job would raise before it writes."""
+    settings = indexes_before_creation(settings)
+    targets = targets_of(settings)
+    kept = [not is_to_write(target, settings) for target in targets]
+    spec, choice = prepare_encoder(settings)
+    rate = _tokens_per_byte(settings, choice.tokenizer)
+    return [_estimate(target, keeps, spec, rate) for target, keeps in zip(targets, kept, strict=True)]
+
+
+def _estimate(target: Target, kept: bool, spec: EncoderSpec, rate: float | None) -> PlannedPack:
     n_bytes = sum(size_of(source.path) for source in target.sources)
     lines = [_count_lines(source) for source in target.sources]
     known = [n for n in lines if n is not None]
     all_known = len(known) == len(lines)
     return PlannedPack(
-        target.dst_path,
-        [source.path for source in target.sources],
-        n_bytes,
-        sum(known) if all_known else None,
-        token_size,
-        engine,
-        round(n_bytes * rate) if rate is not None and all_known else None,
-        kept,
+        path=target.output,
+        sources=[source.path for source in target.sources],
+        source_bytes=n_bytes,
+        lines=sum(known) if all_known else None,
+        token_size_in_bytes=spec.token_size,
+        engine=spec.tokenizer.engine,
+        estimated_tokens=round(n_bytes * rate) if rate is not None and all_known else None,
+        kept_existing=kept,
     )
 
 
@@ -92,11 +157,11 @@ def _count_lines(source: Source) -> int | None:
     return n_lines + bool(len(data) and data[len(data) - 1 :][0] != ord("\n"))
 
 
-def _tokens_per_byte(config: PackConfig, tokenizer: Tokenizer) -> float | None:
-    """Tokens for each byte of a line and its newline, in a sample; None where nothing can be sampled."""
-    text_of = compile_pattern(config.settings.jq_pattern)
+def _tokens_per_byte(settings: PackSettings, tokenizer: Tokenizer) -> float | None:
+    """Return the tokens per byte of a line and its newline, in a sample; None where nothing can be sampled."""
+    text_of = compile_pattern(settings.text_pattern)
     n_tokens = n_bytes = 0
-    for line in sample_lines(config.settings):
+    for line in sample_lines(settings):
         n_bytes += len(line) + 1
         try:
             n_tokens += int(np.sum(tokenizer.encode_many([text_of(line)])[1])) + 1

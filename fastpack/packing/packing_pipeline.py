@@ -1,4 +1,4 @@
-"""A pack run: batches of all sources go through the encoders, and their tokens, in order, into the packed files."""
+"""The pipeline of a pack job: batches of all sources go through the encoders and, in order, into the output files."""
 
 from __future__ import annotations
 
@@ -8,65 +8,40 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NotRequired, TypedDict
 
 from fastpack.documents.compressed import is_compressed
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
-from fastpack.io import CountsDocuments, ExistencePolicy, Progress, size_of
+from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
-from fastpack.packing.modalities_config import PackConfig
+from fastpack.packing.pack_result import Skipped
+from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import Piece, read_pieces
-from fastpack.packing.special_tokens import SpecialRule
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
-from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter, is_npy
+from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
 from fastpack.tokens.journal import CheckpointedWriter
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
-MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: hand-over costs below 1 %
-MIN_BATCH_BYTES = 256 << 10  # stays in the processor's cache: built-in bytes run 1.2 times as fast as with 2 MiB
+MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: the transfer between processes costs below 1 %
+MIN_BATCH_BYTES = 256 << 10  # fits into the CPU cache: the bytes tokenizer runs 1.2 times as fast as with 2 MiB
 BATCHES_PER_WORKER = 8
-UNPACKED = 4  # text is taken to be so many times its compressed size
-CHECKPOINT_SECONDS = 5.0  # what a kill costs at most; a checkpoint takes about 10 ms of a disk
+COMPRESSION_RATIO = 4  # assumed size of text relative to its compressed size
+CHECKPOINT_SECONDS = 5.0  # the most work that a kill loses; a checkpoint takes about 10 ms
 CHECKPOINT_BYTES = 256 << 20
 
 
-class Skipped(TypedDict):
-    """A line that was left out: its number in the file, from 1, why, and, of several sources, its source."""
-
-    line: int
-    reason: str
-    source: NotRequired[str]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run.
-
-    fail: the first faulty document ends the run; resume: continue from the last checkpoints; special and audit: as of
-    `EncoderSpec`.
-    """
-
-    policy: ExistencePolicy
-    fail: bool
-    resume: bool
-    progress: Progress | None
-    special: SpecialRule = "keep"
-    audit: float | None = None
-
-
 @dataclass
-class Output:
-    """A packed file that is being written."""
+class OutputFile:
+    """An output file that is being written, with what is known about its documents so far."""
 
     target: Target
     writer: CheckpointedWriter
     skipped: list[Skipped] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     resumed_documents: int = 0
-    waiting: int = 0  # pieces that are being encoded
+    waiting: int = 0  # batches that are being encoded
     all_read: bool = False
-    _settled: tuple[int, int, int, int, int, Counts] | None = None  # the writer and the rest after a whole batch
+    _after_batch: tuple[int, int, int, int, int, Counts] | None = None  # the state after the last complete batch
     _noted_skipped: int = 0
     _noted_tokens: int = 0
     _noted_at: float = field(default_factory=time.monotonic)
@@ -79,19 +54,19 @@ class Output:
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
     def start(self) -> tuple[int, int]:
-        """Source and row to continue with."""
+        """Return the source and the row to continue with."""
         note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "rows": 0}
         return note["source"], note["rows"]
 
-    def settle(self, source: int, rows: int) -> None:
-        """Say that all up to `rows` rows of `source` is written."""
+    def note_batch(self, source: int, rows: int) -> None:
+        """Note that everything up to `rows` rows of `source` is written."""
         writer = self.writer
-        self._settled = writer.n_tokens, writer.n_documents, source, rows, len(self.skipped), self.counts
+        self._after_batch = writer.n_tokens, writer.n_documents, source, rows, len(self.skipped), self.counts
 
     def keep(self) -> bool:
-        """Stop after an interrupt; return whether anything is kept for `resume`."""
-        if self._settled is not None:
-            n_tokens, n_documents, source, rows, n_skipped, counts = self._settled
+        """Stop after an interrupt. Return whether anything is kept for `resume`."""
+        if self._after_batch is not None:
+            n_tokens, n_documents, source, rows, n_skipped, counts = self._after_batch
             if (n_tokens, n_documents) == (self.writer.n_tokens, self.writer.n_documents):
                 skipped = self.skipped[self._noted_skipped : n_skipped]
                 return self.writer.keep({"source": source, "rows": rows, "skipped": skipped, "counts": counts})
@@ -99,7 +74,7 @@ class Output:
         return self.writer.is_kept
 
     def checkpoint_if_due(self, source: int, rows: int) -> None:
-        """Note that all up to `rows` rows of `source` is written, where that is long or much since the last time."""
+        """Write a checkpoint after `rows` rows of `source`, if enough time has passed or enough data was written."""
         n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.writer.token_size_in_bytes
         if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
             return
@@ -110,11 +85,11 @@ class Output:
 
 
 class EngineDiffers(JobError):
-    """A faster engine gave other ids than the tokenizer's own library: what it encoded before is not trusted either."""
+    """A faster engine gave other ids than the tokenizer's own library; nothing that it encoded is trusted."""
 
 
-def stopped(piece: Piece, stop: Stop, lines_before: int) -> Exception:
-    """The error for a document at which the run has to stop; lines_before: of those that `piece` counts."""
+def stop_error(piece: Piece, stop: Stop, lines_before: int) -> Exception:
+    """Return the error for a document that ends the job; lines_before: lines of the file before those of `piece`."""
     where = (
         f"{piece.batch.path}: line {piece.lines[stop.position] + lines_before} at byte {piece.offset(stop.position)}"
     )
@@ -123,31 +98,33 @@ def stopped(piece: Piece, stop: Stop, lines_before: int) -> Exception:
     return EngineDiffers(f"{where}: {stop.reason}. Nothing was written: run again with {spoken('engine')} tokenizers")
 
 
-class Run:
-    """Packs targets one after another, with one set of encoders for all."""
+class Packer:
+    """Packs targets one after another, with the same encoders for all."""
 
-    def __init__(self, config: PackConfig, spec: EncoderSpec, tokenizer: Tokenizer, options: Options) -> None:
-        self._config, self._spec, self._tokenizer, self._options = config, spec, tokenizer, options
-        self._open: list[Output] = []
-        self._pieces: deque[tuple[Output, int, Piece]] = deque()
-        self._outputs: list[Output] = []
+    def __init__(
+        self, settings: PackSettings, spec: EncoderSpec, tokenizer: Tokenizer, progress: Progress | None = None
+    ) -> None:
+        self._settings, self._spec, self._tokenizer, self._progress = settings, spec, tokenizer, progress
+        self._open: list[OutputFile] = []
+        self._pieces: deque[tuple[OutputFile, int, Piece]] = deque()
+        self._outputs: list[OutputFile] = []
         self._total = self._done = 0  # bytes of the sources
         self._packed = 0, 0  # documents and tokens of this run
 
-    def pack(self, targets: Sequence[Target]) -> list[Output]:
-        """Write all `targets`; what each came to, in order."""
+    def pack(self, targets: Sequence[Target]) -> list[OutputFile]:
+        """Write all `targets` and return their files in order."""
         sizes = [(size_of(s.path), is_compressed(s.path)) for t in targets for s in t.sources]
         self._total = sum(size for size, _ in sizes)
-        n_text = sum(size * UNPACKED if compressed else size for size, compressed in sizes)
-        n_workers = min(self._config.settings.num_cpus, n_text // self._tokenizer.worker_bytes)
+        n_text = sum(size * COMPRESSION_RATIO if compressed else size for size, compressed in sizes)
+        n_workers = min(self._settings.num_workers, n_text // self._tokenizer.worker_bytes)
         share = n_text // (n_workers * BATCHES_PER_WORKER) if n_workers > 1 else 0
         work = self._work(targets, min(MAX_BATCH_BYTES, max(MIN_BATCH_BYTES, share)))
         with contextlib.ExitStack() as stack:
             stack.push(self._stop)
             for encoded in self._encoders(stack, n_workers, work):
                 self._write(*self._pieces.popleft(), encoded)
-        if self._options.progress is not None and self._outputs:
-            self._options.progress(self._total, self._total)  # also where the index leaves out the last lines
+        if self._progress is not None and self._outputs:
+            self._progress(self._total, self._total)  # even where the index omits the last lines
         return self._outputs
 
     def _encoders(self, stack: contextlib.ExitStack, n_workers: int, work: Iterable[Batch]) -> Iterable[Encoded]:
@@ -159,7 +136,7 @@ class Run:
         return map(Encoder(self._spec, self._tokenizer).encode, work)
 
     def _work(self, targets: Sequence[Target], n_bytes: int) -> Iterator[Batch]:
-        """The batches of all targets; what each belongs to is queued for `_write`."""
+        """Yield the batches of all targets; the target and source of each are queued for `_write`."""
         before = 0
         for target in targets:
             output = self._start(target)
@@ -174,48 +151,48 @@ class Run:
             output.all_read = True
             self._finish_if_done(output)
 
-    def _start(self, target: Target) -> Output:
-        kind = CheckpointedNpyWriter if is_npy(target.dst_path) else CheckpointedPackedWriter
+    def _start(self, target: Target) -> OutputFile:
+        kind = CheckpointedNpyWriter if self._settings.format == "npy" else CheckpointedPackedWriter
         writer = kind(
-            target.dst_path,
+            target.output,
             self._spec.token_size,
-            identity(self._config, target, self._spec.eod, self._spec.token_size, self._spec.special),
-            file_existence_policy=self._options.policy,
-            resume=self._options.resume,
+            identity(self._settings, target, self._spec.eos_token_id, self._spec.token_size),
+            file_existence_policy=self._settings.if_exists,
+            resume=self._settings.resume,
         )
-        output = Output(target, writer)
+        output = OutputFile(target, writer)
         self._outputs.append(output)
         self._open.append(output)
         return output
 
-    def _write(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
+    def _write(self, output: OutputFile, source: int, piece: Piece, encoded: Encoded) -> None:
         if encoded.stop is not None:
-            raise stopped(piece, encoded.stop, 0)
-        self._take(output, source, piece, encoded)
+            raise stop_error(piece, encoded.stop, 0)
+        self._append_batch(output, source, piece, encoded)
         self._done = piece.done
         documents, tokens = self._packed
         self._packed = documents + len(encoded.lengths), tokens + int(encoded.lengths.sum())
         if len(piece.batch.rows):
             output.checkpoint_if_due(source, piece.next_row)
-        if self._options.progress is not None:
-            shown: object = self._options.progress
+        if self._progress is not None:
+            shown: object = self._progress
             if isinstance(shown, CountsDocuments):
                 shown.count(*self._packed)
-            self._options.progress(piece.done, self._total)
+            self._progress(piece.done, self._total)
         self._finish_if_done(output)
 
-    def _take(self, output: Output, source: int, piece: Piece, encoded: Encoded) -> None:
-        """Take a batch as a whole: the command line holds signals back meanwhile."""
+    def _append_batch(self, output: OutputFile, source: int, piece: Piece, encoded: Encoded) -> None:
+        """Append a complete batch. The command line delays signals during this call: half a batch cannot be resumed."""
         self._note_skipped(output, piece, encoded.faulty)
         output.counts = output.counts.plus(encoded.counts)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
         if len(piece.batch.rows):
-            output.settle(source, piece.next_row)
+            output.note_batch(source, piece.next_row)
 
-    def _note_skipped(self, output: Output, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
+    def _note_skipped(self, output: OutputFile, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
         path = piece.batch.path
-        if faulty and self._options.fail:
+        if faulty and self._settings.on_error == "raise":
             position, reason = faulty[0]
             raise ValueError(f"{path}: line {piece.lines[position]} at byte {piece.offset(position)}: {reason}")
         found = [*piece.omitted, *((int(piece.lines[position]), reason) for position, reason in faulty)]
@@ -225,20 +202,20 @@ class Run:
                 skipped["source"] = path
             output.skipped.append(skipped)
 
-    def _finish_if_done(self, output: Output) -> None:
+    def _finish_if_done(self, output: OutputFile) -> None:
         if output.all_read and not output.waiting:
             output.writer.close()
             self._open.remove(output)
 
     def _stop(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Keep what can be resumed, and remove the rest; the command line holds signals back meanwhile."""
+        """Keep what can be resumed and remove the rest. The command line delays signals during this call."""
         if isinstance(error, INTERRUPTS):
             kept = [output.keep() for output in self._open]
             if any(kept):
                 note_interrupt(error, self._done / max(1, self._total))
             return
         for output in self._open:
-            if self._options.resume and not isinstance(error, EngineDiffers):
+            if self._settings.resume and not isinstance(error, EngineDiffers):
                 output.writer.suspend()
             else:
                 output.writer.abort()
@@ -246,7 +223,7 @@ class Run:
 
 @contextlib.contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Keep the tokenizers library to this thread: `num_cpus: 1` means one."""
+    """Run the tokenizers library on this thread only: one worker means one thread."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"

@@ -18,7 +18,7 @@ from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_bounds, counts_characters
 from fastpack.packing.encoder import Batch
 from fastpack.packing.line_numbers import Numbered, is_sorted, number_index, number_rows
-from fastpack.packing.modalities_config import Source
+from fastpack.packing.settings import Source
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 

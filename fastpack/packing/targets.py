@@ -1,4 +1,4 @@
-"""Which packed file is made of which sources, and what makes a packed file the same work when it is taken up again."""
+"""Map sources to output files, and fingerprint each output so that `resume` detects changed inputs."""
 
 from __future__ import annotations
 
@@ -8,80 +8,73 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastpack.documents.compressed import SUFFIXES
 from fastpack.io import absolute, real_path
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.modalities_config import PackConfig, PackSettings, Source
-from fastpack.packing.special_tokens import SpecialRule
+from fastpack.packing.settings import PackSettings, Source, default_output
 from fastpack.tokens.flat.npy_writer import is_npy
 
-IDENTITY_VERSION = 2  # raised when the same configuration comes to mean other bytes, or other notes in the journal
+IDENTITY_VERSION = 2  # increment when the same settings mean other bytes, or other notes in the journal
 
 
 @dataclass(frozen=True)
 class Target:
-    """A packed file to write, and the sources whose documents it holds, in order."""
+    """An output file and the sources whose documents it contains, in order."""
 
-    dst_path: str
+    output: str
     sources: tuple[Source, ...]
 
 
-def one_target(settings: PackSettings) -> list[Target]:
-    assert settings.dst_path is not None  # load_pack_config checks it
-    return [Target(settings.dst_path, settings.sources)]
+def targets_of(settings: PackSettings) -> list[Target]:
+    """Return the output files of a job.
 
-
-def target_each(settings: PackSettings) -> list[Target]:
-    """A packed file for each source: beside it, or in the folder `dst_path`, where folders of the sources come again.
-
-    Raises ValueError where two sources would have the same packed file, and for a folder that is named as a shard.
+    With `per_source`, the folders between the sources' common folder and each source are repeated in the output folder.
+    Raises ValueError where two sources have the same output, and for an output folder with the suffix .npy.
     """
-    folder = settings.dst_path
+    if settings.per_source:
+        return list(_target_per_source(settings))
+    assert settings.output is not None  # required where the settings are constructed
+    return [Target(settings.output, settings.sources)]
+
+
+def _target_per_source(settings: PackSettings) -> Iterator[Target]:
+    folder = settings.output
     if folder is not None and is_npy(folder):
         raise ValueError(
             f"{folder}: each source is packed into a .pbin of its own in this folder, which cannot be a .npy"
         )
-    common = os.path.commonpath([os.path.dirname(absolute(s.path)) for s in settings.sources])
+    common = os.path.commonpath([os.path.dirname(absolute(source.path)) for source in settings.sources])
     taken: dict[str, str] = {}
-    targets: list[Target] = []
     for source in settings.sources:
-        dst_path = f"{_stem(source.path)}.pbin"
+        output = default_output(source.path)
         if folder is not None:
-            dst_path = os.path.join(folder, os.path.relpath(absolute(dst_path), common))
-        other = taken.setdefault(real_path(dst_path), source.path)
+            output = os.path.join(folder, os.path.relpath(absolute(output), common))
+        other = taken.setdefault(real_path(output), source.path)
         if other != source.path:
-            raise ValueError(f"{other} and {source.path} would both be packed into {dst_path}: rename one")
-        targets.append(Target(dst_path, (source,)))
-    return targets
+            raise ValueError(f"{other} and {source.path} would both be packed into {output}: rename one")
+        yield Target(output, (source,))
 
 
-def _stem(path: str) -> str:
-    """The path without its suffix, nor that of its compression."""
-    for suffix in SUFFIXES:
-        path = path.removesuffix(suffix)
-    return os.path.splitext(path)[0]
-
-
-def identity(config: PackConfig, target: Target, eod: int, token_size: int, special: SpecialRule) -> str:
-    """A digest of all that decides a target's bytes: sources and tokenizer files by size and time of change."""
-    parts = {
+def identity(settings: PackSettings, target: Target, eos_token_id: int, token_size: int) -> str:
+    """Return a digest of all that decides an output's bytes: sources and tokenizer files by size and mtime."""
+    fields = {
         "version": IDENTITY_VERSION,
         "sources": [
-            [fingerprint(s.path), None if s.index_path is None else fingerprint(s.index_path)] for s in target.sources
+            [fingerprint(source.path), None if source.index_path is None else fingerprint(source.index_path)]
+            for source in target.sources
         ],
-        "jq_pattern": config.settings.jq_pattern,
-        "tokenizer": [config.tokenizer.variant_key, sorted(config.tokenizer.config.items())],
-        "tokenizer_files": [fingerprint(path) for path in tokenizer_files(config)],
-        "eod": eod,
+        "jq_pattern": settings.text_pattern,
+        "tokenizer": [settings.tokenizer.variant_key, sorted(settings.tokenizer.config.items())],
+        "tokenizer_files": [fingerprint(path) for path in tokenizer_files(settings)],
+        "eod": eos_token_id,
         "token_size": token_size,
-        "special_tokens_in_text": special,
+        "special_tokens_in_text": settings.special_tokens_in_text,
     }
-    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()
 
 
-def tokenizer_files(config: PackConfig) -> Iterator[str]:
-    """The files that the tokenizer is made of."""
-    for value in config.tokenizer.config.values():
+def tokenizer_files(settings: PackSettings) -> Iterator[str]:
+    """Yield the files of the tokenizer."""
+    for value in settings.tokenizer.config.values():
         if isinstance(value, str) and os.path.isfile(value):
             yield value
         elif isinstance(value, str) and os.path.isdir(value):

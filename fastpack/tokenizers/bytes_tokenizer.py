@@ -20,6 +20,9 @@ class BytesTokenizer:
             raise ValueError(f"the tokenizer builtin_bytes has one special token, {END_OF_TEXT!r}, not {eod_token!r}")
         return 256
 
+    def token_of_id(self, token_id: int) -> str | None:
+        return END_OF_TEXT if token_id == 256 else None
+
     def special_names(self) -> list[str]:
         return [END_OF_TEXT]
 

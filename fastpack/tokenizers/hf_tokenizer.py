@@ -104,6 +104,9 @@ class HFTokenizer:
         """As `Tokenizer.encode_many`, a bounded number of texts a call of the library."""
         return _encode(self.backend, texts, eod)
 
+    def token_of_id(self, token_id: int) -> str | None:
+        return self.backend.id_to_token(token_id) if 0 <= token_id < 1 << 32 else None
+
     def special_names(self) -> list[str]:
         """As `Tokenizer.special_names`."""
         return [token.content for token in self.backend.get_added_tokens_decoder().values() if token.special]

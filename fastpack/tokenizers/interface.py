@@ -40,6 +40,10 @@ class Tokenizer(Protocol):
         """The id of `eod_token`; ValueError when it is not one token."""
         ...
 
+    def token_of_id(self, token_id: int) -> str | None:
+        """Return the token with this id, as text; None where there is none."""
+        ...
+
     def special_names(self) -> list[str]:
         """Its special tokens, of which one may end documents."""
         ...

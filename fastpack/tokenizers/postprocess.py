@@ -109,6 +109,9 @@ class FasterTokenizer:
         """The tokenizer on its own library, which the ids are to be equal to."""
         return self._own
 
+    def token_of_id(self, token_id: int) -> str | None:
+        return self._own.token_of_id(token_id)
+
     def special_names(self) -> list[str]:
         return self._own.special_names()
 

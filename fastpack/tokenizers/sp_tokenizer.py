@@ -57,6 +57,9 @@ class SPTokenizer:
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         return _encode(self.processor, texts, eod)
 
+    def token_of_id(self, token_id: int) -> str | None:
+        return str(self.processor.IdToPiece(token_id)) if 0 <= token_id < self.vocab_size else None
+
     def special_names(self) -> list[str]:
         """As `Tokenizer.special_names`: the control symbols."""
         return [self.processor.IdToPiece(i) for i in range(self.vocab_size) if self.processor.IsControl(i)]

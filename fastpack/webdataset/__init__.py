@@ -1,4 +1,4 @@
-"""WebDatasets as Megatron-Energon and `fastpack prepare` prepare them: shards of a tar, decoded to samples.
+"""WebDatasets, as Megatron-Energon and `fastpack prepare` index them: tar shards, decoded to samples.
 
 Public names are imported on first use.
 """

@@ -22,7 +22,7 @@ MAX_PARTS = 100  # kinds of parts that are listed
 CRUDE = "CrudeWebdataset"
 
 
-def measure_webdataset(folder: AnyPath, wanted: InspectOptions) -> FileFacts:
+def webdataset_facts(folder: AnyPath, wanted: InspectOptions) -> FileFacts:
     """{"path", "kind": "webdataset", "bytes", "shards", "samples", "type", "fields", "energon_version", "parts", ...}.
 
     bytes: of all shards; sample_bytes: how long samples are in their shards, by the indexes beside them. type: the

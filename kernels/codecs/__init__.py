@@ -1,4 +1,4 @@
-"""Parsers and writers of byte formats: tar headers, JSON validation, the pickled index, SQLite pages.
+"""Codecs: parsers and writers of byte formats (tar headers, JSON validation, the pickled index, SQLite pages).
 
-They are state machines, so none has a Numba implementation; `fastpack.kernels` dispatches to them as to the kernels.
+They are state machines, so they have no Numba implementation; `fastpack.kernels` dispatches to them as to kernels.
 """

@@ -1,4 +1,4 @@
-"""The Cython twin of btree_np."""
+"""The `btree` codec in Cython."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -12,25 +12,13 @@ cdef extern from "byte_order.h" nogil:
 cdef extern from "bits.h" nogil:
     int clzll "fp_clzll"(unsigned long long) noexcept
 
-cdef enum:  # btree_layout
-    PAGE_BYTES = 4096
-    TABLE_INTERIOR = 5
-    INDEX_LEAF = 10
-    TABLE_LEAF = 13
-    LEAF_HEADER_BYTES = 8
-    INTERIOR_HEADER_BYTES = 12
-    MAX_LOCAL_TABLE = 4061
-    MAX_LOCAL_INDEX = 1002
-    TEXT = -1
-    CELL_ROOM = 4096
-    MAX_FIELDS = 8
-    MAX_PARENT_BYTES = 1040  # of a cell in the parent: 4 for the page, 9 for the size, the payload, 4 for its overflow
+include "btree_constants.pxi"
 
 cdef enum:
-    LAST_SHORT_TYPE = 57  # bytes of the longest text whose serial type is one byte
-    HEADER_BYTES = 32  # of a record here at most: 1, MAX_FIELDS, and 8 more for the length of a text
+    LAST_SHORT_TYPE = 57  # length of the longest text whose serial type is one byte
+    HEADER_BYTES = 32  # maximum of a record here: 1, MAX_FIELDS, and 8 more for the length of a text
 
-# Serial types of integers, and their bytes, by bits that they need without the sign, divided by 8.
+# Serial types of integers, and their sizes, by (number of bits without the sign) // 8.
 cdef uint8_t[8] INT_TYPE = [1, 2, 3, 4, 5, 5, 6, 6]
 cdef uint8_t[8] INT_BYTES = [1, 2, 3, 4, 6, 6, 8, 8]
 
@@ -48,7 +36,7 @@ cdef struct Rows:
 
 
 cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
-    """Write a varint at `p`, where 9 bytes are writable; return where it ends."""
+    """Write a varint at `p`, where 9 bytes are writable; return its end."""
     cdef int n_bytes, i
     if number < 0x80:
         p[0] = <uint8_t>number
@@ -78,7 +66,7 @@ cdef inline uint8_t* put_varint(uint8_t* p, uint64_t number) noexcept nogil:
 
 
 cdef inline int int_type(int64_t value, int* n_bytes) noexcept nogil:
-    """The serial type of an integer, and how many bytes it takes."""
+    """Return the serial type of an integer, and its size in bytes."""
     cdef int wide
     if <uint64_t>value <= 1:
         n_bytes[0] = 0
@@ -90,7 +78,7 @@ cdef inline int int_type(int64_t value, int* n_bytes) noexcept nogil:
 
 
 cdef inline uint8_t* put_int(uint8_t* p, int64_t value, int n_bytes) noexcept nogil:
-    """Write an integer of 0 to 8 bytes at `p`, where 8 are writable; return where it ends."""
+    """Write an integer of 0 to 8 bytes at `p`, where 8 are writable; return its end."""
     cdef uint64_t word = htobe64(<uint64_t>value << ((64 - 8 * n_bytes) & 63))
     memcpy(p, &word, 8)
     return p + n_bytes
@@ -99,7 +87,7 @@ cdef inline uint8_t* put_int(uint8_t* p, int64_t value, int n_bytes) noexcept no
 cdef uint8_t* put_cell(
     uint8_t* p, const Rows* rows, int64_t row, const uint8_t* text, int64_t n_text, bint is_table
 ) noexcept nogil:
-    """Write the cell of a row at `p`, where CELL_ROOM bytes are writable; return where it ends, NULL if too large."""
+    """Write the cell of a row at `p`, where CELL_ROOM bytes are writable; return its end, NULL if too large."""
     cdef const int64_t* values = rows.at + row * rows.width
     cdef uint8_t[HEADER_BYTES] header
     cdef int64_t[MAX_FIELDS] number
@@ -135,7 +123,7 @@ cdef uint8_t* put_cell(
 
 
 cdef inline void copy_text(uint8_t* p, const uint8_t* text, int64_t n_bytes, const uint8_t* end) noexcept nogil:
-    """Copy a text to `p`, where 32 bytes more are writable; it is part of what ends at `end`."""
+    """Copy a text to `p`, where 32 more bytes are writable; the source buffer ends at `end`."""
     if n_bytes <= 16 and end - text >= 16:
         memcpy(p, text, 16)
     elif n_bytes <= 32 and end - text >= 32:
@@ -148,7 +136,7 @@ cdef inline uint8_t* put_short_cell(
     uint8_t* p, const int64_t* values, const int64_t* columns, int64_t n_columns, int64_t row, const uint8_t* text,
     int64_t n_text, const uint8_t* data_end, bint is_table,
 ) noexcept nogil:
-    """As put_cell, where the payload is sure to have fewer than 128 bytes: in one pass, which takes half the time."""
+    """As put_cell, for payloads below 128 bytes: in one pass, which takes half the time."""
     cdef uint8_t* head
     cdef uint8_t* body
     cdef uint8_t* cell = p
@@ -178,7 +166,7 @@ cdef inline uint8_t* put_short_cell(
 
 
 cdef int take_columns(Rows* rows, const int64_t[::1] columns) except -1:
-    """Check the columns, and keep them where nobody else writes; whether one of them is TEXT."""
+    """Check the columns and copy them to private memory; return whether one is TEXT."""
     cdef int64_t n_texts = 0, i, column
     if columns.shape[0] >= MAX_FIELDS:
         raise ValueError(f"{columns.shape[0]} columns, fewer than {MAX_FIELDS} are possible")
@@ -194,7 +182,7 @@ cdef int take_columns(Rows* rows, const int64_t[::1] columns) except -1:
 
 
 cdef inline bint find_text(const Rows* rows, int64_t number, const uint8_t** text, int64_t* n_bytes) noexcept nogil:
-    """Find a text; False: it does not lie in the data."""
+    """Find a text; return False if it is outside the data."""
     cdef int64_t start, stop
     if number < 0 or number >= rows.n_texts:
         return False
@@ -216,10 +204,14 @@ def encode_cells(
     uint8_t[::1] cells not None,
     int64_t[::1] ends not None,
 ):
+    """Encode rows as cells of leaf pages; return how many were taken.
+
+    See `fastpack.kernels.codecs.btree_np.encode_cells`.
+    """
     cdef Rows source
     cdef int64_t n = order.shape[0], n_taken = 0, room = ends.shape[0], n_bytes = cells.shape[0]
     cdef int64_t n_text = 0, row, n_filled = state[0], n_cells = state[1]
-    # A payload has its header's length, a type a field and one byte more for a text's, 8 bytes a number, and the text.
+    # A payload has the header length, a type per field (two bytes for the text), 8 bytes per number, and the text.
     cdef int64_t longest_short = 127 - 2 - 9 * (columns.shape[0] + 1)
     cdef bint too_large = False, outside = False, has_text, is_table = kind == TABLE_LEAF
     cdef const uint8_t* text = NULL
@@ -275,7 +267,7 @@ cdef inline int64_t begin_of(const Cells* cells, int64_t i) noexcept nogil:
 
 
 cdef int64_t last_on_page(const Cells* cells, int64_t first, int64_t room) noexcept nogil:
-    """One past the last cell that finds place on a page with those from `first` on."""
+    """Return one past the last cell that fits on a page starting with `first`."""
     cdef int64_t begin = begin_of(cells, first), stop = first
     while stop < cells.n and 2 * (stop + 1 - first) + cells.ends[stop] - begin <= room:
         stop += 1
@@ -285,7 +277,7 @@ cdef int64_t last_on_page(const Cells* cells, int64_t first, int64_t room) noexc
 cdef bint put_page(
     uint8_t* page, int kind, const Cells* cells, int64_t first, int64_t stop, uint32_t right,
 ) noexcept nogil:
-    """Write a page with the cells from `first` to `stop`; False: they do not lie in the cells, or not on a page."""
+    """Write a page with cells [first, stop); return False if they are out of bounds or too large for a page."""
     cdef int64_t begin = begin_of(cells, first), end = begin_of(cells, stop), i
     cdef int64_t n_bytes = end - begin, top = PAGE_BYTES - n_bytes
     cdef uint16_t short_word
@@ -316,7 +308,7 @@ cdef bint put_page(
 cdef uint8_t* put_parent(
     uint8_t* p, int kind, const Cells* cells, int64_t divider, int64_t page, int64_t rowid,
 ) noexcept nogil:
-    """Write the cell that a page has in its parent; return where it ends, NULL where that is not in the cells."""
+    """Write the parent cell of a page; return its end, NULL if the divider is out of bounds."""
     cdef uint32_t word = htobe32(<uint32_t>page)
     cdef int64_t begin, end
     memcpy(p, &word, 4)
@@ -333,7 +325,7 @@ cdef uint8_t* put_parent(
 cdef inline uint32_t child_of(const Cells* cells, int64_t i) noexcept nogil:
     cdef uint32_t word = 0
     cdef int64_t begin = begin_of(cells, i)
-    if 0 <= begin <= cells.n_bytes - 4:  # else `put_parent` refuses the cell
+    if 0 <= begin <= cells.n_bytes - 4:  # else `put_parent` returns NULL
         memcpy(&word, cells.at + begin, 4)
     return htobe32(word)
 
@@ -351,6 +343,10 @@ def pack_cells(
     uint8_t[::1] parents not None,
     int64_t[::1] parent_ends not None,
 ):
+    """Pack cells into b-tree pages, as many as fit into each; return the number of pages.
+
+    See `fastpack.kernels.codecs.btree_np.pack_cells`.
+    """
     cdef Cells source = Cells(NULL, cells.shape[0], NULL, ends.shape[0])
     cdef bint is_interior = kind <= TABLE_INTERIOR, divides = kind != TABLE_LEAF, fits = True
     cdef int64_t room = PAGE_BYTES - (INTERIOR_HEADER_BYTES if is_interior else LEAF_HEADER_BYTES)

@@ -1,7 +1,7 @@
-"""Cells and pages of SQLite's b-trees: the plain Python twin.
+"""Cells and pages of SQLite b-trees: the specification, in Python.
 
-A row is a row of an int64 matrix, and maybe a text; a cell is what a b-tree page holds of it. Cells lie one behind the
-other in a buffer until there are enough for a page; what a page's parent holds of it, a cell as well, goes to another.
+A row is a row of an int64 matrix, and possibly a text; a cell is its encoding on a b-tree page. Cells are concatenated
+in a buffer until there are enough for a page. The cell of a page in its parent goes to another buffer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def encode_cells(
     cells: npt.NDArray[np.uint8],
     ends: npt.NDArray[np.int64],
 ) -> int:
-    """Encode the rows `order` of the matrix as cells of leaf pages; return how many were taken.
+    """Encode rows as cells of leaf pages; return how many were taken.
 
-    kind: TABLE_LEAF, whose cells have the rowid (the number of the row + 1) in front, or INDEX_LEAF, where it is the
-    last field. columns: the other fields, each a column of `rows`, or TEXT, for text number texts[i] of row order[i]:
-    data[bounds[t]:bounds[t + 1]]. ends[i]: where cell i ends in `cells`. state int64[3], changed: bytes in `cells`,
-    number of cells, and whether the next row is too large for a page by itself: then it is not taken. Rows are taken
-    while there are CELL_ROOM bytes, and room in `ends`. At most one column is TEXT. Raises ValueError for a row or a
-    text that is not in the arrays.
+    kind: TABLE_LEAF, whose cells start with the rowid (row number + 1), or INDEX_LEAF, where the rowid is the last
+    field. order: the numbers of the rows. columns: the other fields, each a column of `rows`, or TEXT (at most once).
+    The text of row order[i] is data[bounds[t]:bounds[t + 1]] with t = texts[i]. ends[i]: end of cell i in `cells`.
+    state: int64 [3], updated: bytes in `cells`, number of cells, and whether the next row is too large for a page (it
+    is then not taken). Rows are taken while `cells` has CELL_ROOM bytes left and `ends` has an entry left. Raises
+    ValueError for a row or a text outside the arrays.
     """
     end, n_cells, _ = state.tolist()
     n_taken, too_large = 0, False
@@ -89,14 +89,15 @@ def pack_cells(
     parents: npt.NDArray[np.uint8],
     parent_ends: npt.NDArray[np.int64],
 ) -> int:
-    """Put cells on b-tree pages, as many on each as there is room for; return how many pages that makes.
+    """Pack cells into b-tree pages, as many as fit into each; return the number of pages.
 
-    kind: of the pages, which take numbers from `first_page` on; cells of interior pages begin with their child's.
-    is_last: no cells come behind these, and the last page is made too; `right` is then its rightmost child. Else a page
-    is made only if the one behind it is sure to have a cell. parents, parent_ends [one a page]: for each page but the
-    last of all, its cell in the parent, with the cell that divides it from the next page (which is then on neither) or,
-    for leaves of a table, its last rowid; first_rowid: of the first cell. `parents` has 1040 bytes a page. state
-    int64[2], set: cells that were taken, bytes in `parents`. Stops when `pages` are full, or no cells are left.
+    kind: of the pages, which are numbered from `first_page` on. Cells of interior pages start with the number of their
+    child. is_last: no more cells follow, so the last page is written as well; `right` is then its rightmost child.
+    Otherwise a page is written only if the page after it is sure to have a cell. parents, parent_ends [one per page]:
+    for each page except the last of all, its cell in the parent. It contains the cell that divides the page from the
+    next one (which is then on neither) or, for leaves of a table, the last rowid. first_rowid: of the first cell.
+    `parents` needs MAX_PARENT_BYTES per page. state: int64 [2], set to the number of cells taken and the bytes in
+    `parents`. Packing stops when `pages` is full or no cells are left.
     """
     is_interior, divides = kind <= TABLE_INTERIOR, kind != TABLE_LEAF
     header_bytes = INTERIOR_HEADER_BYTES if is_interior else LEAF_HEADER_BYTES
@@ -106,7 +107,7 @@ def pack_cells(
         stop = first
         while stop < n and header_bytes + 2 * (stop + 1 - first) + int(ends[stop]) - begin <= PAGE_BYTES:
             stop += 1
-        if stop + divides >= n:  # the cells end with this page, or the one behind it would be empty
+        if stop + divides >= n:  # the cells end with this page, or the next page would be empty
             if not is_last:
                 break
             if stop < n:
@@ -140,7 +141,7 @@ def pack_cells(
 
 
 def _page(kind: int, content: bytes, starts: list[int], right: int | None) -> bytes:
-    """A page: its header, pointers to the cells, and at its end the cells."""
+    """Return a page: header, cell pointers, and the cells at its end."""
     top = PAGE_BYTES - len(content)
     header = bytes([kind, 0, 0]) + len(starts).to_bytes(2, "big") + top.to_bytes(2, "big") + b"\0"
     if right is not None:

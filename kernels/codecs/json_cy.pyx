@@ -1,4 +1,4 @@
-"""Which lines are certainly JSON: the Cython twin of `json_np`, in C, with AVX2 where the CPU has it."""
+"""The `json` codec in Cython and C, with AVX2 if the CPU has it."""
 
 from libc.stdint cimport int64_t, uint8_t
 
@@ -12,7 +12,7 @@ cdef bint SIMD = fp_has_avx2()
 
 
 def use_simd(bint wanted):
-    """Let the AVX2 body run (where the CPU has it) or not; return whether it runs now. For tests."""
+    """Allow or forbid AVX2; return whether it is used now. For tests."""
     global SIMD
     SIMD = wanted and fp_has_avx2()
     return SIMD
@@ -20,6 +20,10 @@ def use_simd(bint wanted):
 
 def validate_json_rows(const uint8_t[::1] data not None, const int64_t[:, ::1] rows not None,
                        uint8_t[::1] verdict not None):
+    """Write 1 for each line that `json.loads(bytes)` certainly accepts, 0 for lines that it must decide.
+
+    See `fastpack.kernels.codecs.json_np.validate_json_rows`.
+    """
     cdef int64_t n = data.shape[0]
     cdef int64_t k = rows.shape[0]
     cdef int are_inside

@@ -1,4 +1,4 @@
-"""Which lines are JSON: the specification of the `json` kernel is `json.loads` itself."""
+"""Validate JSON lines: the specification is `json.loads` itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy.typing as npt
 def validate_json_rows(
     data: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], verdict: npt.NDArray[np.uint8]
 ) -> None:
-    """Write 1 for each line that `json.loads(bytes)` certainly accepts, 0 where it must be asked.
+    """Write 1 for each line that `json.loads(bytes)` certainly accepts, 0 for lines that it must decide.
 
-    data: uint8 [n]; rows: int64 [k, 2], (offset, length) in bytes; verdict: uint8 [k]. This twin asks at once. The
-    compiled one is conservative: 1 is RFC 8259 JSON in strict UTF-8, at most 200 levels deep, numbers up to 600
-    characters; what json.loads accepts beyond that gets 0. Raises ValueError for a row outside `data`.
+    data: uint8 [n]. rows: int64 [k, 2], (offset, length) in bytes. verdict: uint8 [k]. The NumPy implementation asks
+    `json.loads` itself. The compiled one is conservative: 1 means RFC 8259 JSON in strict UTF-8, at most 200 levels
+    deep, with numbers of up to 600 characters; anything else that json.loads accepts gets 0. Raises ValueError for a
+    row outside `data`.
     """
     for i, (offset, length) in enumerate(rows.tolist()):
         if offset < 0 or length < 0 or offset + length > len(data):

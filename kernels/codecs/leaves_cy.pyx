@@ -1,26 +1,15 @@
-"""The Cython twin of leaves_np."""
+"""The `leaves` codec in Cython."""
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp
 
-cdef enum:  # btree_layout
-    PAGE_BYTES = 4096
-    TABLE_LEAF = 13
-    LEAF_HEADER_BYTES = 8
-    MAX_LOCAL_TABLE = 4061
-
-cdef enum:  # leaves_np
-    N_FIELDS = 5
-    LENGTH = 5
-    FIRST = 6
-    N_COLUMNS = 7
-    N_RECENT = 8
+include "btree_constants.pxi"
 
 cdef int[10] INT_BYTES = [-1, 1, 2, 3, 4, 6, 8, -1, 0, 0]  # by serial type
 
 
 cdef inline const uint8_t* get_varint(const uint8_t* p, const uint8_t* end, uint64_t* number) noexcept nogil:
-    """Read a varint at `p`; return where it ends, NULL where that is beyond `end`."""
+    """Read a varint at `p`; return its end, NULL if that is beyond `end`."""
     cdef int i
     cdef uint64_t found = 0
     for i in range(9):
@@ -38,7 +27,7 @@ cdef inline const uint8_t* get_varint(const uint8_t* p, const uint8_t* end, uint
 
 
 cdef inline int64_t get_int(const uint8_t* p, int n_bytes) noexcept nogil:
-    """A signed integer, the highest byte first."""
+    """Read a signed big-endian integer."""
     cdef int i
     cdef uint64_t number = <uint64_t>-1 if p[0] >= 0x80 else 0
     for i in range(n_bytes):
@@ -48,7 +37,7 @@ cdef inline int64_t get_int(const uint8_t* p, int n_bytes) noexcept nogil:
 
 cdef inline const uint8_t* read_header(const uint8_t* p, const uint8_t* page_end, const uint8_t** types,
                                        const uint8_t** body) noexcept nogil:
-    """From the cell at `p`, where its serial types and its body begin; return where the record ends, or NULL."""
+    """Find the serial types and the body of the cell at `p`; return the end of the record, or NULL."""
     cdef uint64_t n_bytes, rowid, n_header
     p = get_varint(p, page_end, &n_bytes)
     if p == NULL:
@@ -65,7 +54,7 @@ cdef inline const uint8_t* read_header(const uint8_t* p, const uint8_t* page_end
 
 cdef int read_record(const uint8_t* base, const uint8_t* p, const uint8_t* page_end, int64_t text_column,
                      int64_t* row) noexcept nogil:
-    """Write the fields of the record in the cell at `p`; -1 for a record of other fields."""
+    """Read the fields of the record in the cell at `p`; return -1 for other fields."""
     cdef const uint8_t* types = NULL
     cdef const uint8_t* body = NULL
     cdef const uint8_t* header_end
@@ -100,7 +89,7 @@ cdef int read_record(const uint8_t* base, const uint8_t* p, const uint8_t* page_
     return 0 if types == header_end and body == end else -1
 
 
-cdef struct Recent:  # the texts that were last seen as new
+cdef struct Recent:  # the texts that were new most recently
     const uint8_t* texts[8]
     int64_t lengths[8]
     int64_t rows[8]
@@ -108,7 +97,7 @@ cdef struct Recent:  # the texts that were last seen as new
 
 
 cdef inline int64_t first_like(Recent* recent, const uint8_t* text, int64_t length, int64_t row) noexcept nogil:
-    """The number of the row that has the same text, if it is a recent one; else `row`, whose text is recent then."""
+    """Return the row of a recent equal text; otherwise `row`, and remember its text."""
     cdef int64_t i
     for i in range(min(recent.n, N_RECENT)):
         if recent.lengths[i] == length and not memcmp(recent.texts[i], text, <size_t>length):
@@ -147,6 +136,10 @@ cdef int64_t read_pages(const uint8_t* base, int64_t n_pages, const int64_t* pag
 
 def read_leaves(const uint8_t[::1] data not None, const int64_t[::1] pages not None, int64_t text_column,
                 int64_t[:, ::1] rows not None):
+    """Write a row for each record on leaf pages of a table; return how many, or -1 for unsupported pages.
+
+    See `fastpack.kernels.codecs.leaves_np.read_leaves`.
+    """
     cdef int64_t n_rows, n_pages = data.shape[0] // PAGE_BYTES
     if rows.shape[1] != N_COLUMNS or not 0 <= text_column < N_FIELDS:
         raise ValueError(f"rows of {rows.shape[1]} columns with the text in {text_column}, expected {N_COLUMNS}")

@@ -1,4 +1,4 @@
-"""Rows of an SQLite table from its leaf pages: the specification of the `leaves` kernel."""
+"""Read the rows of an SQLite table from its leaf pages: the specification, in Python."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.kernels.codecs.btree_layout import LEAF_HEADER_BYTES, MAX_LOCAL, PAGE_BYTES, TABLE_LEAF
-
-N_FIELDS = 5  # of a record
-LENGTH, FIRST = N_FIELDS, N_FIELDS + 1  # columns of what is returned, behind the fields
-N_RECENT = 8  # texts that a row's text is compared with
+from fastpack.kernels.codecs.btree_layout import (
+    LEAF_HEADER_BYTES,
+    MAX_LOCAL,
+    N_FIELDS,
+    N_RECENT,
+    PAGE_BYTES,
+    TABLE_LEAF,
+)
 
 _INT_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}  # by serial type
 
@@ -19,14 +22,15 @@ _INT_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}  # by serial type
 def read_leaves(
     data: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64], text_column: int, rows: npt.NDArray[np.int64]
 ) -> int:
-    """Write a row for each record on leaf pages of a table; return how many, or -1 for what is read in another way.
+    """Write a row for each record on leaf pages of a table; return how many, or -1 for unsupported pages.
 
-    data: uint8 [n], a database of 4096-byte pages; pages: int64 [k], numbers of leaf pages, from 1; text_column: the
-    field of a record that is a text, the other four are integers. rows: int64 [m, 7]: the five fields, of the text
-    where it begins in `data`; the bytes of the text; and the number of the first row with the same text, as far as it
-    is among the 8 texts that were last seen as new.
-    -1: a page that is not a leaf of a table, a record that is not of such fields, or that goes on on other pages, a
-    page or record that reaches beyond its bounds, and more records than rows.
+    data: uint8 [n], a database with 4096-byte pages. pages: int64 [k], numbers of leaf pages, from 1. text_column: the
+    field of a record that is a text; the other four are integers. rows: int64 [m, 7]: the five fields (for the text:
+    its start in `data`), the length of the text in bytes, and the number of the first row with the same text, if it is
+    among the 8 texts that were new most recently.
+
+    -1: a page that is not a leaf of a table, a record with other fields or with overflow pages, a page or record that
+    exceeds its bounds, or more records than rows.
     """
     n_rows = 0
     recent: deque[tuple[bytes, int]] = deque(maxlen=N_RECENT)
@@ -55,7 +59,7 @@ def read_leaves(
 
 
 def _record(page: bytes, at: int, text_column: int) -> list[int] | None:
-    """The fields of the record in the cell at a place of a page, and the length of its text; None for another one."""
+    """Return the fields of the record at an offset of a page, and the length of its text; None if unsupported."""
     try:
         n_bytes, at = _varint(page, at)
         _, begin = _varint(page, at)
@@ -84,7 +88,7 @@ def _record(page: bytes, at: int, text_column: int) -> list[int] | None:
 
 
 def _varint(page: bytes, at: int) -> tuple[int, int]:
-    """A number of up to 9 bytes, and where it ends."""
+    """Return a varint and its end."""
     number = 0
     for _ in range(8):
         number = number << 7 | page[at] & 0x7F

@@ -1,4 +1,4 @@
-"""The Cython twin of pickled_index_decoder_np: the same machine, with a fast lane for the rows of a batch."""
+"""The `pickled_index_decoder` codec in Cython: the same machine, with a fast path for the rows of a batch."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
@@ -14,29 +14,11 @@ cdef extern from "byte_order.h" nogil:
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
 
-cdef enum Fault:  # pickled_index_errors.Fault, and what only this file knows
-    FULL = -2
-    MEMORY = -1
-    GOOD = 0
-    OPCODE = 1
-    GRAMMAR = 2
-    END = 3
-    TRUNCATED = 4
-    PROTOCOL = 5
-    PROTOCOL_PLACE = 6
-    FRAME_PLACE = 7
-    FRAME_LENGTH = 8
-    STRADDLE = 9
-    STOP_PLACE = 10
-    MEMO_PUT = 11
-    MEMO_GET = 12
-    DECIMAL = 13
-    INT_SIZE = 14
-    INT_RANGE = 15
+include "pickled_index_constants.pxi"
 
 cdef enum:
     MAX_DECIMAL_BYTES = 24
-    USUAL_BYTES = 12  # of a row with an offset of 5 bytes and a length of 2
+    USUAL_BYTES = 12  # bytes of a row with an offset of 5 bytes and a length of 2
     LANE_BYTES = 28  # a row is 26 bytes at most, and its last 8-byte load starts at 20
     FIRST_ROWS = 4096
 
@@ -60,11 +42,11 @@ cdef struct Machine:
     int marks
     int n_ints
     int64_t ints[2]
-    # While memo[0] is the list and memo[i] row i - 1, as picklers number them, the count says all and kinds is NULL.
+    # While memo[0] is the list and memo[i] is row i - 1, as picklers number them, kinds is NULL and only n_memo counts.
     int64_t n_memo
     int64_t memo_capacity
     uint8_t* kinds
-    int64_t* cells  # of an integer its value, of a row its number
+    int64_t* cells  # the value of an integer, or the number of a row
     bint stopped
 
 
@@ -72,7 +54,7 @@ include "pickled_index_lane.pxi"
 
 
 cdef inline Fault take(Machine* m, Py_ssize_t n_bytes, const uint8_t** argument) noexcept nogil:
-    """Point at the next bytes of the opcode's argument."""
+    """Return a pointer to the next bytes of the opcode's argument."""
     if n_bytes > m.n_bytes - m.pos:
         return TRUNCATED
     if m.start < m.frame_end < m.pos + n_bytes:
@@ -106,7 +88,7 @@ cdef Fault take_signed(Machine* m, Py_ssize_t n_bytes, int64_t* number) noexcept
 
 
 cdef Fault take_decimal(Machine* m, bint with_l, Fault too_long, int64_t* number) noexcept nogil:
-    """Read digits without leading zeros, an L where asked for, and a line feed."""
+    """Read digits without leading zeros, an L if `with_l`, and a line feed."""
     cdef Py_ssize_t window = min(m.n_bytes - m.pos, <Py_ssize_t>MAX_DECIMAL_BYTES)
     cdef const uint8_t* line = m.data + m.pos
     cdef const uint8_t* line_feed = <const uint8_t*>memchr(line, 0x0A, window)
@@ -224,7 +206,7 @@ cdef Fault put(Machine* m, int64_t number) noexcept nogil:
 
 
 cdef bint spell_memo_out(Machine* m) noexcept nogil:
-    """Make room in the memo's arrays, and fill them in where the count alone stood for them; False: no memory."""
+    """Grow the memo's arrays, and fill them if only the count was kept; return False if out of memory."""
     cdef int64_t i
     cdef bint implied = m.kinds == NULL
     cdef int64_t capacity = m.n_memo + (m.n_memo >> 1) + 64
@@ -245,7 +227,7 @@ cdef bint spell_memo_out(Machine* m) noexcept nogil:
 
 
 cdef Fault get(Machine* m, int64_t number) noexcept nogil:
-    """Push what the memo holds; the list itself has no place on its own stack."""
+    """Push a memo entry; the list itself cannot be an element of itself."""
     cdef Kind kind
     cdef int64_t cell
     if number < 0 or number >= m.n_memo:
@@ -264,7 +246,7 @@ cdef Fault get(Machine* m, int64_t number) noexcept nogil:
 
 
 cdef Fault take_int(Machine* m, uint8_t opcode) noexcept nogil:
-    """Take one of the opcodes that push an integer."""
+    """Execute an opcode that pushes an integer."""
     cdef int64_t number = 0
     cdef Fault fault
     if opcode == 0x4B:
@@ -285,7 +267,7 @@ cdef Fault take_int(Machine* m, uint8_t opcode) noexcept nogil:
 
 
 cdef Fault take_memo(Machine* m, uint8_t opcode) noexcept nogil:
-    """Take one of the opcodes that put into the memo or get from it."""
+    """Execute an opcode that stores into the memo or reads from it."""
     cdef int64_t number = m.n_memo
     cdef Fault fault = GOOD
     cdef bint puts = opcode in (0x94, 0x71, 0x72, 0x70)
@@ -301,7 +283,7 @@ cdef Fault take_memo(Machine* m, uint8_t opcode) noexcept nogil:
 
 
 cdef Fault take_shape(Machine* m, uint8_t opcode) noexcept nogil:
-    """Take one of the opcodes without argument that shape the stack; GRAMMAR where its shape does not allow it."""
+    """Execute an opcode without argument that changes the stack; GRAMMAR if the stack does not allow it."""
     cdef bint idle = m.marks == 0 and m.pending == 0 and m.n_ints == 0
     if opcode == 0x86:  # TUPLE2
         return push_row(m, m.ints[0], m.ints[1]) if m.n_ints == 2 and m.marks < 2 else GRAMMAR
@@ -330,7 +312,7 @@ cdef Fault take_shape(Machine* m, uint8_t opcode) noexcept nogil:
 
 
 cdef Fault step(Machine* m) noexcept nogil:
-    """Take one opcode; m.start is where it stands."""
+    """Execute the opcode at m.start."""
     cdef uint8_t opcode
     m.start = m.pos
     if m.start == m.n_bytes:
@@ -351,7 +333,7 @@ cdef Fault step(Machine* m) noexcept nogil:
 
 
 cdef Fault run(Machine* m, bint lane) noexcept nogil:
-    """Take opcodes until the list is complete or something is wrong, or the rows are full at m.start."""
+    """Execute opcodes until the list is complete, an error occurs, or the rows are full at m.start."""
     cdef Fault fault = GOOD
     while fault == GOOD and not m.stopped:
         if lane and m.marks == 1 and m.n_ints == 0 and m.has_list and m.kinds == NULL and m.n_memo == m.n_rows + 1:
@@ -361,17 +343,20 @@ cdef Fault run(Machine* m, bint lane) noexcept nogil:
 
 
 def decode_index(const uint8_t[::1] data not None):
-    """See pickled_index_decoder_np.decode_index."""
+    """Decode the pickled list of integer pairs at the start of `data`, uint8 [n].
+
+    See `fastpack.kernels.codecs.pickled_index_decoder_np.decode_index`.
+    """
     return _decode(data, True)
 
 
 def decode_index_strictly(const uint8_t[::1] data not None):
-    """decode_index without the fast lane, one opcode at a time; for tests, which compare the two."""
+    """Decode as `decode_index`, but without the fast path; the tests compare the two."""
     return _decode(data, False)
 
 
 cdef object grown(object rows, Py_ssize_t capacity):
-    """`rows` with more room: moved while there are few of them, else remapped, which copies nothing."""
+    """Grow `rows`: by copying while they are few, else by remapping, which copies nothing."""
     if rows.shape[0] <= FIRST_ROWS:
         larger = np.empty((capacity, 2), np.int64)
         larger[:rows.shape[0]] = rows
@@ -385,8 +370,8 @@ cdef tuple _decode(const uint8_t[::1] data, bint lane):
     cdef Fault fault = FULL
     memset(&m, 0, sizeof(Machine))
     m.n_bytes = data.shape[0]
-    # A row takes 6 bytes or more of a usual file; pages of `out` that no row reaches are never touched. But first see
-    # that there is an index at all: what a damaged header points at may be gigabytes of something else.
+    # A row of a usual file has 6 bytes or more; unused pages of `out` are never accessed. But start small, as a damaged
+    # header may point at gigabytes that are not an index.
     cdef Py_ssize_t usual = m.n_bytes // 6 + 1
     m.capacity = min(usual, <Py_ssize_t>FIRST_ROWS)
     out = np.empty((m.capacity, 2), np.int64)

@@ -1,9 +1,9 @@
-"""Reading `pickle.dumps(list of (int, int))` without pickle: the plain Python twin.
+"""Read `pickle.dumps(list of (int, int))` without pickle: the specification, in Python.
 
-The reader accepts what pickle protocols 0 to 5 make of one list of integer pairs, and runs nothing. Nothing leaves a
-pickle's stack except into the result, so only a few shapes of the stack can still end well: the list at the bottom,
-then perhaps a mark, pairs, a second mark, at most two integers. A few counts are therefore the whole state, and an
-opcode that leaves these shapes is refused where it stands.
+The decoder accepts what pickle protocols 0 to 5 write for one list of integer pairs, and executes nothing. Values can
+leave the stack only into the result, so only a few stack shapes can lead to a valid end: the list, then possibly a
+mark, pairs, a second mark, and at most two integers. A few counters are therefore the whole state, and an opcode that
+leaves these shapes is an error at its offset.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fastpack.kernels.codecs.pickled_index_errors import Fault, syntax_error
 
-MAX_DECIMAL_BYTES = 24  # of a text opcode's line: sign, 19 digits, "L", line feed, and room to say what is wrong
+MAX_DECIMAL_BYTES = 24  # of a text opcode's line: sign, 19 digits, "L", line feed, and some more for the error
 DECIMAL = re.compile(rb"0|-?[1-9][0-9]*")
 LIST = "list"
 
@@ -25,11 +25,11 @@ Cell = int | tuple[int, int] | str
 
 
 def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int, int]:
-    """Decode the pickled list of integer pairs that uint8[n] begins with: its rows int64[n_rows, 2], how many bytes it
-    takes, and the OR of all its numbers, which is negative just when one is and bounds their sums without another pass.
+    """Decode the pickled list of integer pairs at the start of `data`, uint8 [n].
 
-    Bytes after the pickle are not looked at. Raises IndexSyntaxError, with the offset of the opcode, for anything else
-    than one list of pairs of 64-bit integers.
+    Returns (rows int64 [n_rows, 2], bytes consumed, bitwise OR of all numbers). The OR is negative exactly if a number
+    is, and bounds their sums without another pass. Bytes after the pickle are ignored. Raises IndexSyntaxError, with
+    the offset of the opcode, for anything except one list of pairs of 64-bit integers.
     """
     machine = Machine(data.tobytes())
     while not machine.stopped:
@@ -39,22 +39,22 @@ def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], in
 
 
 class Machine:
-    """A pickle reader between two opcodes, for streams that are one list of integer pairs."""
+    """The state of a pickle reader for one list of integer pairs."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.start = self.pos = 0  # of this opcode; of what is read next
+        self.start = self.pos = 0  # of this opcode; of the next byte
         self.frame_end = 0  # a frame is open while start is before it
         self.has_list = False
-        self.rows: list[tuple[int, int]] = []  # the list's, then those pending
+        self.rows: list[tuple[int, int]] = []  # the rows of the list, then the pending ones
         self.pending = 0  # pairs on the stack
-        self.marks = 0  # the first below pairs, or with none pending perhaps a tuple's; the second a tuple's
+        self.marks = 0  # the first below pairs or, with none pending, of a tuple; the second of a tuple
         self.ints: list[int] = []  # on top of the stack
         self.memo: list[Cell] = []
         self.stopped = False
 
     def step(self) -> None:
-        """Take one opcode."""
+        """Execute one opcode."""
         self.start = self.pos
         if self.start == len(self.data):
             self.refuse(Fault.END)
@@ -172,7 +172,7 @@ class Machine:
         self.memo[number : number + 1] = [cell]
 
     def get(self, number: int) -> None:
-        """Push what the memo holds; the list itself has no place on its own stack."""
+        """Push a memo entry; the list itself cannot be an element of itself."""
         self.require(0 <= number < len(self.memo) and self.memo[number] != LIST, Fault.MEMO_GET)
         cell = self.memo[number]
         if isinstance(cell, int):

@@ -1,4 +1,4 @@
-"""The Cython twin of pickled_index_encoder_np."""
+"""The `pickled_index_encoder` codec in Cython."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -19,11 +19,11 @@ cdef enum:
 
 
 cdef inline uint8_t* put_int(uint8_t* p, int64_t number) noexcept nogil:
-    """Write an integer at `p`, where 10 bytes are writable; return where it ends."""
+    """Write an integer at `p`, where 10 bytes are writable; return its end."""
     cdef uint64_t word
     cdef int wide, n_bytes
     if 0 <= number < (<int64_t>1 << 31):
-        # Without branches: lengths change class at random. Opcode 4b, 4d or 4a, then 1, 2 or 4 bytes.
+        # Without branches, as the widths of lengths are random. Opcode 4b, 4d or 4a, then 1, 2 or 4 bytes.
         wide = (number > 0xFF) + (number > 0xFFFF)
         word = htole64((<uint64_t>number << 8) | ((0x4A4D4B >> (8 * wide)) & 0xFF))
         memcpy(p, &word, 8)
@@ -40,18 +40,18 @@ cdef inline uint8_t* put_int(uint8_t* p, int64_t number) noexcept nogil:
     return p + 2 + n_bytes
 
 
-# A length below 2^31 with TUPLE2 and MEMOIZE behind it, by how many bytes it needs: 4b, 4d or 4a, then 1, 2 or 4 bytes.
+# A length below 2^31, TUPLE2 and MEMOIZE, by the width of the length: 4b, 4d or 4a, then 1, 2 or 4 bytes.
 cdef uint64_t[3] SHORT_LENGTH = [0x9486004B, 0x948600004D, 0x9486000000004A]
 cdef uint8_t[3] SHORT_LENGTH_BYTES = [4, 5, 7]
 
 
 cdef uint8_t* put_rows(uint8_t* p, const int64_t* row, int64_t n_rows) noexcept nogil:
-    """Write rows without looking at frames; 24 bytes are writable at the last one; return where it ends."""
+    """Write rows without checking frames; 24 bytes are writable at the last one. Return the end."""
     cdef const int64_t* end = row + 2 * n_rows
     cdef uint64_t word, opcode, low, high
     cdef int wide, shift, n_bytes
     while row < end:
-        # The offsets of a file keep their width for long stretches: a loop for each width takes 2.5 ns a row, not 6.6.
+        # The offsets of a file keep their width for long: a loop per width takes 2.5 ns a row instead of 6.6.
         if row[0] < <int64_t>1 << 31:
             low, high, opcode, shift, n_bytes = 65536, <uint64_t>1 << 31, 0x4A, 8, 5
         elif row[0] < <int64_t>1 << 39:
@@ -76,7 +76,7 @@ cdef uint8_t* put_rows(uint8_t* p, const int64_t* row, int64_t n_rows) noexcept 
 
 
 cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
-    """Close the frame if it is long enough, and leave room for the header of the next one."""
+    """Close the frame if it is long enough, and reserve the header of the next one."""
     cdef int64_t length = p - frame[0] - FRAME_HEADER_BYTES
     cdef uint64_t word = htole64(<uint64_t>length)
     if length < FRAME_BYTES:
@@ -88,7 +88,10 @@ cdef inline uint8_t* before_object(uint8_t* p, uint8_t** frame) noexcept nogil:
 
 
 def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None, uint8_t[::1] out not None):
-    """See pickled_index_encoder_np.encode_rows."""
+    """Append the rows of an index to a pickle; return how many were taken.
+
+    See `fastpack.kernels.codecs.pickled_index_encoder_np.encode_rows`.
+    """
     if rows.shape[1] != 2 or state.shape[0] != 3 or out.shape[0] < FRAME_ROOM + FRAME_BYTES:
         raise ValueError("encode_rows needs rows of 2, a state of 3 and room for two frames")
     cdef int64_t n_rows = state[0], frame_at = state[1], end_at = state[2]
@@ -105,7 +108,7 @@ def encode_rows(const int64_t[:, ::1] rows not None, int64_t[::1] state not None
             if n_rows % BATCH_ROWS == 0:
                 p[0] = 0x28
                 p += 1
-            # So many rows find room in this frame and batch whatever their width: no need to look before each.
+            # So many rows fit in this frame and batch whatever their width, so that no check per row is needed.
             n_sure = (FRAME_BYTES - 1 - 10 - (p - frame - FRAME_HEADER_BYTES)) // MAX_INTS_BYTES
             n_sure = min(n_sure, BATCH_ROWS - n_rows % BATCH_ROWS, (end - row) // 2)
             if n_sure > 0:

@@ -1,7 +1,7 @@
-"""Writing `pickle.dumps(list of (int, int))` without pickle: the plain Python twin.
+"""Write `pickle.dumps(list of (int, int))` without pickle: the specification, in Python.
 
-These are the bytes of CPython's C pickler, protocol 4: rows in batches of 1000, and a frame closed before the first
-object (a row, or an integer of a row) that finds 65536 bytes or more in it.
+The bytes are those of CPython's C pickler, protocol 4: rows in batches of 1000; a frame is closed before the first
+object (a row, or an integer of a row) that follows 65536 bytes or more in it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 BATCH_ROWS = 1000
-FRAME_BYTES = 65536  # a frame this long is closed before the next object
+FRAME_BYTES = 65536  # a frame of this length is closed before the next object
 FRAME_HEADER_BYTES = 9
 FRAME_ROOM = FRAME_BYTES + 128  # header, bytes up to the limit, one row beyond it, the next header
 
 
 def encode_rows(rows: npt.NDArray[np.int64], state: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> int:
-    """Continue a pickle in `out` by rows of int64[k, 2]; return how many were taken.
+    """Append the rows of an index to a pickle; return how many were taken.
 
-    state int64[3], changed: rows encoded since the start of the list, offset in `out` of the open frame's header, end
-    of the bytes in `out`. It stops early, after a row, when `out` might not hold another frame (FRAME_ROOM) behind the
-    header of the open one; the caller then takes out[: state[1]] away. Batches open with MARK and are closed when full.
+    rows: int64 [k, 2]. state: int64 [3], updated: rows encoded since the start of the list, offset in `out` of the
+    header of the open frame, end of the bytes in `out`. Encoding stops early, after a row, if `out` might not hold
+    another frame (FRAME_ROOM) after the header of the open one; the caller then takes out[: state[1]]. A batch starts
+    with MARK and is closed when it is full.
     """
     stop_at = len(out) - FRAME_ROOM
     encoder = _Encoder(int(state[0]), int(state[1]), int(state[2]), out)

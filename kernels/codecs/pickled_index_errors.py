@@ -1,4 +1,4 @@
-"""What can be wrong with a pickled index: the faults by number, and the error both twins raise for them."""
+"""Faults of a pickled index, by number, and the error that both implementations raise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Fault(IntEnum):
-    """Why a pickled index was refused. The numbers are shared with the Cython twin."""
+    """Why a pickled index is invalid; `constants_pxi` generates the numbers for Cython."""
 
     OPCODE = 1
     GRAMMAR = 2
@@ -43,7 +43,7 @@ EXPECTED = {
     Fault.INT_RANGE: "an integer that fits 64 bits",
 }
 
-# Where `pickle.loads` may accept what is refused here: no writer of indices makes such streams.
+# Faults of streams that `pickle.loads` may accept; no writer of indexes produces them.
 STRICTER_THAN_PICKLE = frozenset(
     {
         Fault.OPCODE,
@@ -60,9 +60,9 @@ STRICTER_THAN_PICKLE = frozenset(
 
 
 class IndexSyntaxError(ValueError):
-    """Bytes that are no pickled list of integer pairs.
+    """The bytes are not a pickled list of integer pairs.
 
-    fault: why; offset: of the opcode, in bytes from the start of the data; found, expected: short texts.
+    fault: the reason. offset: of the opcode, in bytes from the start of the data. found, expected: short texts.
     """
 
     def __init__(self, fault: Fault, offset: int, found: str, expected: str) -> None:
@@ -74,7 +74,7 @@ class IndexSyntaxError(ValueError):
 
 
 def syntax_error(fault: int, offset: int, opcode: int | None) -> IndexSyntaxError:
-    """The error for `fault` at `offset`, where `opcode` stands (None: the data ends there)."""
+    """Return the error for `fault` at `offset`, with the opcode there (None: end of the data)."""
     fault = Fault(fault)
     return IndexSyntaxError(fault, offset, _opcode_text(opcode), EXPECTED[fault])
 
@@ -82,7 +82,7 @@ def syntax_error(fault: int, offset: int, opcode: int | None) -> IndexSyntaxErro
 def _opcode_text(opcode: int | None) -> str:
     if opcode is None:
         return "the end of the data"
-    from pickletools import opcodes  # 10 ms, and only for an error
+    from pickletools import opcodes  # 10 ms, only for an error
 
     names = [info.name for info in opcodes if info.code == chr(opcode)]
     return f"opcode {opcode:02x} ({names[0]})" if names else f"byte {opcode:02x}, which is no pickle opcode"

@@ -1,5 +1,5 @@
-# The fast lane of pickled_index_decoder_cy: rows as the C pickler writes them, by unaligned loads, without the machine.
-# It takes what it is sure of and leaves the rest where it stands.
+# The fast path of pickled_index_decoder_cy: rows as the C pickler writes them, by unaligned loads, without the machine.
+# It stops at the first opcode that it does not expect.
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
     cdef uint64_t word
@@ -20,7 +20,7 @@ cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
 
 
 cdef inline const uint8_t* lane_int(const uint8_t* p, int64_t* number) noexcept nogil:
-    """Read the integer at `p`, of which 10 bytes are readable; NULL where another opcode stands."""
+    """Read the integer at `p`, where 10 bytes are readable; return its end, NULL for another opcode."""
     cdef uint64_t word = load64(p)
     cdef uint8_t opcode = word & 0xFF
     cdef uint8_t n_bytes
@@ -36,7 +36,7 @@ cdef inline const uint8_t* lane_int(const uint8_t* p, int64_t* number) noexcept 
     if opcode != 0x8A:
         return NULL
     n_bytes = (word >> 8) & 0xFF
-    # The two usual widths by name: the branch predictor then knows the next address before the load is done.
+    # The two usual widths are explicit: the branch predictor then knows the next address before the load is done.
     if n_bytes == 5:
         number[0] = (<int64_t>(word << 8)) >> 24
         return p + 7
@@ -50,7 +50,7 @@ cdef inline const uint8_t* lane_int(const uint8_t* p, int64_t* number) noexcept 
 
 
 cdef const uint8_t* lane_row(const uint8_t* p, int64_t n_memo, int64_t* pair) noexcept nogil:
-    """Read the row at `p`, which the memo stores as `n_memo`; return where it ends, NULL for anything else."""
+    """Read the row at `p`, whose memo number is `n_memo`; return its end, NULL for anything else."""
     cdef uint64_t tail
     p = lane_int(p, &pair[0])
     if p == NULL:
@@ -67,7 +67,7 @@ cdef const uint8_t* lane_row(const uint8_t* p, int64_t n_memo, int64_t* pair) no
 
 
 cdef inline const uint8_t* lane_tail(const uint8_t* p, int64_t* number) noexcept nogil:
-    """Read a length of 1 or 2 bytes at `p`, TUPLE2 and MEMOIZE; NULL where something else stands."""
+    """Read a length of 1 or 2 bytes at `p`, TUPLE2 and MEMOIZE; return the end, NULL for anything else."""
     cdef uint64_t word = load64(p)
     if (word & <uint64_t>0xFFFF0000FF) == <uint64_t>0x948600004D:
         number[0] = (word >> 8) & 0xFFFF
@@ -79,9 +79,9 @@ cdef inline const uint8_t* lane_tail(const uint8_t* p, int64_t* number) noexcept
 
 
 cdef const uint8_t* take_usual(const uint8_t* p, Py_ssize_t n_rows, int64_t** rows, uint64_t* bits) noexcept nogil:
-    """Read rows of an offset of 5 or 4 bytes and a length of 2 or 1, until another stands there or `n_rows` are read.
+    """Read rows with an offset of 5 or 4 bytes and a length of 2 or 1, until another row or `n_rows` rows.
 
-    Nearly all rows are such, and are told by three comparisons; the counts are local so that they stay in registers.
+    Nearly all rows are like this, and three comparisons identify them. The counters are local to stay in registers.
     """
     cdef int64_t* out = rows[0]
     cdef uint64_t seen = bits[0]
@@ -112,7 +112,7 @@ cdef const uint8_t* take_usual(const uint8_t* p, Py_ssize_t n_rows, int64_t** ro
 
 
 cdef void take_lane(Machine* m) noexcept nogil:
-    """Take whole rows as long as they are the opcodes of an index, far enough from the end of frame and data."""
+    """Read whole rows while they have the opcodes of an index, and the end of frame and data is far enough away."""
     cdef const uint8_t* p = m.data + m.pos
     cdef Py_ssize_t limit = m.frame_end if m.pos < m.frame_end else m.n_bytes
     cdef const uint8_t* last = m.data + limit - LANE_BYTES

@@ -1,4 +1,4 @@
-"""The Cython twin of tar_np: the same rules, with a short way through usual header blocks."""
+"""The `tar` codec in Cython: the same rules, with a fast path through usual header blocks."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
@@ -10,51 +10,10 @@ cdef extern from "byte_order.h" nogil:
     uint32_t le32toh(uint32_t)
     uint64_t le64toh(uint64_t)
 
-cdef enum Fault:  # tar_errors.Fault, and what only this file knows
-    FULL = -3
-    END = -2
-    WINDOW = -1
-    GOOD = 0
-    SHORT_HEADER = 1
-    CHECKSUM = 2
-    NUMBER = 3
-    SIZE = 4
-    DATA_END = 5
-    LONG_NAME = 6
-    LONG_RECORDS = 7
-    LONG_GROUP = 8
-    PADDING = 9
-    RECORD = 10
-    RECORD_NUMBER = 11
-    GLOBAL_RECORD = 12
-    SPARSE_SIZE = 13
-    SPARSE_MAP = 14
-    ORPHAN = 15
-    TWICE = 16
-    MEMBERS = 17
-    REAL_SIZE = 18
-
-cdef enum:  # tar_errors.State
-    POSITION = 0
-    WANTED = 1
-    N_MEMBERS = 2
-    MAX_MEMBERS = 3
-    N_SAMPLES = 4
-    N_ROWS = 5
-    N_NEW = 6
-    KEY_START = 7
-    KEY_END = 8
-    TEXT_END = 9
-    N_PARTS = 10
-    LAST_PART = 11
-    N_STATE = 12
+include "tar_constants.pxi"
 
 cdef enum:
-    MAX_NAME_BYTES = 1 << 16
-    MAX_RECORDS_BYTES = 1 << 20
-    MAX_GROUP_BYTES = 1 << 22
-    MAX_MAP_DIGITS = 18
-    SHOWN_BYTES = 25
+    SHOWN_BYTES = 25  # of data in an error
 
 cdef enum:  # kinds of extended headers
     SEEN_LONG_NAME = 1
@@ -70,11 +29,11 @@ include "tar_fields.pxi"
 include "tar_names.pxi"
 
 
-cdef struct Group:  # what the headers in front of a member's own say of it
+cdef struct Group:  # what the extended headers before a member's own header say about it
     int64_t start
     int seen
     Slice name
-    int64_t size  # -1: not said, as for the next
+    int64_t size  # -1: unknown; likewise real_size
     int64_t real_size
     bint is_sparse
     bint has_map_in_data
@@ -95,7 +54,7 @@ cdef struct Walk:
     int64_t n_file
     int64_t start  # of the member's first header
     int64_t wanted
-    int64_t at  # of a fault, as the number and the bytes it is of
+    int64_t at  # offset, number and bytes of a fault
     int64_t number
     Slice found
     uint8_t joined[256]  # a prefix, a slash, a name
@@ -111,7 +70,7 @@ cdef inline Fault refuse(Walk* w, Fault fault, int64_t at, int64_t number, const
 
 
 cdef inline Fault take(Walk* w, int64_t pos, int64_t n_bytes, const uint8_t** content) noexcept nogil:
-    """Point at bytes of a header, all of which the file has."""
+    """Return a pointer to bytes of a header; the file contains them all."""
     if pos + n_bytes - w.start > MAX_GROUP_BYTES:
         return refuse(w, LONG_GROUP, w.start, MAX_GROUP_BYTES, NULL, 0)
     if pos + n_bytes - w.base > w.n_window:
@@ -154,7 +113,7 @@ cdef Fault check_header(Walk* w, const uint8_t* block, int64_t pos, int64_t tota
         fault = check_number(w, block, pos, NUMBERS[i], N_NUMBER_BYTES[i])
         if fault != GOOD:
             return fault
-        if i == 2:  # the size stands here
+        if i == 2:  # the size is the next field
             fault = take_size(w, block, pos, 124, size)
             if fault != GOOD:
                 return fault
@@ -163,7 +122,7 @@ cdef Fault check_header(Walk* w, const uint8_t* block, int64_t pos, int64_t tota
 
 cdef Fault take_records(Walk* w, Group* group, const uint8_t* content, int64_t size, int64_t data,
                         bint in_global) noexcept nogil:
-    """Heed the PAX records in the `size` bytes of content, which stand at `data` of the file."""
+    """Process the PAX records in `size` bytes of content, at offset `data` of the file."""
     cdef Records records
     cdef Slice keyword, value
     cdef int64_t at = 0
@@ -177,7 +136,7 @@ cdef Fault take_records(Walk* w, Group* group, const uint8_t* content, int64_t s
         if in_global and is_global(keyword):
             return refuse(w, GLOBAL_RECORD, data + at, 0, keyword.data, keyword.n_bytes)
         rank += 1
-        fault = heed(&records, keyword, value, rank)
+        fault = apply_record(&records, keyword, value, rank)
         if fault != GOOD:
             return refuse(w, fault, data + (value.data - content), value.n_bytes, value.data, value.n_bytes)
         at = value.data - content + value.n_bytes + 1
@@ -199,7 +158,7 @@ cdef Fault take_long_name(Walk* w, Group* group, const uint8_t* content, int64_t
 
 
 cdef Fault take_extension(Walk* w, Group* group, const uint8_t* block, int64_t* pos, int64_t size) noexcept nogil:
-    """Heed a header that says something of the next member, and step behind it."""
+    """Process an extended header, and advance past it."""
     cdef uint8_t kind = block[156]
     cdef int64_t data = pos[0] + 512
     cdef bint is_name = kind == 0x4C or kind == 0x4B
@@ -260,7 +219,7 @@ cdef Fault take_member(Walk* w, Group* group, const uint8_t* block, int64_t pos,
         if group.real_size >= 0 or group.has_map_in_data:
             return refuse(w, SPARSE_SIZE, pos, 0, NULL, 0)
         size = group.size
-    packed = 0 if 0x31 <= kind <= 0x36 else size  # links, devices, directories, pipes: whatever their size field says
+    packed = 0 if 0x31 <= kind <= 0x36 else size  # links, devices, directories, pipes: their size field is ignored
     if packed > w.n_file - m.data or padded(packed) > w.n_file - m.data:
         return refuse(w, DATA_END, m.data, w.n_file - m.data, NULL, 0)
     m.end = m.data + padded(packed)
@@ -278,7 +237,7 @@ cdef Fault take_member(Walk* w, Group* group, const uint8_t* block, int64_t pos,
 
 
 cdef Fault next_member(Walk* w, int64_t pos, int64_t n_before, int64_t max_members, Member* m) noexcept nogil:
-    """Take the headers of the member at `pos`; END at the end of the archive."""
+    """Read the headers of the member at `pos`; END at the end of the archive."""
     cdef Group group
     cdef const uint8_t* block
     cdef int64_t total, size
@@ -302,7 +261,7 @@ cdef Fault next_member(Walk* w, int64_t pos, int64_t n_before, int64_t max_membe
             fault = take_extension(w, &group, block, &pos, size)
         if fault != GOOD:
             return fault
-        if group.start < 0:  # global records, which belong to no member: done with
+        if group.start < 0:  # global records belong to no member
             w.start = pos
 
 
@@ -327,11 +286,11 @@ cdef Fault run(Walk* w, Store* s) noexcept nogil:
 cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_bytes, const int64_t* state,
                      int64_t[:, ::1] rows, int64_t[:, ::1] samples, uint8_t[::1] text, uint8_t[::1] parts,
                      int64_t[::1] part_ends) except -1:
-    """Refuse arrays and counts that would have the walk write or read beyond them."""
+    """Raise ValueError for arrays and counts with which the walk would read or write out of bounds."""
     if not (rows.shape[0] and samples.shape[0] and part_ends.shape[0] and text.shape[0] and parts.shape[0]):
-        raise ValueError("there is no room for a row")
+        raise ValueError("the outputs have no capacity for a row")
     if not (0 <= base <= state[POSITION] <= n_file_bytes and window.shape[0] <= n_file_bytes - base):
-        raise ValueError("the window does not fit the file or begins behind the position")
+        raise ValueError("the window does not fit the file or starts after the position")
     if not (0 <= state[N_ROWS] <= rows.shape[0] and 0 <= state[N_NEW] <= samples.shape[0]
             and 0 <= state[N_PARTS] <= part_ends.shape[0] and 0 <= state[TEXT_END] <= text.shape[0]
             and -1 <= state[KEY_END] <= text.shape[0] and 0 <= state[KEY_START]
@@ -344,13 +303,16 @@ cdef int check_store(const uint8_t[::1] window, int64_t base, int64_t n_file_byt
 def walk_tar(const uint8_t[::1] window not None, int64_t base, int64_t n_file_bytes, int64_t[::1] state not None,
              int64_t[:, ::1] rows not None, int64_t[:, ::1] samples not None, uint8_t[::1] text not None,
              uint8_t[::1] parts not None, int64_t[::1] part_ends not None):
-    """See tar_np.walk_tar."""
+    """Walk the members of a tar from state[POSITION] on; return why the walk stopped, an `Outcome`.
+
+    See `fastpack.kernels.codecs.tar_np.walk_tar`.
+    """
     cdef Walk w
     cdef Store s
     cdef Fault fault
-    cdef int64_t[N_STATE] own  # what is checked here must not change while the walk relies on it
+    cdef int64_t[N_STATE] own  # a checked copy, which cannot change during the walk
     if rows.shape[1] != 5 or samples.shape[1] != 3 or state.shape[0] != N_STATE:
-        raise ValueError("rows of 5 numbers, samples of 3 and a state of 12 are wanted")
+        raise ValueError("rows must have 5 columns, samples 3, and the state 12 entries")
     memcpy(own, &state[0], sizeof(own))
     check_store(window, base, n_file_bytes, own, rows, samples, text, parts, part_ends)
     memset(&w, 0, sizeof(Walk))

@@ -1,4 +1,4 @@
-"""What can be wrong with a tar archive: the limits, the faults by number, and the error both twins raise for them."""
+"""Constants shared by the tar implementations: states, outcomes, limits and faults; and the error they raise."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ BLOCK = 512
 MAX_NAME_BYTES = 1 << 16
 MAX_RECORDS_BYTES = 1 << 20  # of the PAX records of one member; a usual member has some 100
 MAX_GROUP_BYTES = 1 << 22  # of all headers of one member: the map of a sparse file can be long
+MAX_MAP_DIGITS = 18  # of a number in the map of a sparse file
 
 
 class State(IntEnum):
-    """What stands where in the state int64[len(State)] of a walk. The numbers are shared with the Cython twin.
+    """Entries of the state int64 [len(State)] of a walk.
 
-    POSITION: of the next headers, in bytes from the start of the file; at the end of the archive where it ends.
-    WANTED: how many bytes from POSITION on the window must hold for the walk to go on.
-    N_MEMBERS: so far, of every kind; MAX_MEMBERS: where more are an error.
-    N_SAMPLES: so far. N_ROWS, N_NEW: rows of `rows` and `samples` that are filled.
-    KEY_START, KEY_END: the last sample's key in `text`, KEY_END -1 before the first. TEXT_END: where `text` is free.
-    N_PARTS: names in `parts`. LAST_PART: the one met last.
+    POSITION: offset of the next headers in the file; finally the end of the archive.
+    WANTED: bytes from POSITION on that the window must contain to continue.
+    N_MEMBERS: members of every kind so far. MAX_MEMBERS: more are an error.
+    N_SAMPLES: samples so far. N_ROWS, N_NEW: filled rows of `rows` and `samples`.
+    KEY_START, KEY_END: the last sample's key in `text`; KEY_END is -1 before the first. TEXT_END: end of `text`.
+    N_PARTS: field names in `parts`. LAST_PART: the most recent one.
     """
 
     POSITION = 0
@@ -36,7 +37,7 @@ class State(IntEnum):
 
 
 class Outcome(IntEnum):
-    """Why a walk came back: at the archive's end, for another window, or because what it fills is full."""
+    """Why a walk returned: end of the archive, another window needed, or outputs full."""
 
     END = 0
     WINDOW = 1
@@ -44,7 +45,7 @@ class Outcome(IntEnum):
 
 
 class Fault(IntEnum):
-    """Why a tar was refused. The numbers are shared with the Cython twin."""
+    """Why a tar is invalid; `constants_pxi` generates the numbers for Cython."""
 
     SHORT_HEADER = 1
     CHECKSUM = 2
@@ -66,7 +67,7 @@ class Fault(IntEnum):
     REAL_SIZE = 18
 
 
-# What was found, of a number and some bytes at the offset, and what was expected.
+# What was found (with a number or the bytes at the offset), and what was expected.
 TEXTS = {
     Fault.SHORT_HEADER: ("{number} bytes and the end of the file", "a header of 512 bytes"),
     Fault.CHECKSUM: (
@@ -93,9 +94,9 @@ TEXTS = {
 
 
 class TarSyntaxError(ValueError):
-    """Bytes that are no tar archive, or one that is damaged.
+    """The bytes are not a tar archive, or a damaged one.
 
-    fault: why; offset: in bytes from the start of the file; found, expected: short texts.
+    fault: the reason. offset: in bytes from the start of the file. found, expected: short texts.
     """
 
     def __init__(self, fault: Fault, offset: int, found: str, expected: str) -> None:
@@ -107,7 +108,7 @@ class TarSyntaxError(ValueError):
 
 
 def syntax_error(fault: int, offset: int, number: int = 0, data: bytes = b"") -> TarSyntaxError:
-    """The error for `fault` at `offset` of the file, with the number or the bytes (the first 24 are shown) it is of."""
+    """Return the error for `fault` at `offset` of the file, with a number or bytes (of which 24 are shown)."""
     fault = Fault(fault)
     found, expected = TEXTS[fault]
     shown = ascii(data[:24])[1:] + ("..." if len(data) > 24 else "")

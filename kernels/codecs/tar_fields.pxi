@@ -2,7 +2,7 @@
 
 cdef struct Slice:
     const uint8_t* data
-    int64_t n_bytes  # -1: there is none
+    int64_t n_bytes  # -1: missing
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
@@ -27,7 +27,7 @@ cdef inline Slice text_of(const uint8_t* field, int64_t n_bytes) noexcept nogil:
 
 
 cdef inline bint is_plain(const uint8_t* p, Py_ssize_t n_bytes) noexcept nogil:
-    """Whether a field of 8 or 12 bytes is empty, or octal digits and then a NUL or a space, as writers make them."""
+    """Return whether a field of 8 or 12 bytes is empty, or octal digits and a NUL or a space, as usual."""
     cdef uint64_t last = load64(p + n_bytes - 8)
     if p[0] == 0:
         return True
@@ -41,7 +41,7 @@ cdef inline bint is_space(uint8_t byte) noexcept nogil:
 
 
 cdef bint take_number(const uint8_t* field, Py_ssize_t n_bytes, int64_t* number) noexcept nogil:
-    """Read an octal or base-256 number; -1: a negative one, or one of 64 bits and more. False: it is no number."""
+    """Read an octal or base-256 number (-1 if negative or beyond 63 bits); return False if it is not a number."""
     cdef Py_ssize_t i
     cdef Slice text
     cdef uint64_t value = 0
@@ -69,7 +69,7 @@ cdef bint take_number(const uint8_t* field, Py_ssize_t n_bytes, int64_t* number)
 
 
 cdef inline int64_t sum_of(const uint8_t* block) noexcept nogil:
-    """Sum 512 bytes, eight at a time in lanes of 16 bits, which 64 of them cannot fill."""
+    """Sum 512 bytes, eight at a time in 16-bit lanes, which 64 bytes cannot overflow."""
     cdef uint64_t even = 0, odd = 0, word, lanes
     cdef int i
     for i in range(64):

@@ -1,4 +1,4 @@
-# Names of members, for tar_cy: what is ignored, and where a key ends.
+# Names of members, for tar_cy: ignored names, and the end of a key.
 
 cdef inline int64_t rfind(const uint8_t* data, int64_t end, uint8_t byte) noexcept nogil:
     """Find the last `byte` in data[:end]; -1: there is none."""
@@ -19,7 +19,7 @@ cdef inline int64_t find(const uint8_t* data, int64_t start, int64_t end, uint8_
 
 
 cdef bint is_ignored(Slice name) noexcept nogil:
-    """Whether the name begins with a component __x__; a line feed may end the name behind it, as for Python's $."""
+    """Return whether the name starts with a component __x__; a line feed may follow it, as with Python's $."""
     cdef int64_t end
     if name.n_bytes < 4 or name.data[0] != 0x5F or name.data[1] != 0x5F:
         return False
@@ -37,10 +37,10 @@ cdef inline bint ends_with_underscores(const uint8_t* data, int64_t end) noexcep
 
 
 cdef int64_t key_bytes(Slice name) noexcept nogil:
-    """Find the dot between key and part; -1: the name has no such dot.
+    """Find the dot between key and field name; -1: the name has no such dot.
 
-    It is the first behind the last slash. Between the key's directories (up to any slash, but none behind a line feed)
-    and it there must be something, without a dot: "d/.x" has the key "d/", "d.e/.x" has none.
+    It is the first dot after the last slash. Between the key's directories (up to any slash, but none after a line
+    feed) and it there must be a nonempty text without a dot: "d/.x" has the key "d/", "d.e/.x" has none.
     """
     cdef int64_t slash = rfind(name.data, name.n_bytes, 0x2F)
     cdef int64_t dot = find(name.data, slash + 1, name.n_bytes, 0x2E)

@@ -1,7 +1,7 @@
-"""Walking the headers of a tar as WebDataset has them, members in samples: the plain Python twin.
+"""Walk the headers of a tar and group its members into samples: the specification, in Python.
 
-The members are those of Python's `tarfile`, name for name and byte for byte, which Energon reads with. What is not a
-sound archive is refused where it stands: `tarfile` ends at it in silence, and samples are lost.
+The members are those of Python's `tarfile`, name for name and byte for byte, which Energon reads with. Damage is an
+error at its offset, whereas `tarfile` stops silently and samples are lost.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.kernels.codecs.tar_errors import (
     BLOCK,
     MAX_GROUP_BYTES,
+    MAX_MAP_DIGITS,
     MAX_NAME_BYTES,
     MAX_RECORDS_BYTES,
     Fault,
@@ -25,14 +26,13 @@ from fastpack.kernels.codecs.tar_errors import (
 
 MAX_INT64 = 2**63 - 1
 REGULAR = b"\x0007S"  # file, file of V7, contiguous file, sparse file
-WITHOUT_DATA = b"123456"  # links, devices, directories, pipes: whatever their size field says
+WITHOUT_DATA = b"123456"  # links, devices, directories, pipes: their size field is ignored
 NUMBERS = ((100, 108), (108, 116), (116, 124), (124, 136), (136, 148), (329, 337), (337, 345))
 SPARSE_NUMBERS = tuple((at, at + 12) for at in range(386, 482, 12))
 IGNORED = re.compile(rb"__[^/]*__($|/)")
 KEY_AND_PART = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)$")
 RECORD_LENGTH = re.compile(rb"[0-9]{1,20} ")
 DIGITS = b"0123456789"
-MAX_MAP_DIGITS = 18
 NAMES = (b"path", b"GNU.sparse.name")
 SIZES = (b"size", b"GNU.sparse.size", b"GNU.sparse.realsize")
 GLOBAL = (b"path", b"size")
@@ -40,12 +40,12 @@ MAPS = (b"GNU.sparse.map", b"GNU.sparse.offset", b"GNU.sparse.numbytes")
 
 
 class NeedsWindow(Exception):
-    """The window ends too early: so many bytes are wanted from the position on."""
+    """The window ends too early; the argument is the number of bytes needed from the position on."""
 
 
 @dataclass
 class Member:
-    """One entry of the archive: name as in the archive, where its first header starts, its content, its padding end."""
+    """An entry of the archive: stored name, offsets of its first header, its content and the end of its padding."""
 
     name: bytes
     is_file: bool
@@ -58,9 +58,9 @@ class Member:
 
 @dataclass
 class Group:
-    """What the headers in front of a member's own say of it."""
+    """What the extended headers before a member's own header say about it."""
 
-    start: int = -1  # of the first of them but global ones
+    start: int = -1  # of the first one, except global headers
     kinds: bytes = b""
     name: bytes | None = None
     size: int | None = None  # of the data in the archive
@@ -80,14 +80,14 @@ def walk_tar(
     parts: npt.NDArray[np.uint8],
     part_ends: npt.NDArray[np.int64],
 ) -> int:
-    """Walk the members of a tar of `n_file_bytes` bytes from state[POSITION] on; return why it stopped (an Outcome).
+    """Walk the members of a tar from state[POSITION] on; return why the walk stopped, an `Outcome`.
 
-    window: uint8[n], the file's bytes from `base` on, which is at or before state[POSITION]. state: see State. Filled
-    from state's counts on: rows int64[n, 5] of (sample number, part's number, offset, size, whether it is sparse, so
-    that the data are packed) for each regular member that is `key.part`; samples int64[n, 3] of (offset of its first
-    member, start and end of its key in `text`); `text` keys; `parts` the part names one after another, part_ends
-    int64[n] where each ends. Raises TarSyntaxError, with the offset in the file, where the archive is damaged; what
-    was filled before stays right.
+    window: uint8 [n], the bytes of the file from `base` on; `base` is at or before state[POSITION]. n_file_bytes: size
+    of the file. state: see `State`. The outputs are appended to, from the counts in `state` on: rows int64 [n, 5] of
+    (sample number, field number, offset, size, 1 for a sparse file, whose data are packed) for each regular member
+    named `key.field`; samples int64 [n, 3] of (offset of the first member, start and end of the key in `text`); `text`,
+    the keys; `parts`, the field names, concatenated; part_ends int64 [n], the end of each name. Raises TarSyntaxError,
+    with the offset in the file, for a damaged archive; what was written before stays valid.
     """
     walk = _Walk(window.tobytes(), base, n_file_bytes, state)
     try:
@@ -103,14 +103,14 @@ def walk_tar(
 
 
 class _Walk:
-    """The headers of one member after another."""
+    """Read the headers of one member after another."""
 
     def __init__(self, window: bytes, base: int, n_file_bytes: int, state: npt.NDArray[np.int64]) -> None:
         self.window, self.base, self.n_file_bytes, self.state = window, base, n_file_bytes, state
         self.start = 0
 
     def take(self, pos: int, n_bytes: int) -> bytes:
-        """Bytes of a header, all of which the file has."""
+        """Return bytes of a header; the file contains them all."""
         if pos + n_bytes - self.start > MAX_GROUP_BYTES:
             raise syntax_error(Fault.LONG_GROUP, self.start, MAX_GROUP_BYTES)
         if pos + n_bytes - self.base > len(self.window):
@@ -123,7 +123,7 @@ class _Walk:
         return self.take(pos, BLOCK)
 
     def next_member(self) -> Member | None:
-        """The member at the position, None at the end of the archive."""
+        """Return the member at the position, None at the end of the archive."""
         self.start = pos = int(self.state[State.POSITION])
         group = Group()
         while True:
@@ -138,11 +138,11 @@ class _Walk:
             if block[156] not in b"LKxXg":
                 return self.take_member(group, block, pos, size)
             pos = self.take_extension(group, block, pos, size)
-            if group.start < 0:  # global records, which belong to no member: done with
+            if group.start < 0:  # global records belong to no member
                 self.start = self.state[State.POSITION] = pos
 
     def take_extension(self, group: Group, block: bytes, pos: int, size: int) -> int:
-        """Heed a header that says something of the next member; where the next header stands."""
+        """Process an extended header; return the offset of the next header."""
         kind = block[156:157].replace(b"X", b"x")
         if kind != b"g":
             if kind in group.kinds:
@@ -188,7 +188,7 @@ class _Walk:
             raise syntax_error(Fault.DATA_END, data, self.n_file_bytes - data)
         end = data + _padded(packed)
         if group.has_map_in_data:
-            data = self.behind_map(data, data + packed)
+            data = self.after_map(data, data + packed)
         if self.state[State.N_MEMBERS] >= self.state[State.MAX_MEMBERS]:
             raise syntax_error(Fault.MEMBERS, self.start, int(self.state[State.N_MEMBERS]))
         return Member(
@@ -202,7 +202,7 @@ class _Walk:
         )
 
     def take_sparse_header(self, block: bytes, pos: int) -> tuple[int, int]:
-        """Where the data of an old GNU sparse file start, behind all of its map, and its real size."""
+        """Return the start of the data of an old GNU sparse file (after its map), and its real size."""
         _check_numbers(block, pos, SPARSE_NUMBERS)
         real_size = _size(block[483:495], pos + 483)
         extended = block[482]
@@ -214,10 +214,10 @@ class _Walk:
             pos += BLOCK
         return pos, real_size
 
-    def behind_map(self, data: int, end: int) -> int:
-        """Where the data of a PAX 1.0 sparse file start: behind the whole blocks of the map at their beginning.
+    def after_map(self, data: int, end: int) -> int:
+        """Return the start of the data of a PAX 1.0 sparse file: after the blocks of its map.
 
-        The map is a count, and twice as many numbers, each on a line.
+        The map is a count, and twice as many numbers, one per line.
         """
         pos, n_lines, digits = data, 1, b""
         is_count = True
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def _check_header(block: bytes, pos: int) -> int:
-    """The size in a header whose checksum and numbers are sound."""
+    """Check the checksum and the numbers of a header; return the size."""
     field = block[148:156]
     sums = 256 + sum(block) - sum(field), 256 + sum(np.frombuffer(block[:148] + block[156:], np.int8).tolist())
     if _number(field, pos + 148) not in sums:
@@ -254,7 +254,7 @@ def _check_numbers(block: bytes, pos: int, fields: tuple[tuple[int, int], ...]) 
 
 
 def _number(field: bytes, offset: int) -> int:
-    """The number in a field: octal, or base-256 where the first byte says so."""
+    """Return the number in a field: octal, or base-256 if the first byte says so."""
     if field[0] in (0x80, 0xFF):
         number = int.from_bytes(field[1:], "big")
         return number if field[0] == 0x80 else number - 256 ** (len(field) - 1)
@@ -280,7 +280,7 @@ def _padded(n_bytes: int) -> int:
 
 
 def _long_name(content: bytes, size: int, data: int) -> bytes:
-    """The name in the blocks of a GNU long name, of which `size` bytes count; it need not end with a NUL there."""
+    """Return the name in the blocks of a GNU long name of `size` bytes; it need not end with a NUL."""
     name = _text(content)
     if len(name) > size:
         raise syntax_error(Fault.PADDING, data + size, data=name[size:])
@@ -288,8 +288,8 @@ def _long_name(content: bytes, size: int, data: int) -> bytes:
 
 
 def _take_records(group: Group, content: bytes, size: int, data: int, is_global: bool) -> None:
-    """Heed the PAX records in content[:size], which stands at `data` of the file."""
-    records: dict[bytes, bytes] = {}  # in the order of their first appearance, as tarfile has them
+    """Process the PAX records in content[:size], at offset `data` of the file."""
+    records: dict[bytes, bytes] = {}  # in order of first appearance, as in tarfile
     at = 0
     while at < size and content[at]:
         match = RECORD_LENGTH.match(content, at, size)
@@ -309,7 +309,7 @@ def _take_records(group: Group, content: bytes, size: int, data: int, is_global:
 
 
 def _check_value(keyword: bytes, value: bytes, offset: int) -> None:
-    """Refuse a value that could not be used; `offset` is its place in the file."""
+    """Raise an error for an invalid value at `offset` of the file."""
     if keyword in NAMES and len(value) > MAX_NAME_BYTES:
         raise syntax_error(Fault.LONG_NAME, offset, len(value))
     if keyword in SIZES and not (value.isdigit() and len(value) < 20 and int(value) <= MAX_INT64):
@@ -319,7 +319,7 @@ def _check_value(keyword: bytes, value: bytes, offset: int) -> None:
 
 
 def _take_meanings(group: Group, records: dict[bytes, bytes]) -> None:
-    """Note what records say of a member: of two names, and of two real sizes, the later one counts."""
+    """Apply the records to a member: of two names, or two real sizes, the later one counts."""
     name = None
     for keyword, value in records.items():
         if keyword in NAMES:
@@ -345,7 +345,7 @@ def _keep(
     parts: npt.NDArray[np.uint8],
     part_ends: npt.NDArray[np.int64],
 ) -> bool:
-    """Add a file's row if its name is `key.part`; False, and nothing done, where there is no room."""
+    """Append a file's row if its name is `key.field`; False, without any change, if the outputs are full."""
     match = None if IGNORED.match(member.name) else KEY_AND_PART.match(member.name)
     if match is None:
         return True
@@ -384,7 +384,7 @@ def _part_names(parts: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> li
 
 
 def _last_key(text: npt.NDArray[np.uint8], state: npt.NDArray[np.int64]) -> bytes | None:
-    """The key of the last sample, None before the first."""
+    """Return the key of the last sample, None before the first."""
     if state[State.KEY_END] < 0:
         return None
     return text[state[State.KEY_START] : state[State.KEY_END]].tobytes()

@@ -34,7 +34,7 @@ cdef bint take_decimal(Slice value, int64_t* number) noexcept nogil:
 
 
 cdef bint are_numbers(Slice value) noexcept nogil:
-    """Whether the value is digits between commas."""
+    """Return whether the value is digits separated by commas."""
     cdef int64_t i
     cdef bint in_number = False
     for i in range(value.n_bytes):
@@ -48,7 +48,7 @@ cdef bint are_numbers(Slice value) noexcept nogil:
 
 
 cdef bint take_record(const uint8_t* content, int64_t n_bytes, Slice* keyword, Slice* value) noexcept nogil:
-    """Split the record at the start of so many bytes; its length is what lies before value's end, and a line feed."""
+    """Split the record at the start of `content`; its length includes the line feed after the value."""
     cdef int64_t i = 0, length = 0, equals
     while i < n_bytes and i < 20 and 0x30 <= content[i] <= 0x39:
         if length <= n_bytes:
@@ -64,8 +64,8 @@ cdef bint take_record(const uint8_t* content, int64_t n_bytes, Slice* keyword, S
     return True
 
 
-cdef Fault heed(Records* records, Slice keyword, Slice value, int rank) noexcept nogil:
-    """Note what a record says; the rank is its number among the member's records, from 1."""
+cdef Fault apply_record(Records* records, Slice keyword, Slice value, int rank) noexcept nogil:
+    """Store a record; the rank is its number among the member's records, from 1."""
     cdef int64_t number = 0
     cdef bint is_sparse = keyword.n_bytes > 11 and memcmp(keyword.data, b"GNU.sparse.", 11) == 0
     if is_keyword(keyword, b"path", 4) or (is_sparse and is_keyword(keyword, b"GNU.sparse.name", 15)):
@@ -78,11 +78,11 @@ cdef Fault heed(Records* records, Slice keyword, Slice value, int rank) noexcept
     elif is_keyword(keyword, b"size", 4):
         return GOOD if take_decimal(value, &records.size) else RECORD_NUMBER
     elif is_sparse:
-        return heed_sparse(records, keyword, value, rank)
+        return apply_sparse_record(records, keyword, value, rank)
     return GOOD
 
 
-cdef Fault heed_sparse(Records* records, Slice keyword, Slice value, int rank) noexcept nogil:
+cdef Fault apply_sparse_record(Records* records, Slice keyword, Slice value, int rank) noexcept nogil:
     if is_keyword(keyword, b"GNU.sparse.realsize", 19):
         records.real_rank = records.real_rank or rank
         return GOOD if take_decimal(value, &records.real_size) else RECORD_NUMBER
@@ -102,13 +102,13 @@ cdef Fault heed_sparse(Records* records, Slice keyword, Slice value, int rank) n
 
 
 cdef bint is_global(Slice keyword) noexcept nogil:
-    """Whether a record would say of every member what only one's own header should."""
+    """Return whether a record may only occur in the header of a single member."""
     return (is_keyword(keyword, b"path", 4) or is_keyword(keyword, b"size", 4)
             or (keyword.n_bytes >= 11 and memcmp(keyword.data, b"GNU.sparse.", 11) == 0))
 
 
 cdef void conclude(Group* group, Records* records) noexcept nogil:
-    """Note what the records together say of the member."""
+    """Apply all records to the member."""
     cdef Slice path = records.path
     cdef bint is_older = records.has_map or records.size_rank > 0
     if group.name.n_bytes < 0 and (records.path_rank or records.name_rank):

@@ -1,7 +1,7 @@
-# Sparse files, for tar_cy: where the data behind their maps start.
+# Sparse files, for tar_cy: the start of the data after their maps.
 
 cdef Fault take_sparse_header(Walk* w, const uint8_t* block, int64_t* data, int64_t* real_size) noexcept nogil:
-    """Step behind all of an old GNU sparse file's map, the header before `data` included."""
+    """Advance past the map of an old GNU sparse file, including the header before `data`."""
     cdef int64_t pos = data[0] - 512
     cdef bint extended = block[482] != 0
     cdef int i
@@ -26,7 +26,7 @@ cdef Fault take_sparse_header(Walk* w, const uint8_t* block, int64_t* data, int6
 
 
 cdef Fault skip_map(Walk* w, int64_t* data, int64_t end) noexcept nogil:
-    """Step behind the map at the start of a PAX 1.0 sparse file's data: a count, twice as many numbers, in lines."""
+    """Advance past the map at the start of a PAX 1.0 sparse file: a count, twice as many numbers, one per line."""
     cdef int64_t pos = data[0], n_lines = 1, number = 0
     cdef int n_digits = 0
     cdef bint is_count = True

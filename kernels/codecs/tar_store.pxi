@@ -1,4 +1,4 @@
-# What a walk fills, for tar_cy.
+# The outputs of a walk, for tar_cy.
 
 cdef struct Store:
     int64_t* state
@@ -15,7 +15,7 @@ cdef struct Store:
 
 
 cdef int64_t part_number(Store* s, const uint8_t* part, int64_t n_bytes) noexcept nogil:
-    """Find a part's name in the table, which parts come out of in a circle; -1: it is not there."""
+    """Find a field name in the table, starting after the last one found; -1: it is not in the table."""
     cdef int64_t n_parts = s.state[N_PARTS]
     cdef int64_t i = s.state[LAST_PART]
     cdef int64_t start, end, _
@@ -29,7 +29,7 @@ cdef int64_t part_number(Store* s, const uint8_t* part, int64_t n_bytes) noexcep
 
 
 cdef bint keep(Store* s, Member* m) noexcept nogil:
-    """Add a file's row if its name is `key.part`; False, and nothing done, where there is no room."""
+    """Append a file's row if its name is `key.field`; False, without any change, if the outputs are full."""
     cdef int64_t n_key, n_part, part, start, end
     cdef int64_t* state = s.state
     cdef const uint8_t* part_name

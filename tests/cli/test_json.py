@@ -1,4 +1,4 @@
-"""Every command prints with --json what its schema in docs/schemas says."""
+"""The results of `--json` match their schemas."""
 
 from __future__ import annotations
 
@@ -12,30 +12,26 @@ from typing import Any
 
 import pytest
 from json_cases import CASES, Case, make_inputs
-from json_page import PAGE, SCHEMAS, page
+from json_schemas import command_schema, reference, write_schemas
 from jsonschema import Draft202012Validator
 
 from fastpack.cli import main
 from fastpack.cli.argument_parser import parsers_of
+from fastpack.cli.json_types import JSON_TYPES
 from fastpack.cli.output import emit
 from fastpack.cli.parser import build_parser
 
 NAMES = sorted(names[0] for names in parsers_of(build_parser()))
 
 
-def schema_of(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-    return found
-
-
 def test_every_command_has_a_schema_and_cases_that_end_well() -> None:
-    assert sorted(path.stem for path in SCHEMAS.iterdir()) == NAMES
+    assert sorted(JSON_TYPES) == NAMES
     assert {case.words.split()[0] for case in CASES if case.code == 0} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_schemas_are_strict(name: str) -> None:
-    schema = schema_of(name)
+    schema = command_schema(name)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     parts: list[Any] = [schema]
@@ -48,7 +44,7 @@ def test_schemas_are_strict(name: str) -> None:
             if "properties" in part and "type" in part:
                 assert part["additionalProperties"] is False
                 for key, value in part["properties"].items():
-                    assert set(value) & {"type", "const", "oneOf", "$ref"}, f"{name}: {key}"
+                    assert set(value) & {"type", "const", "enum", "oneOf"}, f"{name}: {key}"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +62,7 @@ def test_results_are_what_the_schema_says(
     monkeypatch.setattr(
         "fastpack.io.remote_files.fetch_all", lambda *_, **__: ([tmp_path], 5)
     )  # tests/system/stores has a store
-    schema = schema_of(name)
+    schema = command_schema(name)
     results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
     for number in range(len(schema.get("oneOf", []))):
         shape = Draft202012Validator({**schema, "oneOf": [schema["oneOf"][number]]})
@@ -81,7 +77,7 @@ def test_bench_with_torch(
     make_inputs(tmp_path / "run", golden)
     monkeypatch.chdir(tmp_path / "run")
     (case, *_) = [case for case in CASES if case.words.startswith("bench")]
-    assert _run(case, schema_of("bench"), capsys)["torch"]["tokens_per_second"] > 0
+    assert _run(case, command_schema("bench"), capsys)["torch"]["tokens_per_second"] > 0
 
 
 def _run(case: Case, schema: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Any:
@@ -103,8 +99,15 @@ def _run(case: Case, schema: dict[str, Any], capsys: pytest.CaptureFixture[str])
     return result
 
 
-def test_the_page_is_made_of_the_schemas() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/support/json_page.py writes docs/json.md anew"
+def test_the_reference_has_a_row_for_every_field(tmp_path: Path) -> None:
+    text = reference()
+    write_schemas(tmp_path)
+    for name in NAMES:
+        assert f"## {name}\n" in text
+        assert json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8")) == command_schema(name)
+    assert "| `partitions[].skipped[].line` | integer | line or row in the file, from 1 |" in text
+    assert "| `files.jsonl` | string | the text |" in text
+    assert "| `split.*.samples` | integer or null | number of samples |" in text
 
 
 @pytest.mark.parametrize("text", ["plain", "\x9b2J", "\u202e", "\udc80", "日本 é", "\U000e0001"])

@@ -67,7 +67,7 @@ def test_a_last_line_without_newline(tmp_path: Path, capsys: pytest.CaptureFixtu
     source = tmp_path / "a.jsonl"
     source.write_bytes(b"1\n2\n3")
     assert main(["shuffle", str(source), str(tmp_path / "right"), "--seed", "1"]) == 0
-    assert "a.jsonl: the last line has no newline; it got one" in capsys.readouterr().err
+    assert "a.jsonl: the last line has no newline; one was added" in capsys.readouterr().err
     assert main(["shuffle", str(source), str(tmp_path / "joined"), "--seed", "1", "--compat", "modalities-0.5"]) == 0
     assert sorted((tmp_path / "right").read_bytes().split()) == [b"1", b"2", b"3"]
     assert len((tmp_path / "joined").read_bytes().split()) == 2

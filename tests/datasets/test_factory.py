@@ -38,7 +38,7 @@ def test_block_sizes_follow_from_sequence_lengths(packed: str) -> None:
     assert combined[-1]["ids"].tolist() == megatron[-1]["ids"].tolist()
 
 
-def test_names_and_order_of_arguments_are_the_peers() -> None:
+def test_argument_names_and_order_match_modalities() -> None:
     expected = {
         "get_dummy_dataset": ["num_samples", "sample_definition"],
         "get_mem_map_dataset": ["raw_data_path", "tokenizer", "sample_key", "index_path", "jq_pattern"],

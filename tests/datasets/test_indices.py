@@ -1,4 +1,4 @@
-"""Indices are integers in range, the arrays of `out` what kernels can write to: the same errors on every backend."""
+"""Checks of indices and of the arrays in `out`: the same errors on every backend."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_indices_of_a_batch_are_integers(name: str, tmp_path: Path, backend: str
     assert all(len(array) == 0 for array in dataset.batch([]).values())
 
 
-def test_indices_of_fill_and_of_reading_ahead(tmp_path: Path) -> None:
+def test_indices_of_fill_and_will_need(tmp_path: Path) -> None:
     dataset = window_dataset(tmp_path)
     mixture = fastpack.MixtureDataset([dataset], ["a"])
     for one in (dataset, mixture):
@@ -113,13 +113,13 @@ def test_indices_of_fill_and_of_reading_ahead(tmp_path: Path) -> None:
         dataset.fill(3, dataset.new_outputs(1))
 
 
-def test_an_index_that_counts_from_the_end_is_named_as_it_was_given(tmp_path: Path) -> None:
+def test_errors_show_a_negative_index_as_given(tmp_path: Path) -> None:
     dataset = MAKERS["PackedMemMapDatasetContinuous"](tmp_path)
     with pytest.raises(IndexError, match=r"Index -27 out of range \[0, 20\)"):
         dataset.batch([0, -27])
 
 
-def test_a_sampler_gives_integers(tmp_path: Path) -> None:
+def test_samplers_yield_integers(tmp_path: Path) -> None:
     for numbers in ([0.0, 1.0], ["0", "1"], np.array([0.5, 1.5])):
         loader = fastpack.StatefulDataLoader(window_dataset(tmp_path), 2, sampler=numbers)
         with pytest.raises(TypeError, match="integer"):
@@ -164,12 +164,12 @@ def test_blocks_that_cannot_be_written_are_refused(tmp_path: Path, backend: str)
     with pytest.raises(ValueError, match="ids is a list, an array is needed"):
         dataset.fill([0, 1], {"ids": [[0] * 5] * 2})
     apart = np.zeros((5, 2), np.int64).T
-    dataset.fill([0, 1], {"ids": apart})  # any strides will do
+    dataset.fill([0, 1], {"ids": apart})  # of any strides
     assert apart.tolist() == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
 def test_outputs_that_share_memory_are_refused(tmp_path: Path, backend: str) -> None:
-    """labels and position_ids in one array: cu_seqlens was an endless loop over what labels had put there."""
+    """Regression: labels and position_ids in one array made the cu_seqlens kernel loop endlessly."""
     dataset = fastpack.MixtureDataset([window_dataset(tmp_path)], ["a"])
     grid = np.zeros((3, 4), np.int64)
     numbers = np.zeros((2, 4), np.int32)
@@ -189,12 +189,12 @@ def test_outputs_that_share_memory_are_refused(tmp_path: Path, backend: str) -> 
     dataset.fill(indices, {"input_ids": (again := np.zeros((4, 4), np.int64))})
     grid = np.zeros((4, 4), np.int64)
     grid[0] = indices
-    dataset.fill(grid[0], {"input_ids": grid})  # indices are copied before anything is written
+    dataset.fill(grid[0], {"input_ids": grid})  # indices are copied before the first write
     assert grid.tolist() == again.tolist()
 
 
-def test_two_threads_that_fill_one_out_do_not_crash(tmp_path: Path) -> None:
-    """What they write is mixed up, and mostly an error says so; but no memory beyond the arrays is touched."""
+def test_two_threads_filling_the_same_arrays_do_not_crash(tmp_path: Path) -> None:
+    """Their outputs are mixed, usually with an error, but no memory outside the arrays is accessed."""
     np.save(tmp_path / "a.npy", (np.arange(200_000) % 7).astype(np.uint16))
     code = """
 import sys, threading

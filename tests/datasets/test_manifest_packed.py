@@ -1,4 +1,4 @@
-"""A dataset opened from the manifest of packed files is the CombinedDataset of them; none is opened before its use."""
+"""A dataset of a manifest of packed files equals their CombinedDataset; files are opened on first use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def opened(folder: Path, block_size: int = 8, **options: Any) -> PackedMemMapDat
     st.booleans(),
     st.sampled_from([None, EOD]),
 )
-def test_it_is_the_combined_dataset_of_the_files(
+def test_a_manifest_equals_the_combined_dataset_of_its_files(
     tmp_path_factory: Any, files: Any, block_size: int, reuse: bool, eos: int | None
 ) -> None:
     folder = tmp_path_factory.mktemp("packed")
@@ -103,7 +103,7 @@ def test_it_is_the_combined_dataset_of_the_files(
         found[0]
 
 
-def test_the_manifest_says_what_is_in_them(folder: Path) -> None:
+def test_the_manifest_provides_the_facts(folder: Path) -> None:
     said = Manifest(folder / "manifest.fpm")
     assert (said.names(), said.documents.tolist(), said.tokens.tolist()) == (
         ["0.pbin", "1.pbin", "2.pbin"],
@@ -111,14 +111,14 @@ def test_the_manifest_says_what_is_in_them(folder: Path) -> None:
         [50, 51, 52],
     )
     assert said.offsets.tolist() == [12, 12, 12]
-    np.save(folder / "a.npy", np.arange(5))  # where there are flat shards, they are what is meant
+    np.save(folder / "a.npy", np.arange(5))  # flat shards take precedence
     fastpack.write_manifest(folder, file_existence_policy="override", eos_token_id=1, checksums=True)
     assert Manifest(folder / "manifest.fpm").names() == ["a.npy"]
     fastpack.write_manifest(folder, file_pattern="*.pbin", eos_token_id=1, file_existence_policy="override")
     assert Manifest(folder / "manifest.fpm").documents.tolist() == [2, 2, 2]
 
 
-def test_files_are_not_touched_before_they_are_used(folder: Path) -> None:
+def test_files_are_accessed_on_first_use_only(folder: Path) -> None:
     expected = opened(folder)[0]["text"]
     (folder / "1.pbin").unlink()
     (folder / "2.pbin").write_bytes(b"")
@@ -130,7 +130,7 @@ def test_files_are_not_touched_before_they_are_used(folder: Path) -> None:
         dataset.batch([len(dataset) - 1])
 
 
-def test_a_file_that_changed_is_noticed(folder: Path) -> None:
+def test_a_changed_file_is_detected(folder: Path) -> None:
     dataset = opened(folder)
     dataset.batch(range(len(dataset)))
     path = folder / "1.pbin"
@@ -165,14 +165,14 @@ def test_older_generations(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.batch(order)["x"], CombinedDataset(parts).batch(order, dtype="int64")["x"])
 
 
-def test_short_files_are_told(folder: Path) -> None:
+def test_short_files_raise_a_warning(folder: Path) -> None:
     with pytest.warns(DataWarning, match=r"1 of 3 files, the first being .*0\.pbin, are shorter than a block of 51"):
         assert len(opened(folder, 51)) == 2
     with pytest.raises(ValueError, match=re.escape("Block size (53) is larger than the total number of tokens (52).")):
         opened(folder, 53)
 
 
-def test_what_needs_an_index_refuses_it(folder: Path) -> None:
+def test_a_manifest_is_refused_where_an_index_is_needed(folder: Path) -> None:
     with pytest.raises(ValueError, match="load_index=True is for one packed file"):
         opened(folder, load_index=True)
     with pytest.raises(ValueError, match="Index was not loaded"):
@@ -191,7 +191,7 @@ def test_what_needs_an_index_refuses_it(folder: Path) -> None:
         opened(folder)
 
 
-def test_a_modalities_configuration_and_a_loader_take_it(folder: Path) -> None:
+def test_modalities_configurations_and_loaders_accept_a_manifest(folder: Path) -> None:
     config = {"raw_data_path": folder / "manifest.fpm", "sequence_length": 7, "sample_key": "input_ids"}
     component = {"component_key": "dataset", "variant_key": "packed_mem_map_dataset_continuous", "config": config}
     dataset = dataset_from_config(component)

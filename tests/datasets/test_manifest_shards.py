@@ -1,5 +1,4 @@
-"""A dataset opened from a manifest is the dataset of its folder: values, order, errors, warnings; and a shard is looked
-at when it is first used, not before."""
+"""A dataset of a manifest equals that of its folder in values, order, errors and warnings; shards open on first use."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ HOLDS = st.tuples(st.integers(0, 40), st.sampled_from(["u1", "u2", "u4", "i8", "
 
 
 def opened(where: Path, *arguments: Any, **options: Any) -> tuple[Any, list[str]]:
-    """A dataset, or the error that opening it raises; and the warnings."""
+    """Return a dataset or the error of opening it, and the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -38,7 +37,7 @@ def opened(where: Path, *arguments: Any, **options: Any) -> tuple[Any, list[str]
 
 
 def values_of(dataset: Any) -> dict[str, Any]:
-    """All samples by one batch, else the error that the batch raises."""
+    """Return all samples in one batch, or the error that it raises."""
     try:
         return dict(dataset.batch(np.random.default_rng(1).permutation(len(dataset))))
     except Exception as error:
@@ -76,7 +75,7 @@ def assert_alike(folder: Path, manifest: Path, *arguments: Any, **options: Any) 
     st.sampled_from(["mmap", "pread"]),
     st.integers(2, 7),
 )
-def test_it_is_the_dataset_of_the_folder(
+def test_a_manifest_equals_the_dataset_of_its_folder(
     tmp_path_factory: Any, files: Any, pattern: str, dtype: str | None, io: str, seq_len: int
 ) -> None:
     folder = tmp_path_factory.mktemp("shards")
@@ -106,7 +105,7 @@ def opened_ready(folder: Path, **options: Any) -> MemoryMappedDataset:
     return MemoryMappedDataset(folder / "manifest.fpm", 10, **options)
 
 
-def test_shards_are_not_touched_before_they_are_used(folder: Path) -> None:
+def test_shards_are_accessed_on_first_use_only(folder: Path) -> None:
     (folder / "0.npy").unlink()
     (folder / "1.npy").write_bytes(b"")
     dataset = opened_ready(folder)
@@ -118,7 +117,7 @@ def test_shards_are_not_touched_before_they_are_used(folder: Path) -> None:
         dataset.batch([14, 5])
 
 
-def test_an_epoch_begins_with_a_look_at_shards_that_were_used(folder: Path) -> None:
+def test_used_shards_are_checked_at_the_start_of_an_epoch(folder: Path) -> None:
     dataset = opened_ready(folder)
     dataset[0]
     (folder / "2.npy").unlink()
@@ -131,7 +130,7 @@ def test_an_epoch_begins_with_a_look_at_shards_that_were_used(folder: Path) -> N
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) -> None:
+def test_a_shard_of_another_size_is_detected_on_first_use(folder: Path, io: Any) -> None:
     with (folder / "1.npy").open("ab") as file:
         file.write(b"xx")
     dataset = opened_ready(folder, io=io)
@@ -147,13 +146,13 @@ def test_a_shard_of_another_size_is_noticed_at_first_use(folder: Path, io: Any) 
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_shard_that_was_written_to_is_noticed_in_place(folder: Path, io: Any) -> None:
+def test_a_modified_shard_is_detected(folder: Path, io: Any) -> None:
     os.utime(folder / "1.npy", ns=(1, 1))
     with pytest.raises(FormatError, match="found a file that was modified since, expected the file as"):
         opened_ready(folder, io=io)[5]
 
 
-def test_in_a_copy_times_do_not_count_unless_they_were_copied(folder: Path, tmp_path_factory: Any) -> None:
+def test_modification_times_of_a_copy_are_compared_only_if_copied(folder: Path, tmp_path_factory: Any) -> None:
     copied = tmp_path_factory.mktemp("copies") / "without_times"
     shutil.copytree(folder, copied, copy_function=shutil.copyfile)
     assert len(list(opened_ready(copied))) == 15
@@ -167,7 +166,7 @@ def test_in_a_copy_times_do_not_count_unless_they_were_copied(folder: Path, tmp_
         opened_ready(with_times)[0]
 
 
-def test_a_copys_header_of_the_same_size_is_noticed(folder: Path, tmp_path_factory: Any) -> None:
+def test_another_header_of_the_same_size_is_detected_in_a_copy(folder: Path, tmp_path_factory: Any) -> None:
     copied = tmp_path_factory.mktemp("copies") / "copy"
     shutil.copytree(folder, copied, copy_function=shutil.copyfile)
     np.save(copied / "0.npy", np.arange(100, dtype=np.uint8))  # as many bytes
@@ -176,7 +175,7 @@ def test_a_copys_header_of_the_same_size_is_noticed(folder: Path, tmp_path_facto
         opened_ready(copied)[0]
 
 
-def test_it_pickles_small_and_as_that_manifest(folder: Path) -> None:
+def test_pickles_are_small_and_refer_to_the_manifest(folder: Path) -> None:
     for number in range(3, 400):
         np.save(folder / f"{number}.npy", np.arange(20, dtype=np.uint16))
     fastpack.write_manifest(folder, file_existence_policy="override")
@@ -193,7 +192,7 @@ def test_it_pickles_small_and_as_that_manifest(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [fastpack.MixtureDataset, fastpack.CombinedDataset])
-def test_mixtures_take_them(kind: Any, folder: Path) -> None:
+def test_mixtures_accept_manifests(kind: Any, folder: Path) -> None:
     names = (["a", "b"],) if kind is fastpack.MixtureDataset else ()
     parts = [[opened_ready(folder, file_pattern=one) for one in ("*.npy", "[12].npy")]]
     plain = [[MemoryMappedDataset(folder, 10, one) for one in ("*.npy", "[12].npy")]]
@@ -205,7 +204,7 @@ def test_mixtures_take_them(kind: Any, folder: Path) -> None:
         np.testing.assert_array_equal(found.batch(order)[name], values)
 
 
-def test_what_is_doubtful_is_said(tmp_path: Path) -> None:
+def test_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     tokens = np.arange(1, 5001, dtype=np.uint16)
     (tmp_path / "a.bin").write_bytes(tokens.tobytes() + bytes(4096))
     result = fastpack.write_manifest(tmp_path)
@@ -224,8 +223,8 @@ def test_what_is_doubtful_is_said(tmp_path: Path) -> None:
     assert given_then[0]["labels"].tolist() == [*range(2, 11)]
 
 
-def test_50_000_shards_open_in_a_twentieth_of_a_second(tmp_path: Path) -> None:
-    """Without the shards: none is looked at. A quarter of a second here is for machines under load."""
+def test_50_000_shards_open_in_50_milliseconds(tmp_path: Path) -> None:
+    """The shards do not exist: none is accessed. The bound of 0.25 s allows for machines under load."""
     from fastpack.tokens.manifest import manifest_file as manifest
 
     dtype = np.dtype(np.uint16)

@@ -1,4 +1,4 @@
-"""PackedMemMapDatasetMegatron: Modalities' own values under compat, the walk over documents without."""
+"""PackedMemMapDatasetMegatron: Modalities' values with compat, the corrected traversal of documents without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(path: Path, lengths: list[int], token_size: int = 2) -> np.ndarray:
 
 
 def walk(lengths: list[int], block: int, first: int = 0) -> list[int]:
-    """The starts of blocks, by the loop as it was written down from Modalities, in any one unit."""
+    """Return the starts of blocks by a reference loop, in any unit."""
     start, gathered, offset, found = first, 0, 0, []
     for length in lengths:
         if gathered + length < block:
@@ -44,7 +44,7 @@ def walk(lengths: list[int], block: int, first: int = 0) -> list[int]:
     return found
 
 
-def test_golden_files_are_there() -> None:
+def test_golden_files_exist() -> None:
     assert len(EXPECTED) == 1
 
 
@@ -73,7 +73,7 @@ def test_golden_of_0_5_0(path: Path, backend: str) -> None:
     block=st.integers(2, 50),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_blocks_of_the_walk(
+def test_blocks_match_the_reference_loop(
     backend: str, tmp_path: Path, token_size: int, lengths: list[int], block: int, seed: int
 ) -> None:
     tokens = write(tmp_path / "a.pbin", lengths, token_size)
@@ -95,7 +95,9 @@ def test_blocks_of_the_walk(
 
 
 @given(lengths=st.lists(st.integers(0, 40), max_size=60), block=st.integers(4, 50), size=st.sampled_from([1, 2, 4]))
-def test_compat_is_12_bytes_off_and_short(tmp_path: Path, lengths: list[int], block: int, size: int) -> None:
+def test_compat_starts_12_bytes_in_and_shortens_samples(
+    tmp_path: Path, lengths: list[int], block: int, size: int
+) -> None:
     tokens = write(tmp_path / "a.pbin", lengths, size)
     data = tokens.astype(f"<u{size}").tobytes()
     starts = walk([length * size for length in lengths], block * size, 12)
@@ -112,7 +114,7 @@ def test_compat_is_12_bytes_off_and_short(tmp_path: Path, lengths: list[int], bl
             assert dataset.batch([i], dtype="int64")["ids"].tolist() == [expected]
 
 
-def test_blocks_begin_with_a_document(golden: Path) -> None:
+def test_blocks_start_with_a_document(golden: Path) -> None:
     path = golden / "modalities" / "pbin" / "docs_bpe2000.pbin"
     dataset = PackedMemMapDatasetMegatron(path, "ids", 129)
     opens = set(dataset.index_base[:, 0].tolist())
@@ -140,7 +142,7 @@ def test_errors(tmp_path: Path) -> None:
 
 
 def test_an_index_merged_12_bytes_short_is_refused(tmp_path: Path) -> None:
-    """As Modalities' merge_packed_data writes it: the second file's documents 12 bytes too low."""
+    """Modalities' merge_packed_data writes the second file's documents 12 bytes too low."""
     tokens = np.arange(30, dtype="<u2")
     index = pickle.dumps([(0, 20), (20 - 12, 20), (40 - 12, 20)], protocol=4)
     path = tmp_path / "merged.pbin"
@@ -150,7 +152,7 @@ def test_an_index_merged_12_bytes_short_is_refused(tmp_path: Path) -> None:
     assert len(PackedMemMapDatasetMegatron(path, "ids", 10, compat="modalities-0.5")) == 3
 
 
-def test_pickles_as_a_path_and_closes_for_good(tmp_path: Path) -> None:
+def test_pickles_as_a_path_and_stays_closed(tmp_path: Path) -> None:
     write(tmp_path / "a.pbin", [7] * 20_000)
     dataset = PackedMemMapDatasetMegatron(tmp_path / "a.pbin", "ids", 20, eos_token_id=0)
     data = pickle.dumps(dataset)

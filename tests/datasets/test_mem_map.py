@@ -1,4 +1,4 @@
-"""MemMapDataset: documents tokenised on the fly, the same ids that packing writes."""
+"""MemMapDataset: documents tokenized on access, with the ids that packing writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ tokenizers = pytest.importorskip("tokenizers", reason="no tokenizers to compare 
 
 
 class Characters:
-    """A tokenizer with the peer's one method."""
+    """A tokenizer with Modalities' one method."""
 
     def tokenize(self, text: str) -> list[int]:
         return [ord(character) for character in text]
@@ -72,8 +72,8 @@ def test_patterns_and_functions(raw: Path, tmp_path: Path, pattern: str) -> None
     assert list(copy) == list(dataset)
 
 
-def test_the_ids_are_those_that_packing_writes(golden: Path) -> None:
-    """Of the golden file Modalities packed, without the end-of-document token it appended."""
+def test_token_ids_equal_those_of_packing(golden: Path) -> None:
+    """The golden file is packed by Modalities, which appends an end-of-document token."""
     folder = golden / "modalities"
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizers" / "tok_bpe2000" / "tokenizer.json"))
     packed = fastpack.PackedMemMapDatasetBase(folder / "pbin" / "docs_bpe2000.pbin", "ids")
@@ -98,7 +98,7 @@ def test_the_ids_are_those_that_packing_writes(golden: Path) -> None:
         ('["x"]', "no 'text' in an array|Cannot index array"),
     ],
 )
-def test_a_faulty_document_is_named(tmp_path: Path, line: str, reason: str) -> None:
+def test_errors_locate_a_faulty_document(tmp_path: Path, line: str, reason: str) -> None:
     path = write(tmp_path, ['{"text": "a"}', line, '{"text": "b"}'])
     dataset = MemMapDataset(path, Characters(), "ids")
     assert (dataset[0], dataset[2]) == ([97], [98])
@@ -114,7 +114,7 @@ def test_errors(raw: Path, tmp_path: Path) -> None:
         MemMapDataset(tmp_path / "none.jsonl", Characters(), "ids")
     with pytest.raises(FileNotFoundError, match="Index file does not exist"):
         MemMapDataset(raw, Characters(), "ids", tmp_path / "none.idx")
-    with pytest.raises(TypeError, match="a str is no tokenizer"):
+    with pytest.raises(TypeError, match="a str is not a tokenizer"):
         MemMapDataset(raw, "gpt2", "ids")
 
 

@@ -1,4 +1,4 @@
-"""MemoryMappedDataset against values KempnerForge itself produced, and against the definition of packing."""
+"""MemoryMappedDataset compared with golden values of KempnerForge and with the definition of packing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def open_golden(name: str) -> fastpack.MemoryMappedDataset:
 
 
 @pytest.mark.parametrize("name", ITEMS)
-def test_golden_items_one_by_one(name: str, backend: str) -> None:
+def test_golden_items_singly(name: str, backend: str) -> None:
     case, expected = ITEMS[name], np.load(GOLDEN / "items.npz")
     with open_golden(name) as dataset:
         assert len(dataset) == case["len"]
@@ -120,7 +120,7 @@ def test_plain_item_is_two_views_of_one_array(tmp_path: Path) -> None:
     assert item["input_ids"].base is item["labels"].base
 
 
-def test_errors_are_the_peers(tmp_path: Path) -> None:
+def test_errors_match_the_original(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="eos_token_id is required when pack_sequences=True"):
         fastpack.MemoryMappedDataset(tmp_path / "missing", 8, pack_sequences=True)
     with pytest.raises(FileNotFoundError, match=r"No files matching '\*.npy' in "):
@@ -154,7 +154,7 @@ def test_broken_npy_is_a_value_error(broken: bytes, tmp_path: Path) -> None:
     tracemalloc.stop()
 
 
-def test_truncated_npy_says_where(tmp_path: Path) -> None:
+def test_errors_locate_the_end_of_a_truncated_npy(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.arange(1000, dtype=np.uint16))
     path.write_bytes(path.read_bytes()[:-7])
@@ -185,7 +185,7 @@ def test_two_dimensional_arrays_keep_their_second_axis(tmp_path: Path) -> None:
     np.testing.assert_array_equal(item["input_ids"], array[8:11])
 
 
-def test_names_sort_as_bytes_and_folders_part_by_part(tmp_path: Path) -> None:
+def test_names_sort_by_bytes_and_folders_by_component(tmp_path: Path) -> None:
     for name in ("t_10.npy", "t_2.npy", ".hidden.npy", "a-b/x.npy", "a/x.npy", "a.b/x.npy"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         np.save(tmp_path / name, np.zeros(4, np.uint16))
@@ -231,7 +231,7 @@ def test_tokens_that_do_not_fit_into_int32_are_refused(dtype: str, packed: bool,
     assert dataset.batch([0, 1])["labels"][1, -1] == 2**31
 
 
-def test_more_shards_than_may_stay_open(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_shards_than_the_mapping_limit(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_shards, "MAX_OPEN", 3)
     for k in range(11):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16 if k % 2 else np.uint32))
@@ -285,8 +285,8 @@ def test_threads_may_share_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not wrong
 
 
-def test_threads_that_meet_at_a_shard_map_it_once() -> None:
-    """A second mapping would take the place of the first, whose memory another thread may be reading."""
+def test_concurrent_threads_map_a_shard_once() -> None:
+    """A second mapping would replace the first one, which another thread may be reading."""
     opened = []
 
     def slowly() -> np.ndarray:

@@ -1,4 +1,4 @@
-"""MixtureDataset and CombinedDataset: the peers' samples and errors, and batches equal to their samples."""
+"""MixtureDataset and CombinedDataset: samples and errors of the original classes, batches equal to their samples."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shards(folder: Path, n_samples: int, dtype: str, seed: int, **options: Any) 
 
 
 class Foreign:
-    """A dataset of another make."""
+    """A dataset of another library."""
 
     def __init__(self, n_samples: int) -> None:
         self.n_samples = n_samples
@@ -77,7 +77,7 @@ def test_batches_are_their_samples(
     assert [row["dataset_idx"] for row in mixture.__getitems__(indices)] == [mixture[i]["dataset_idx"] for i in indices]
 
 
-def test_outputs_about_the_whole_batch_span_datasets(tmp_path: Path, backend: str) -> None:
+def test_cu_seqlens_and_max_seqlen_span_datasets(tmp_path: Path, backend: str) -> None:
     parts = [shards(tmp_path / str(k), 4, dtype, k) for k, dtype in enumerate(("u2", "u4"))]
     mixture, order = MixtureDataset(parts, ["a", "b"]), [6, 1, 7, 0]
     names = ["dataset_idx", "max_seqlen", "labels"]
@@ -91,9 +91,7 @@ def test_outputs_about_the_whole_batch_span_datasets(tmp_path: Path, backend: st
     np.testing.assert_array_equal(out["position_ids"], samples)
 
 
-def test_datasets_alike_take_one_kernel_call_and_others_one_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_datasets_of_one_kind_share_a_kernel_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alike = [shards(tmp_path / str(k), 4, "u2", k) for k in range(3)]
     wide = shards(tmp_path / "wide", 4, "u4", 3)
     ended = MemoryMappedDataset(tmp_path / "0", 6, pack_sequences=True, eos_token_id=EOS + 1)
@@ -109,7 +107,7 @@ def test_datasets_alike_take_one_kernel_call_and_others_one_each(
     for parts, expected in ((alike, [6]), ([*alike[:2], wide], [2, 2, 2]), ([*alike[:2], ended], [2, 2, 2])):
         mixture = MixtureDataset(parts, ["a", "b", "c"])
         for one in (mixture, pickle.loads(pickle.dumps(mixture))):
-            one.batch(order)  # from which on it is known that one of them has wider tokens
+            one.batch(order)  # from here on the wider tokens are known
             calls.clear()
             labels = one.batch(order)["labels"]
             assert calls == expected
@@ -121,7 +119,7 @@ def test_datasets_alike_take_one_kernel_call_and_others_one_each(
         mixture.batch(order)
 
 
-def test_mixture_errors_are_the_peers(tmp_path: Path) -> None:
+def test_mixture_errors_match_kempnerforge(tmp_path: Path) -> None:
     part = shards(tmp_path / "a", 3, "u2", 0)
     with pytest.raises(ValueError, match="datasets and names must have the same length"):
         MixtureDataset([part], [])
@@ -139,7 +137,7 @@ def test_mixture_errors_are_the_peers(tmp_path: Path) -> None:
         mixture.fill([0], {"dataset_idx": np.empty(1, np.int32)})
 
 
-def test_state_is_that_of_the_parts(tmp_path: Path) -> None:
+def test_state_contains_the_states_of_the_datasets(tmp_path: Path) -> None:
     parts = [shards(tmp_path / str(k), 3, "u2", k) for k in range(2)]
     mixture = MixtureDataset(parts, ["a", "b"])
     assert mixture.state_dict() == {
@@ -157,7 +155,7 @@ def test_state_is_that_of_the_parts(tmp_path: Path) -> None:
         parts[1].batch([0])
 
 
-def test_empty_parts_are_passed_over(tmp_path: Path) -> None:
+def test_empty_datasets_are_skipped(tmp_path: Path) -> None:
     parts = [Foreign(0), shards(tmp_path / "a", 2, "u2", 0), Foreign(0), shards(tmp_path / "b", 1, "u2", 1)]
     combined = CombinedDataset(parts)
     assert len(combined) == 3
@@ -167,7 +165,7 @@ def test_empty_parts_are_passed_over(tmp_path: Path) -> None:
         CombinedDataset([Foreign(0)]).batch([])
 
 
-def test_combined_takes_blocks_of_packed_files(tmp_path: Path, backend: str) -> None:
+def test_combined_datasets_of_packed_files_return_blocks(tmp_path: Path, backend: str) -> None:
     parts = []
     for k, token_size in enumerate((2, 2)):
         with PackedWriter(tmp_path / f"{k}.pbin", token_size) as writer:
@@ -186,7 +184,7 @@ def test_combined_takes_blocks_of_packed_files(tmp_path: Path, backend: str) -> 
             combined.batch([index])
 
 
-def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+def test_incompatible_datasets_are_refused(tmp_path: Path) -> None:
     packed, path = shards(tmp_path / "a", 3, "u2", 0), tmp_path / "a"
     plain, longer = MemoryMappedDataset(path, 6), MemoryMappedDataset(path, 9)
     assert scan_shards(sorted(path.iterdir()))[0].length == 18
@@ -200,8 +198,8 @@ def test_parts_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     assert CombinedDataset([[1, 2], [3]])[-1] == 3
 
 
-def test_samples_that_make_no_batch_are_given_one_by_one(tmp_path: Path) -> None:
-    """To a loader with a collate_fn of its own: documents of any length, lists, tokens of other sizes."""
+def test_samples_that_cannot_be_batched_are_returned_singly(tmp_path: Path) -> None:
+    """For a loader with a collate_fn: documents of any length, lists, tokens of different sizes."""
     for k, token_size in enumerate((1, 2)):
         with PackedWriter(tmp_path / f"{k}.pbin", token_size) as writer:
             writer.append_many(np.arange(20) + 100 * k, [3, 7, 10])
@@ -224,7 +222,7 @@ def test_samples_that_make_no_batch_are_given_one_by_one(tmp_path: Path) -> None
 
 
 @given(sizes=st.lists(st.integers(0, 4), max_size=6))
-def test_combined_in_plain_python(sizes: list[int]) -> None:
+def test_combined_matches_a_list(sizes: list[int]) -> None:
     parts = [[(number, k) for k in range(size)] for number, size in enumerate(sizes)]
     combined, expected = CombinedDataset(parts), [sample for part in parts for sample in part]
     assert len(combined) == len(expected)

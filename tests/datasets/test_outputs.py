@@ -1,4 +1,4 @@
-"""Every output of a batch, by its definition, on every backend; how outputs appear in `out`; rows for torch."""
+"""Every output of a batch compared with its definition on every backend; outputs in `out`; rows for torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seql
 
 
 def by_definition(windows: list[list[int]], eos: int) -> dict[str, Any]:
-    """The outputs of a batch, token by token as their words say."""
+    """Return the outputs of a batch, computed token by token from their definitions."""
     out: dict[str, Any] = {name: [] for name in ALL[:4]}
     bounds, place = [0], 0
     for window in windows:
@@ -54,7 +54,7 @@ def by_definition(windows: list[list[int]], eos: int) -> dict[str, Any]:
     room=st.one_of(st.none(), st.integers(0, 9)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_outputs_are_what_their_definitions_say(
+def test_outputs_match_their_definitions(
     backend: str,
     tmp_path_factory: pytest.TempPathFactory,
     dtypes: list[str],
@@ -110,7 +110,7 @@ def test_out_takes_arrays_of_fixed_length_and_a_0d_number(dataset: fastpack.Memo
     assert out["max_seqlen"] == 4
 
 
-def test_cu_seqlens_that_are_too_short_say_what_is_needed(dataset: fastpack.MemoryMappedDataset) -> None:
+def test_errors_state_the_required_length_of_cu_seqlens(dataset: fastpack.MemoryMappedDataset) -> None:
     with pytest.raises(ValueError, match="has room for 3 entries, this batch needs 4"):
         dataset.batch([0, 1], outputs=["cu_seqlens"], cu_seqlens_length=3)
     with pytest.raises(ValueError, match="not requested"):
@@ -124,7 +124,7 @@ def test_cu_seqlens_that_are_too_short_say_what_is_needed(dataset: fastpack.Memo
         dataset.batch([0], outputs=["positions"])
 
 
-def test_documents_are_needed_for_what_follows_from_them(tmp_path: Path) -> None:
+def test_document_outputs_need_an_eos_token(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint16))
     plain = fastpack.MemoryMappedDataset(tmp_path, 5)
     for name in ALL[2:]:
@@ -137,7 +137,7 @@ def test_a_batch_too_long_for_int32_is_refused() -> None:
         outputs_module.split_outputs({"cu_seqlens": None}, 1 << 20, 1 << 12)
 
 
-def test_rows_for_torch_are_the_samples_and_hold_the_batch(dataset: fastpack.MemoryMappedDataset) -> None:
+def test_getitems_returns_views_of_one_batch(dataset: fastpack.MemoryMappedDataset) -> None:
     rows = dataset.__getitems__([1, 0])
     assert len(rows) == 2
     for row, index in zip(rows, (1, 0), strict=True):
@@ -148,7 +148,7 @@ def test_rows_for_torch_are_the_samples_and_hold_the_batch(dataset: fastpack.Mem
     assert operator.attrgetter("batch")(rows)["input_ids"].shape == (2, 4)
 
 
-def test_torch_takes_whole_batches(dataset: fastpack.MemoryMappedDataset) -> None:
+def test_torch_data_loader_receives_whole_batches(dataset: fastpack.MemoryMappedDataset) -> None:
     torch = pytest.importorskip("torch")
     expected = dataset.batch([0, 1])
     for collate in (None, lambda rows: rows.batch):
@@ -158,7 +158,7 @@ def test_torch_takes_whole_batches(dataset: fastpack.MemoryMappedDataset) -> Non
             assert np.asarray(batch[name]).tolist() == array.tolist()
 
 
-def test_packed_files_have_them_too(tmp_path: Path, backend: str) -> None:
+def test_outputs_of_packed_files(tmp_path: Path, backend: str) -> None:
     path = tmp_path / "a.pbin"
     with fastpack.PackedWriter(path, 2) as writer:
         writer.append_many(np.array([5, 0, 6, 7, 0, 8, 9, 9, 0, 9]), [10])

@@ -1,4 +1,4 @@
-"""Datasets over packed files against values Modalities itself produced, and against slicing by hand."""
+"""Datasets over packed files compared with golden values of Modalities and with explicit slices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def expected_blocks(name: str) -> tuple[Path, int, bool, np.lib.npyio.NpzFile]:
     return GOLDEN / "pbin" / f"{stem}.pbin", int(block[1:]), reuse == "r1", np.load(GOLDEN / "expected" / name)
 
 
-def test_golden_files_are_there() -> None:
+def test_golden_files_exist() -> None:
     assert len(CONTINUOUS) == 5
 
 
@@ -120,7 +120,7 @@ def test_sample_key_may_be_input_ids(tmp_path: Path) -> None:
     assert dataset.batch([1], outputs=["input_ids"])["input_ids"].tolist() == [[4, 5, 6, 7]]
 
 
-def test_errors_are_the_peers(tmp_path: Path) -> None:
+def test_errors_match_the_original(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         fastpack.PackedMemMapDatasetBase(tmp_path / "missing.pbin", "ids")
     path = packed_file(tmp_path, np.arange(20), 2)
@@ -147,7 +147,7 @@ def test_errors_are_the_peers(tmp_path: Path) -> None:
         dataset.fill([0], {"ids": np.empty((1, 5), np.uint8)})
 
 
-def test_a_damaged_index_is_an_error_when_it_is_loaded_and_harmless_when_not(tmp_path: Path) -> None:
+def test_a_damaged_index_fails_only_if_it_is_loaded(tmp_path: Path) -> None:
     path = packed_file(tmp_path, np.arange(2000), 2)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(fastpack.FormatError):
@@ -165,7 +165,7 @@ def test_an_empty_file_has_no_documents_and_no_blocks(tmp_path: Path) -> None:
         fastpack.PackedMemMapDatasetContinuous(path, "ids", 2, False)
 
 
-def test_pickles_as_a_path_and_closes_for_good(tmp_path: Path) -> None:
+def test_pickles_as_a_path_and_stays_closed(tmp_path: Path) -> None:
     path = packed_file(tmp_path, np.arange(60_000), 2)
     dataset = fastpack.PackedMemMapDatasetContinuous(path, "ids", 100, True, eos_token_id=0)
     data = pickle.dumps(dataset)
@@ -179,7 +179,7 @@ def test_pickles_as_a_path_and_closes_for_good(tmp_path: Path) -> None:
         dataset[0]
 
 
-def test_construction_costs_the_same_for_any_number_of_samples(tmp_path: Path) -> None:
+def test_construction_time_is_independent_of_the_number_of_samples(tmp_path: Path) -> None:
     path = packed_file(tmp_path, np.zeros(3_000_000, np.uint8), 1)
     dataset = fastpack.PackedMemMapDatasetContinuous(path, "ids", 2, True)
     held = [value for value in vars(dataset).values() if isinstance(value, (list, np.ndarray))]
@@ -188,8 +188,8 @@ def test_construction_costs_the_same_for_any_number_of_samples(tmp_path: Path) -
     assert dataset[2_999_998]["ids"].tolist() == [0, 0]
 
 
-def test_slices_of_documents_that_do_not_lie_in_order(tmp_path: Path) -> None:
-    """Each is read alone then; Modalities gives other tokens, or raises."""
+def test_slices_of_documents_out_of_order(tmp_path: Path) -> None:
+    """Documents are read singly then; Modalities returns other tokens, or raises."""
     tokens, rows = np.arange(40, dtype="<u2"), [(0, 20), (40, 20), (20, 20), (60, 0), (60, 10), (60, 10)]
     path = tmp_path / "a.pbin"
     header = (80).to_bytes(8, "little") + (2).to_bytes(4, "little")
@@ -216,8 +216,8 @@ def test_documents_of_a_slice_share_one_copy(tmp_path: Path) -> None:
     assert blocks[0].base is blocks[1].base
 
 
-def test_the_order_of_errors(tmp_path: Path) -> None:
-    """Too long is said before too short, as Modalities does: an empty file has both faults."""
+def test_too_large_a_block_is_reported_before_too_small_a_block(tmp_path: Path) -> None:
+    """As in Modalities; an empty file has both faults."""
     path = packed_file(tmp_path, np.arange(0), 2)
     with pytest.raises(ValueError, match="larger than the total"):
         fastpack.PackedMemMapDatasetContinuous(path, "ids", 1, False)
@@ -226,7 +226,7 @@ def test_the_order_of_errors(tmp_path: Path) -> None:
         fastpack.PackedMemMapDatasetContinuous(path, "ids", 1, False)
 
 
-def test_every_golden_file_is_compared_somewhere() -> None:
+def test_every_golden_file_is_compared() -> None:
     kinds = {path.name.split(".", 1)[1].split(".")[0] for path in (GOLDEN / "expected").iterdir()}
     assert kinds == {"base", "cont", "mega"}  # base and cont here, mega in test_megatron.py
     assert sorted(path.name for path in (GOLDEN / "expected").glob("*.base.npz")) == [

@@ -1,4 +1,4 @@
-"""How shards are held: many of them, changing ones, read ahead, read by position; and what looks wrong is said."""
+"""Access to shards: many of them, changed ones, prefetching, reading by position, and warnings about their content."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_file_that_shrinks_is_an_error_when_read_by_position(tmp_path: Path, i
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_changed_file_is_an_error_where_it_is_opened_and_where_asked(tmp_path: Path, io: Any) -> None:
+def test_a_changed_file_fails_on_opening_and_in_check_unchanged(tmp_path: Path, io: Any) -> None:
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.arange(10, dtype=np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 5, io=io)
@@ -132,7 +132,7 @@ def test_reading_by_position_keeps_few_files_open(tmp_path: Path, monkeypatch: p
         MemoryMappedDataset(tmp_path, 3, io="magic")  # type: ignore[arg-type]
 
 
-def test_a_stale_file_is_opened_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stale_file_handle_is_reopened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 5, io="pread")
     read, failures = os.preadv, [OSError(errno.ESTALE, "stale"), OSError(errno.EIO, "broken")]
@@ -149,7 +149,9 @@ def test_a_stale_file_is_opened_once_more(tmp_path: Path, monkeypatch: pytest.Mo
     assert dataset.batch([0])["labels"].tolist() == [[1, 2, 3, 4]]
 
 
-def test_running_out_of_mappings_lets_some_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+def test_shards_are_unmapped_when_mappings_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
     for k in range(12):
         np.save(tmp_path / f"{k:02}.npy", np.full(6, k, np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 3)
@@ -169,8 +171,8 @@ def test_running_out_of_mappings_lets_some_go(tmp_path: Path, monkeypatch: pytes
     assert dataset[23]["labels"].tolist() == [11, 11]
 
 
-def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    """With 65,530 mappings nothing else works any more, and 284 of the last dataset's shards were all that it had."""
+def test_datasets_share_the_mapping_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """Regression: at 65,530 mappings the process fails, and the last dataset could map only 284 shards."""
     monkeypatch.setattr(mapped_shards, "MAX_OPEN_IN_ALL", 12)
     monkeypatch.setattr(mapped_shards, "_all_shards", mapped_shards._AllShards())
     for number, name in enumerate("abc"):
@@ -186,7 +188,7 @@ def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pyte
     assert datasets[0].batch(range(16))["labels"][:, 0].tolist() == [k // 2 for k in range(16)]
     assert mapped() == 8
     datasets += [MemoryMappedDataset(tmp_path / name, 3) for name in "bc"]
-    assert mapped() == 4  # the first has made room
+    assert mapped() == 4  # the first one has shrunk to its share
     mixture = MixtureDataset(datasets, list("abc"))
     for seed in range(5):
         order = np.random.default_rng(seed).permutation(48)
@@ -197,7 +199,7 @@ def test_datasets_share_what_a_process_may_map(tmp_path: Path, monkeypatch: pyte
     assert mapped_shards._all_shards.n_shards == 0
 
 
-def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_will_need_prefetches_pages_that_are_not_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.arange(40_000, dtype=np.uint16))
     dataset = MemoryMappedDataset(tmp_path, 1000)
     asked: list[tuple[int, int]] = []
@@ -212,7 +214,7 @@ def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatc
         dataset.will_need([3])
     assert len(asked) == 2
     cold = True
-    for _ in range(windows.CALM_INTERVAL):  # seldom looked at while all was in memory, but looked at
+    for _ in range(windows.CALM_INTERVAL):  # checked rarely while all was in memory
         dataset.will_need([3])
     assert len(asked) > 2
     with pytest.raises(IndexError):
@@ -220,7 +222,7 @@ def test_reading_ahead_asks_for_what_is_not_in_memory(tmp_path: Path, monkeypatc
         dataset.will_need([40])
 
 
-def test_reading_ahead_does_no_harm(tmp_path: Path, backend: str) -> None:
+def test_will_need_accepts_any_dtype(tmp_path: Path, backend: str) -> None:
     for k in range(3):
         np.save(tmp_path / f"{k}.npy", np.arange(10, dtype=[np.uint16, ">u2", np.uint32][k]))
     dataset = MemoryMappedDataset(tmp_path, 5)
@@ -243,7 +245,7 @@ METADATA = """\
 """
 
 
-def test_uint16_read_as_uint32_is_said(tmp_path: Path) -> None:
+def test_uint16_read_as_uint32_raises_a_warning(tmp_path: Path) -> None:
     ids = np.random.default_rng(0).integers(0, 32000, 4000).astype(np.uint16)
     ids.tofile(tmp_path / "a.bin")
     (text,) = said(tmp_path, 10, "*.bin")
@@ -255,7 +257,7 @@ def test_uint16_read_as_uint32_is_said(tmp_path: Path) -> None:
     assert said(tmp_path, 10, "*.bin") == []
 
 
-def test_metadata_are_believed_where_asked(tmp_path: Path) -> None:
+def test_dtype_metadata_uses_the_metadata(tmp_path: Path) -> None:
     np.arange(40, dtype=np.uint16).tofile(tmp_path / "a.bin")
     with pytest.raises(ValueError, match=r"needs a metadata\.yaml"):
         MemoryMappedDataset(tmp_path, 10, "*.bin", dtype="metadata")
@@ -272,7 +274,7 @@ def test_metadata_are_believed_where_asked(tmp_path: Path) -> None:
     assert "cannot be read" in said(tmp_path, 10, "*.bin")[0]
 
 
-def test_other_traps_are_said(tmp_path: Path) -> None:
+def test_other_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", np.arange(40, dtype=np.uint16))
     np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.bin")
     np.arange(101, dtype=np.uint16).tofile(tmp_path / "b.bin")
@@ -291,7 +293,7 @@ def test_other_traps_are_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("eos", [0, 7, None])
-def test_zero_tails_are_said_and_left_out_where_asked(tmp_path: Path, eos: int | None, backend: str) -> None:
+def test_zero_tails_raise_a_warning_and_can_be_trimmed(tmp_path: Path, eos: int | None, backend: str) -> None:
     tokens = np.arange(1, 3001, dtype=np.uint32)
     for name in ("a.bin", "b.bin"):
         with open(tmp_path / name, "wb") as file:
@@ -318,7 +320,7 @@ def test_zero_tails_without_holes_and_without_tails(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_is_longer_than_its_file_is_refused(tmp_path: Path) -> None:
-    """Where nothing is known to compare, or a file shrank after it was compared: no view beyond the mapping."""
+    """Without recorded facts, or if a file shrinks after the check: no view exceeds the mapping."""
     path = tmp_path / "a.bin"
     path.write_bytes(bytes(20))
     for length, offset in ((11, 0), (10, 2), (1, 20)):
@@ -327,8 +329,8 @@ def test_a_shard_that_is_longer_than_its_file_is_refused(tmp_path: Path) -> None
     assert len(TokenSegment(str(path), np.dtype(np.uint16), 9, 2).open()) == 9
 
 
-def test_a_mixture_reads_by_position_what_its_datasets_read_so(tmp_path: Path) -> None:
-    """Were they joined as mappings, a file that shrank within a page would give zeros in silence."""
+def test_a_mixture_reads_by_position_if_its_datasets_do(tmp_path: Path) -> None:
+    """With mappings, a file that shrinks within a page would silently give zeros."""
     np.save(tmp_path / "a.npy", np.arange(1, 101, dtype=np.uint16))
     mixture = MixtureDataset([MemoryMappedDataset(tmp_path, 10, io="pread")], ["a"])
     assert mixture.batch([9])["input_ids"][0, 0] == 91
@@ -339,7 +341,7 @@ def test_a_mixture_reads_by_position_what_its_datasets_read_so(tmp_path: Path) -
 
 @pytest.mark.parametrize("dtype", [np.uint16, ">u2"])
 def test_a_shard_that_opens_shorter_than_its_windows_is_refused(backend: str, dtype: Any) -> None:
-    """Kernels get addresses and cannot look: whatever opened the shard, no window reaches beyond it."""
+    """Kernels receive addresses and cannot check them: no window may exceed its shard."""
     tokens = np.arange(20, dtype=dtype)
     sound = windows.Windows([lambda: tokens], [4], 5, 5)
     out = np.zeros((2, 5), np.int64)

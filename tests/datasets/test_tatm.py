@@ -1,4 +1,4 @@
-"""TatmMemmapDataset against tatm's behaviour written out in Python."""
+"""TatmMemmapDataset compared with a Python implementation of tatm's behaviour."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(folder: Path, files: list[list[int]], dtype: str) -> str:
     eos=st.integers(0, 2),
     mask=st.booleans(),
 )
-def test_items_are_tatms(
+def test_items_match_tatm(
     backend: str,
     tmp_path_factory: pytest.TempPathFactory,
     files: list[list[int]],
@@ -104,14 +104,14 @@ def test_splits(tmp_path: Path) -> None:
     dataset.set_split("train")
     assert len(dataset) == 6
     assert dataset[-1]["token_ids"].tolist() == [110, 111]
-    assert dataset[6]["token_ids"].tolist() == [112, 113]  # as tatm: the end of the training split is not looked at
+    assert dataset[6]["token_ids"].tolist() == [112, 113]  # as tatm: the end of the training split is not checked
     dataset.set_split()
     assert len(dataset) == 10
     with pytest.raises(ValueError, match=r"Invalid split type val\. Valid values are \['train', 'validation'\]"):
         dataset.set_split("val")
 
 
-def test_arguments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_contradictory_arguments_are_refused(tmp_path: Path) -> None:
     prefix = write(tmp_path, [[1, 2]], "uint16")
     with pytest.raises(ValueError, match="Invalid token output format jax"):
         TatmMemmapDataset(prefix, 2, token_output_format="jax")
@@ -121,7 +121,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         TatmMemmapDataset(prefix, 2, token_output_format="numpy")[0]["colour"]
 
 
-def test_zero_tails_are_said_and_may_be_left_out(tmp_path: Path) -> None:
+def test_zero_tails_raise_a_warning_and_can_be_trimmed(tmp_path: Path) -> None:
     prefix = write(tmp_path, [[3, 4, 5] + [0] * 5000], "uint16")
     with pytest.warns(DataWarning, match="trim_zero_tail=True"):
         assert len(TatmMemmapDataset(prefix, 4)) == 1251

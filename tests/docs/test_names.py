@@ -27,7 +27,7 @@ def commands() -> set[str]:
 def exists(name: str, within: str) -> bool:
     if name == "torch":  # which may not be installed
         return not within or f'"{within}",' in (Path(fastpack.__file__).parent / "torch.py").read_text()
-    if name in dir(fastpack):
+    if hasattr(fastpack, name):
         return not within or name == "kernels" or hasattr(getattr(fastpack, name), within)
     return importlib.util.find_spec(f"fastpack.{name}") is not None
 

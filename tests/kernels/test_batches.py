@@ -1,4 +1,4 @@
-"""Batches by address, on every backend, against the NumPy twin; and the twin against the definition."""
+"""Batches by address: every backend against NumPy, and NumPy against the definition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def addresses_of(tokens: np.ndarray, starts: list[int]) -> np.ndarray:
     top=st.sampled_from([100, 127, 2**31 - 1, 2**31, 2**62]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_compiled_backends_equal_the_numpy_twin(
+def test_compiled_backends_equal_numpy(
     backend: str, dtype: str, out_dtype: str, length: int, rows: list[int], eos: int, rate: float, top: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -48,7 +48,7 @@ def test_compiled_backends_equal_the_numpy_twin(
                 np.testing.assert_array_equal(one, other)
 
 
-def test_twin_by_hand() -> None:
+def test_numpy_by_hand() -> None:
     tokens = np.array([5, 0, 0, 6, 7, 0, 8], np.uint16)
     out = [np.full((2, 5), -7) for _ in range(4)]
     batches_np.fill_documents(addresses_of(tokens, [0, 1]), np.array([1, 0]), tokens[:0], 0, *out)

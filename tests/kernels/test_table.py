@@ -1,7 +1,8 @@
-"""Which twin runs: the table, the explicit choice, and what each kind of process gets."""
+"""The table of kernels, the choice of a backend, and the backend of each kind of process."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -27,14 +28,14 @@ def printed(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def test_every_kernel_has_every_twin(backend: str) -> None:
+def test_every_kernel_has_every_implementation(backend: str) -> None:
     for kernel, modules in kernels.TABLE.items():
         assert set(modules) == set(kernels.BACKENDS)
         assert getattr(kernels, kernel).__module__ == f"fastpack.kernels.{modules[backend]}" or backend == "cython"
         assert kernel in kernels.__all__
 
 
-def test_every_twin_is_in_the_table() -> None:
+def test_every_implementation_is_in_the_table() -> None:
     named = {module for modules in kernels.TABLE.values() for module in modules.values()}
     found = {
         ".".join(path.relative_to(FOLDER).with_suffix("").parts)
@@ -42,6 +43,14 @@ def test_every_twin_is_in_the_table() -> None:
         for path in FOLDER.rglob(f"*_{suffix}")
     }
     assert named == found
+
+
+def test_every_kernel_has_the_same_summary_on_every_backend(backend: str) -> None:
+    for kernel, modules in kernels.TABLE.items():
+        specification = importlib.import_module(f"fastpack.kernels.{modules['numpy']}")
+        summary = (getattr(specification, kernel).__doc__ or "").split("\n")[0]
+        assert summary.endswith((".", "]")), kernel
+        assert summary in (getattr(kernels, kernel).__doc__ or ""), kernel
 
 
 def test_cold_process_runs_cython_and_warm_switches_to_numba() -> None:
@@ -58,7 +67,7 @@ def test_a_choice_loads_all_kernels_and_else_only_what_is_called_is_loaded() -> 
     )
     assert printed(code) == "documents_cy"
     for name in ("cython", "numpy"):
-        loaded = " ".join(sorted({modules[name] for modules in kernels.TABLE.values()}))
+        loaded = " ".join(sorted({modules[name].rpartition(".")[2] for modules in kernels.TABLE.values()}))
         assert printed(code, FASTPACK_KERNELS=name) == loaded
         assert printed(f"from fastpack import kernels; kernels.use({name!r})\n{code}") == loaded
 

@@ -28,7 +28,7 @@ def _threads() -> list[str]:
 
 @pytest.fixture
 def no_threads() -> Iterator[Callable[[], bool]]:
-    """Whether every thread of a loader has ended, or does so in 10 s; at the end of the test all must have."""
+    """Return whether all threads of loaders end within 10 s; at the end of the test they must have ended."""
     yield wait_for_no_threads
     assert wait_for_no_threads()
 

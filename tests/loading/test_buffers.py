@@ -1,4 +1,4 @@
-"""Leased buffers: memory is used again, and never while anybody can still see it."""
+"""Leased buffers: memory is reused, and never while anything refers to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def test_arrays_are_what_was_asked_for() -> None:
+def test_arrays_have_the_requested_shape_and_dtype() -> None:
     pool = BufferPool()
     for shape in ((), (0,), (3,), (4, 5), (2, 3, 7)):
         for dtype in ("int64", "int32", "uint8", "bool", "float32", ">u2", "complex128"):
@@ -39,11 +39,11 @@ def test_arrays_are_what_was_asked_for() -> None:
         pool.lease((2,), object)
 
 
-def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
+def test_memory_is_reused_once_nothing_refers_to_it() -> None:
     pool = BufferPool()
     first = pool.lease((100, 100), "int64")
     where = address(first)
-    assert address(pool.lease((100, 100), "int64")) != where  # and this one is gone at once
+    assert address(pool.lease((100, 100), "int64")) != where  # and this one is freed immediately
     del first
     assert address(pool.lease((100, 100), "int64")) == where
     assert address(pool.lease((50, 200), "float64")) == where  # the same memory in another shape
@@ -69,7 +69,7 @@ def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
         np.nditer,
     ],
 )
-def test_whatever_shares_the_memory_keeps_it(keep: Any) -> None:
+def test_every_object_that_shares_the_memory_keeps_it_alive(keep: Any) -> None:
     pool = BufferPool()
     array = pool.lease((64, 64), "int64")
     where = address(array)
@@ -84,7 +84,7 @@ def test_whatever_shares_the_memory_keeps_it(keep: Any) -> None:
 
 
 def test_garbage_cycles_and_resurrection() -> None:
-    """An array in a cycle goes when the collector takes it, unless a finalizer brings it back to life."""
+    """An array in a reference cycle is released by the garbage collector, unless a finalizer resurrects it."""
     saved = []
 
     class Holder:
@@ -141,7 +141,7 @@ def test_growth_is_bounded_by_the_ring() -> None:
     gc.collect()
     assert pool.idle == 4
     assert sum(one() is not None for one in made) == 4
-    for size in range(1000, 100_000, 1000):  # sizes that change all the time do not pile up either
+    for size in range(1000, 100_000, 1000):  # changing sizes do not accumulate either
         pool.lease((size,), "uint8")
     assert pool.idle == 4
 
@@ -153,7 +153,7 @@ def test_small_arrays_do_not_hold_large_memory() -> None:
     assert pool.idle == 2
 
 
-def test_pinned_memory_rests_for_two_more_batches() -> None:
+def test_pinned_memory_is_reused_two_batches_later() -> None:
     pool = BufferPool(rest=2)
     array = pool.lease((100,), "int64")
     where = address(array)
@@ -166,7 +166,7 @@ def test_pinned_memory_rests_for_two_more_batches() -> None:
 
 
 class Leases(RuleBasedStateMachine):
-    """Any order of leasing, keeping views, dropping and collecting: what is held never changes."""
+    """Any sequence of leasing, keeping views, dropping and collecting: kept arrays never change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -238,7 +238,7 @@ def test_threads_never_see_each_others_memory() -> None:
     assert all((array == stamp).all() for array, stamp in handed_over)
 
 
-def test_a_forked_child_begins_with_no_idle_buffers_and_keeps_what_it_inherited() -> None:
+def test_a_forked_child_starts_without_idle_buffers_and_keeps_inherited_ones() -> None:
     pool = BufferPool()
     array = pool.lease((1000,), "int64")
     array[:] = 5

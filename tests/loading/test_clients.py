@@ -1,4 +1,4 @@
-"""Our samplers under torchdata's loader, and our loader in Lightning, accelerate and transformers' Trainer."""
+"""The samplers with torchdata's loader; the loader with Lightning, accelerate and transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import fastpack  # noqa: E402
 import fastpack.torch  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # what the frameworks warn of among themselves
+pytestmark = pytest.mark.filterwarnings("ignore")  # warnings within the frameworks
 
 
 class Numbered(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
@@ -58,7 +58,7 @@ SAMPLERS: dict[str, Callable[[int], Any]] = {
     "resumed on other ranks": resumed,
 }
 
-RESTARTED: dict[str, Callable[[int], Any]] = {  # where the state says what the first sampler was told
+RESTARTED: dict[str, Callable[[int], Any]] = {  # where the state contains what was set on the first sampler
     "no_repeat, weights changed": lambda rank: fastpack.MixtureSampler(
         [0, 40, 103], [1, 4], 2, rank, seed=4, no_repeat=True
     ),
@@ -164,7 +164,7 @@ def loader_of(dataset: Any, **options: Any) -> fastpack.torch.StatefulDataLoader
     return fastpack.torch.StatefulDataLoader(dataset, 4, sampler, **options)
 
 
-def test_lightning_validates(packed: Any) -> None:
+def test_lightning_validation(packed: Any) -> None:
     lightning = pytest.importorskip("lightning", reason="lightning is not installed")
 
     class Model(lightning.LightningModule):  # type: ignore[misc, name-defined]
@@ -207,7 +207,7 @@ def test_accelerate_skips_batches(packed: Any, dtype: Any) -> None:
     assert accelerate.Accelerator(cpu=True).prepare(loader) is loader
     skipped = accelerate.skip_first_batches(loader, 5)
     assert len(skipped) == len(expected) - 5
-    for _ in range(2):  # the loader itself stays where it was
+    for _ in range(2):  # the loader itself does not advance
         for batch, other in zip(skipped, expected[5:], strict=True):
             assert list(batch) == list(other)
             assert all(torch.equal(batch[name], other[name]) for name in other)
@@ -217,14 +217,14 @@ def test_accelerate_skips_batches(packed: Any, dtype: Any) -> None:
         next(iter(accelerate.skip_first_batches(loader_of(packed, outputs=("input_ids", "cu_seqlens")), 1)))
 
 
-def test_epochs_that_a_loop_counts_itself(packed: Any) -> None:
+def test_loops_that_count_epochs_themselves(packed: Any) -> None:
     loader, reference = loader_of(packed), loader_of(packed)
     epochs = [[batch["labels"].tolist() for batch in reference] for _ in range(3)]
     loader.set_epoch(2)
     assert [batch["labels"].tolist() for batch in loader] == epochs[2]
     loader.set_epoch(1)
     next(iter(loader))
-    loader.set_epoch(1)  # goes on where it is
+    loader.set_epoch(1)  # continues where it is
     assert [batch["labels"].tolist() for batch in loader] == epochs[1][1:]
     loader.set_epoch(0)
     assert next(iter(loader.batch_sampler)) == list(loader.sampler)[:4]
@@ -234,13 +234,13 @@ def test_epochs_that_a_loop_counts_itself(packed: Any) -> None:
 
 
 class OwnBatches(Numbered):
-    """A dataset of the user with a `batch` of its own, whose samples do not know of the loader's outputs."""
+    """A user's dataset with `batch`, whose samples do not depend on the loader's outputs."""
 
     def batch(self, indices: Any, dtype: str = "int64", outputs: Any = None) -> dict[str, Any]:
         return dict.fromkeys(outputs or ("numbers",), np.asarray(indices, dtype))
 
 
-def test_batch_samplers_refuse_batches_that_samples_do_not_make(packed: Any) -> None:
+def test_batch_samplers_refuse_batches_that_samples_cannot_form(packed: Any) -> None:
     cannot = "cannot be put together from samples"
     with pytest.raises(ValueError, match=cannot):
         iter(loader_of(packed, outputs=("input_ids", "cu_seqlens")).batch_sampler)
@@ -252,7 +252,7 @@ def test_batch_samplers_refuse_batches_that_samples_do_not_make(packed: Any) -> 
 
 
 def test_transformers_trainer_resumes(packed: Any, tmp_path: Path) -> None:
-    """13 steps, and 5 and 8 from a checkpoint in the second epoch: the same batches."""
+    """13 steps give the same batches as 5 steps and 8 more from a checkpoint in the second epoch."""
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     pytest.importorskip("accelerate", reason="accelerate is not installed")
     seen: list[Any] = []

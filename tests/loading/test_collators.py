@@ -1,4 +1,4 @@
-"""Modalities' collators: the batches of the real 0.5.0, a walk over tokens as judge, and every kind of samples."""
+"""Modalities' collators: golden batches of 0.5.0, a token-by-token reference, and all types of samples."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_golden_under_compat(case: dict[str, Any]) -> None:
     assert len(batch) == len(case["samples"])
 
 
-def test_golden_where_it_is_right() -> None:
-    """Without compat the same, where 0.5.0 neither raises nor drops a batch for what other rows hold."""
+def test_golden_batches_that_modalities_masks_correctly() -> None:
+    """Without compat the result is the same, except where 0.5.0 raises or masks a batch because of other rows."""
     compared = 0
     for case in GOLDEN["cases"]:
         if "error" in case or case["warned"]:
@@ -77,7 +77,7 @@ def _is_open(row: list[int]) -> bool:
 
 
 def walk(row: list[int]) -> list[int] | None:
-    """A row masked token by token; None where spans are nested."""
+    """Mask a row token by token; None if spans are nested."""
     markers = [token for token in row if token in (BEGIN, END)]
     inside, out = markers[:1] == [END], []
     for token in row:
@@ -99,7 +99,7 @@ targets = st.integers(1, 12).flatmap(
 
 
 @given(rows=targets, dtype=st.sampled_from(["uint8", "int8", "int32", "int64"]), strided=st.booleans())
-def test_every_row_is_masked_by_itself(rows: list[list[int]], dtype: str, strided: bool) -> None:
+def test_rows_are_masked_independently(rows: list[list[int]], dtype: str, strided: bool) -> None:
     array = np.array(rows, dtype)
     if strided:
         array = np.concatenate([array[:, :1], array], axis=1)[:, 1:]
@@ -119,7 +119,7 @@ def test_every_row_is_masked_by_itself(rows: list[list[int]], dtype: str, stride
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ([1, 2, END, 3, BEGIN, 4], [1, 2, -100, -100, -100, 4]),  # the block begins, and ends, within a span
+        ([1, 2, END, 3, BEGIN, 4], [1, 2, -100, -100, -100, 4]),  # the block starts and ends within a span
         ([1, 2, END, 3, 3, 3], [1, 2, -100, -100, -100, -100]),
         ([1, BEGIN, 3, 4, 4, 4], [-100, -100, 3, 4, 4, 4]),
         ([END, BEGIN, END, BEGIN, END, BEGIN], [-100] * 6),
@@ -134,7 +134,7 @@ def test_open_spans(row: list[int], expected: list[int]) -> None:
     assert batch.samples["ids"].tolist() == [one[:-1].tolist() for one in shifted]
 
 
-def test_nested_spans_are_named() -> None:
+def test_errors_locate_nested_spans() -> None:
     rows = np.ones((3, 9), np.int64)
     rows[0, [1, 4]], rows[1, [2, 7]], rows[2, [3, 6]] = (BEGIN, END), BEGIN, END
     with pytest.raises(ValueError, match="row 1, position 7: the token 5 begins a span within the one that position 2"):
@@ -143,7 +143,7 @@ def test_nested_spans_are_named() -> None:
         mask_targets(rows[2:], BEGIN, END, IGNORE)
 
 
-def test_a_batch_without_markers_is_warned_of() -> None:
+def test_a_batch_without_markers_raises_a_warning() -> None:
     for options in ({}, {"compat": "modalities-0.5"}):
         with pytest.warns(fastpack.DataWarning, match="does not count towards the loss") as caught:
             batch = wrapper(**options)([{"ids": np.arange(10, 14)}])
@@ -151,7 +151,7 @@ def test_a_batch_without_markers_is_warned_of() -> None:
         assert caught[0].filename == __file__
 
 
-def test_the_ignore_index_fits() -> None:
+def test_targets_are_widened_for_the_ignore_index() -> None:
     row = np.array([[1, BEGIN, 2, END]])
     for dtype, ignore, expected in (("uint8", 255, "uint8"), ("uint8", -1, "int64"), ("int32", -(2**40), "int64")):
         masked = mask_targets(row.astype(dtype), BEGIN, END, ignore)
@@ -194,7 +194,7 @@ def blocks(request: pytest.FixtureRequest, tmp_path: Path) -> fastpack.PackedMem
     return fastpack.PackedMemMapDatasetContinuous(tmp_path / "a.pbin", "ids", 33, True)
 
 
-def test_a_batch_made_at_once_is_not_copied(blocks: fastpack.PackedMemMapDatasetContinuous) -> None:
+def test_whole_batches_are_not_copied(blocks: fastpack.PackedMemMapDatasetContinuous) -> None:
     rows = blocks.__getitems__([5, 1, 9])
     one, other = GPT2LLMCollateFn("ids", "labels")(rows), GPT2LLMCollateFn("ids", "labels")(list(rows))
     assert np.shares_memory(one.samples["ids"], rows.batch["ids"])
@@ -219,8 +219,8 @@ def test_under_the_loader(blocks: fastpack.PackedMemMapDatasetContinuous) -> Non
 
 
 @pytest.mark.parametrize("compat", [None, "modalities-0.5"])
-def test_float_targets_are_masked_as_integers_are(compat: Any) -> None:
-    """Modalities takes them, since torch.Tensor([...]) is float32, and leaves them floats."""
+def test_float_targets_are_masked_like_integers(compat: Any) -> None:
+    """Modalities accepts floats, because torch.Tensor([...]) is float32, and keeps them."""
     rows = [[39, BEGIN, 35, 36, END, 37, 38], [39, 39, BEGIN, 35, END, 37, 38]]
     expected = wrapper(compat=compat)([{"ids": np.array(row)} for row in rows])
     for dtype in (np.float32, np.float64, np.float16):
@@ -232,7 +232,7 @@ def test_float_targets_are_masked_as_integers_are(compat: Any) -> None:
             wrapper(compat=compat)([{"ids": np.array(row, dtype)} for row in rows])
 
 
-def test_an_ignored_index_that_a_float_cannot_hold_widens_it() -> None:
+def test_floats_are_widened_for_the_ignore_index() -> None:
     targets = np.array([[31, BEGIN, 35, END]], np.float16)
     masked = mask_targets(targets, BEGIN, END, -2049)
     assert masked.dtype == np.float64

@@ -1,4 +1,4 @@
-"""KempnerForge's `[data]`: defaults, overrides, and what is refused."""
+"""KempnerForge's `[data]` table: defaults, overrides, and invalid values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import fastpack
-from fastpack.loading.config import DatasetSource, TrainingPhase
+from fastpack import TrainingPhase
+from fastpack.loading.config import DatasetSource
 
 FULL = """
 [model]
@@ -69,7 +70,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (config.source, config.schedule(), config.sampler_seed, config.data) == ("", [], 42, config)
 
 
-def test_a_whole_file(tmp_path: Path) -> None:
+def test_a_complete_file(tmp_path: Path) -> None:
     config = load(tmp_path, FULL)
     assert config.datasets == [DatasetSource("a", weight=3.0), DatasetSource("", "b/c", "d", name="web")]
     assert [source.label for source in config.datasets] == ["a", "web"]
@@ -112,7 +113,7 @@ def test_overrides(tmp_path: Path, argument: str, name: str, value: Any) -> None
     assert type(getattr(config, name)) is type(value)
 
 
-def test_the_last_override_wins_and_other_tables_are_left_alone(tmp_path: Path) -> None:
+def test_the_last_override_wins_and_other_tables_are_ignored(tmp_path: Path) -> None:
     words = (
         "--data.num_workers=1",
         "--model.dim=8",
@@ -178,7 +179,7 @@ def test_unknown_keys(tmp_path: Path) -> None:
         ("datasets = 3", "datasets is 3, list is needed"),
     ],
 )
-def test_values_that_are_refused(tmp_path: Path, text: str, error: str) -> None:
+def test_invalid_values_are_refused(tmp_path: Path, text: str, error: str) -> None:
     with pytest.raises(ValueError, match=error):
         load(tmp_path, f"[data]\n{text}")
 
@@ -190,23 +191,23 @@ def test_precedence_of_sources(tmp_path: Path) -> None:
         "datasets": "[{path = 'c'}]",
     }
     text = "[data]"
-    for name, value in keys.items():  # each goes before those already there
+    for name, value in keys.items():  # each one precedes those already present
         text += f"\n{name} = {value}"
         assert load(tmp_path, text).source == name
 
 
-def test_files_and_arguments_that_are_none(tmp_path: Path) -> None:
+def test_invalid_files_and_arguments(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"Config file not found: .*missing\.toml"):
         fastpack.load_config(tmp_path / "missing.toml")
-    with pytest.raises(ValueError, match="no TOML"):
+    with pytest.raises(ValueError, match="invalid TOML"):
         load(tmp_path, "[data")
     with pytest.raises(ValueError, match=r"\[data\] is 3, a table is needed"):
         load(tmp_path, "data = 3")
     for word in ("data.num_workers=1", "--num_workers=1", "--data.=1", "-x", "--.a=1", ""):
-        with pytest.raises(ValueError, match=r"is no override: write --data\.key=value"):
+        with pytest.raises(ValueError, match=r"is not an override: write --data\.key=value"):
             load(tmp_path, "", word)
 
 
-def test_a_loader_takes_it(tmp_path: Path) -> None:
+def test_a_loader_accepts_the_configuration(tmp_path: Path) -> None:
     config = load(tmp_path, "[data]\nprefetch_factor = 5\nnum_workers = 8")
     assert fastpack.StatefulDataLoader(range(10), 2, config=config).prefetch == 5

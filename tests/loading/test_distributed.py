@@ -35,7 +35,7 @@ LARGE_SHARDS, LARGE_SAMPLES = 4, 1024
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shards and a packed file whose sample i is i in all tokens but one, which ends a document; and larger shards."""
+    """Shards and a packed file whose sample i has the token i everywhere except at one EOS; and larger shards."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "shards").mkdir()
     (folder / "large").mkdir()
@@ -54,13 +54,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def torchrun(
     n_ranks: int, job: str, data: Path, out: Path, *words: str, restarts: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """All ranks to their end, with `out` as their home and their folder."""
+    """Run all ranks to completion, with `out` as their home and working directory."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_ranks)]
     command += ["--max-restarts", str(restarts), ranks_script.__file__, job, str(data), str(out), *words]
     home = out / "home"
     home.mkdir(exist_ok=True)
     env = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(home), "PYTHONWARNINGS": "default"}
-    env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else gloo finds the addresses of the dead when torchrun restarts
+    env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # otherwise gloo finds the addresses of dead ranks after a restart
     return subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=120)
 
 
@@ -70,7 +70,7 @@ def torch_order(epoch: int) -> list[int]:
 
 
 def interleaved(parts: list[list[list[int]]]) -> list[int]:
-    """The samples of all ranks' batches in the order of the global list."""
+    """Return the samples of all ranks' batches in the global order."""
     own = [list(chain(*batches)) for batches in parts]
     return list(chain(*zip(*own, strict=True)))
 
@@ -81,8 +81,8 @@ def files_below(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("n_ranks", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (3, 4))])
-def test_every_sample_once_and_nobody_waits_for_anybody(n_ranks: int, data: Path, tmp_path: Path) -> None:
-    """The ranks have their epochs one after the other, without a process group, and nothing is written by any."""
+def test_ranks_share_an_epoch_without_waiting(n_ranks: int, data: Path, tmp_path: Path) -> None:
+    """The ranks run one after another, without a process group, and write nothing."""
     before = files_below(data)
     done = torchrun(n_ranks, "epochs", data, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -106,7 +106,7 @@ def test_every_sample_once_and_nobody_waits_for_anybody(n_ranks: int, data: Path
 
 
 def check_mixture(got: list[int], weights: list[float] | None, n_ranks: int) -> None:
-    """Shares as asked for; of each dataset no sample comes twice before all that can come have come once."""
+    """Shares are as requested; no sample of a dataset is repeated before all available ones were drawn."""
     sizes = [SHARDS[0] + SHARDS[1], SHARDS[2]]
     shares = np.array(weights or sizes, float) / sum(weights or sizes)
     counts, length = Counter(got), len(got)
@@ -122,7 +122,7 @@ def check_mixture(got: list[int], weights: list[float] | None, n_ranks: int) -> 
 
 
 def check_memory(ranks: list[dict[str, Any]], data: Path) -> None:
-    """One mapping a file and process, however a process comes to the file; and one copy in memory for all of them."""
+    """One mapping per file and process, and one copy in memory for all processes."""
     names = sorted(map(str, (data / "large").iterdir()))
     for rank in ranks:
         for place in ("here", "worker"):
@@ -134,13 +134,13 @@ def check_memory(ranks: list[dict[str, Any]], data: Path) -> None:
 
 
 def lines_of(folder: Path, attempt: str, n_ranks: int) -> list[list[dict[str, Any]]]:
-    """Of each rank; of a killed one up to its end."""
+    """Return the samples of each rank; of a killed rank those before its end."""
     logs = [folder / f"{attempt}-{rank}.jsonl" for rank in range(n_ranks)]
     return [[json.loads(line) for line in log.read_text().splitlines()] for log in logs]
 
 
-def test_ranks_are_killed_and_others_go_on(data: Path, tmp_path: Path) -> None:
-    """4 ranks, one killed; 2, one killed, which torchrun starts again, killed; 3: two epochs as if nothing had been."""
+def test_killed_ranks_are_resumed_by_other_numbers_of_ranks(data: Path, tmp_path: Path) -> None:
+    """4 ranks, one killed; 2 ranks, one killed and restarted by torchrun; then 3: two epochs without loss."""
     (tmp_path / "checkpoints").mkdir()
     plan = [("a", 4, 3, "5", 0), ("b", 2, 6, "14,31", 1), ("c", 3, 4, "", 0)]  # 12 samples a step
     attempts: list[tuple[str, int]] = []
@@ -157,7 +157,7 @@ def test_ranks_are_killed_and_others_go_on(data: Path, tmp_path: Path) -> None:
     steps: dict[tuple[int, int], list[int]] = {}
     for log, following in zip(logs, [*begins[1:], {sys.maxsize}], strict=True):
         for line in chain(*(lines[1:] for lines in log)):
-            if line["step"] < min(following):  # what lies behind the checkpoint is done again
+            if line["step"] < min(following):  # the steps after the checkpoint are repeated
                 steps.setdefault((line["epoch"], line["step"]), []).extend(line["ids"])
     whole = [torch_order(0), torch_order(1)]
     n_steps = N // 4 * 4 // 12

@@ -1,4 +1,4 @@
-"""Several threads at one loader: every batch once, nobody left waiting, the state as exact as with one."""
+"""Several threads at one loader: every batch once, no thread left waiting, an exact state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_threads")
 
 
 class Pausing(Numbers):
-    """Now and then lets other threads go first."""
+    """Yields to other threads now and then."""
 
     def __getitem__(self, index: int) -> int:
         if index % 7 == 0:
@@ -28,7 +28,7 @@ class Pausing(Numbers):
 
 
 def in_threads(count: int, work: Callable[[], None]) -> None:
-    """Run `work` in so many threads; all have to end, and none may raise."""
+    """Run `work` in threads; all must end, and none may raise."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -62,7 +62,7 @@ def test_four_threads_share_an_epoch(prefetch: int) -> None:
         assert loader.state_dict()["epoch"] == epoch + 1
 
 
-def test_threads_that_close_begin_again_and_ask_for_the_state() -> None:
+def test_threads_may_close_restart_and_save_concurrently() -> None:
     loader = iter(fastpack.StatefulDataLoader(Pausing(1200), 2, prefetch=2))
     seen: list[int] = []
 
@@ -84,7 +84,7 @@ def test_threads_that_close_begin_again_and_ask_for_the_state() -> None:
     assert sorted(first_epoch) == list(range(1200))
 
 
-def test_an_error_reaches_one_thread_and_the_others_go_on() -> None:
+def test_an_error_reaches_one_thread_and_the_others_continue() -> None:
     class Failing(Pausing):
         failed = False
 

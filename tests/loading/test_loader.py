@@ -1,4 +1,4 @@
-"""The loader: KempnerForge's behaviour, batches that stay what they were, datasets of every kind."""
+"""The loader: KempnerForge's behaviour, batches that never change, all types of datasets."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_golden_scripts(name: str) -> None:
             assert drawn(loader, arguments[0]) == step["batches"]
         elif operation == "save":
             saved[arguments[0]] = loader.state_dict()
-            # JSON is what a checkpoint may turn it into, and the key more is what KempnerForge does not look at
+            # a checkpoint may convert it to JSON, and KempnerForge ignores the additional key
             assert json.loads(json.dumps(saved[arguments[0]])) == saved[arguments[0]]
             assert {key: value for key, value in saved[arguments[0]].items() if key != "elastic"} == step["state"]
         elif operation == "new":
             loader = golden_loader(arguments[0])
         else:
             assert operation == "load"
-            loader.load_state_dict(step["state"])  # KempnerForge's own, without the key more
+            loader.load_state_dict(step["state"])  # KempnerForge's, without the additional key
             loader.load_state_dict(saved[arguments[0]])
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
-def test_batches_in_order_and_the_tail_dropped(prefetch: int) -> None:
+def test_batches_are_ordered_and_the_tail_is_dropped(prefetch: int) -> None:
     loader = fastpack.StatefulDataLoader(Numbers(23), 5, range(23), prefetch=prefetch)
     assert len(loader) == 4
     assert [batch.tolist() for batch in loader] == np.arange(20).reshape(4, 5).tolist()
@@ -70,10 +70,10 @@ def test_batches_in_order_and_the_tail_dropped(prefetch: int) -> None:
     assert len(list(loader)) == 4
     assert loader.state_dict()["epoch"] == 2
     with pytest.raises(StopIteration):
-        next(fastpack.StatefulDataLoader(Numbers(23), 5, range(23)))  # never begun
+        next(fastpack.StatefulDataLoader(Numbers(23), 5, range(23)))  # never started
 
 
-def test_a_state_saved_at_the_very_end_yields_nothing_and_then_the_next_epoch() -> None:
+def test_a_state_of_the_end_of_an_epoch_yields_nothing_then_the_next_epoch() -> None:
     loader = fastpack.StatefulDataLoader(Numbers(20), 5, range(20))
     iter(loader)
     for _ in range(4):
@@ -88,7 +88,7 @@ def test_a_state_saved_at_the_very_end_yields_nothing_and_then_the_next_epoch() 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
-def test_batches_are_those_of_the_dataset(shards: Path, dtype: Any, num_threads: int, backend: str) -> None:
+def test_batches_equal_those_of_the_dataset(shards: Path, dtype: Any, num_threads: int, backend: str) -> None:
     dataset = packed(shards)
     order = np.random.default_rng(1).permutation(len(dataset))
     loader = fastpack.StatefulDataLoader(dataset, 7, order, dtype=dtype, num_threads=num_threads)
@@ -113,7 +113,7 @@ def test_batches_are_those_of_the_dataset(shards: Path, dtype: Any, num_threads:
     assert list(only) == ["labels"]
 
 
-def test_a_consumer_that_keeps_random_batches_and_views_sees_them_unchanged(shards: Path) -> None:
+def test_kept_batches_and_views_never_change(shards: Path) -> None:
     dataset = packed(shards)
     loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=3)
     rng, kept = random.Random(5), []
@@ -132,13 +132,13 @@ def test_a_consumer_that_keeps_random_batches_and_views_sees_them_unchanged(shar
         np.testing.assert_array_equal(view, expected[4 - len(view) :, 3:])
 
 
-def test_buffers_are_used_again(shards: Path) -> None:
+def test_buffers_are_reused(shards: Path) -> None:
     seen, n_batches = set(), 0
     for batch in fastpack.StatefulDataLoader(packed(shards), 4):
         seen |= {array.__array_interface__["data"][0] for array in batch.values()}
         n_batches += 1
     assert n_batches > 100
-    assert len(seen) <= 3 * 5  # two that wait, one being made, one or two in the consumer's hands
+    assert len(seen) <= 3 * 5  # two waiting, one in production, one or two with the consumer
 
 
 class Pair(NamedTuple):
@@ -162,7 +162,7 @@ class Kinds(Numbers):
         }
 
 
-def test_samples_are_put_together_as_torch_does() -> None:
+def test_samples_are_collated_as_by_torch() -> None:
     batch = next(iter(fastpack.StatefulDataLoader(Kinds(10), 3, range(10))))
     assert batch["array"].tolist() == [[[i] * 3] * 2 for i in range(3)]
     dtypes = {"array": "int16", "int": "int64", "float": "float64", "bool": "bool", "scalar": "float32"}
@@ -188,12 +188,12 @@ def test_samples_are_put_together_as_torch_does() -> None:
         ([np.array(None), np.array(None)], TypeError, "Python objects"),
     ],
 )
-def test_samples_that_make_no_batch(items: list[Any], error: type[Exception], text: str) -> None:
+def test_samples_that_cannot_be_collated_are_refused(items: list[Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         next(iter(fastpack.StatefulDataLoader(items, 2, range(len(items)))))
 
 
-def test_collate_fn_gets_the_samples_of_any_dataset(shards: Path) -> None:
+def test_collate_fn_receives_the_list_of_samples(shards: Path) -> None:
     dataset = packed(shards)
     got: list[Any] = []
     loader = fastpack.StatefulDataLoader(
@@ -230,7 +230,7 @@ def test_other_datasets_and_samplers() -> None:
     assert [next(iter(endless)).tolist() for _ in range(1)] == [[0, 1]]
     resumed = fastpack.StatefulDataLoader(Numbers(10), 2, list(range(10)))
     resumed.load_state_dict({"epoch": 3, "batches_yielded": 2})
-    assert next(iter(resumed)).tolist() == [4, 5]  # a sampler that cannot skip is skipped for
+    assert next(iter(resumed)).tolist() == [4, 5]  # the loader skips for a sampler without set_skip
     assert resumed.state_dict()["epoch"] == 3
 
 
@@ -253,7 +253,9 @@ def test_pickles_without_its_buffers(shards: Path) -> None:
     np.testing.assert_array_equal(next(iter(twin))["labels"], next(loader)["labels"])
 
 
-def test_warm_only_before_much_work_and_in_the_main_process(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_warm_up_only_for_long_epochs_in_the_main_process(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(kernels, "warm", lambda **options: calls.append(options))
     fastpack.StatefulDataLoader(packed(shards), 8)
@@ -280,8 +282,8 @@ class Trillion:
         return {"index": np.array(indices)}
 
 
-def test_a_computed_order_is_never_held() -> None:
-    """An order of 10^12 samples as an array would take 1 TB for each of 8 ranks."""
+def test_a_computed_order_is_never_stored() -> None:
+    """Stored as an array, an order of 10^12 samples would take 1 TB for each of 8 ranks."""
     dataset = Trillion()
     sampler = fastpack.DistributedSampler(dataset, 8, 3, seed=1, order="feistel")
     loader = fastpack.StatefulDataLoader(dataset, 1000, sampler)
@@ -298,7 +300,7 @@ def test_a_computed_order_is_never_held() -> None:
     resumed.close()
 
 
-def test_cu_seqlens_of_one_length(shards: Path) -> None:
+def test_cu_seqlens_of_fixed_length(shards: Path) -> None:
     dataset = fastpack.MemoryMappedDataset(shards, 9, pack_sequences=True, eos_token_id=0)
     wanted = ("input_ids", "cu_seqlens")
     loader = fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), outputs=wanted, cu_seqlens_length=64)
@@ -306,13 +308,13 @@ def test_cu_seqlens_of_one_length(shards: Path) -> None:
         one = dataset.batch(range(4 * number, 4 * number + 4), wanted, cu_seqlens_length=64)
         assert batch["cu_seqlens"].shape == (64,)
         np.testing.assert_array_equal(batch["cu_seqlens"], one["cu_seqlens"])
-    with pytest.raises(ValueError, match="which was not asked for"):
+    with pytest.raises(ValueError, match="which was not requested"):
         fastpack.StatefulDataLoader(dataset, 4, cu_seqlens_length=64)
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_loop_that_counts_batches_needs_not_ask_for_the_end(prefetch: int) -> None:
-    """Lightning takes len() batches and no more: the next loop was empty, every second epoch."""
+def test_loops_that_count_batches_reach_the_next_epoch(prefetch: int) -> None:
+    """Regression: Lightning takes exactly len() batches, and every second epoch was empty."""
     dataset = Numbers(23)
     loader, reference = (fastpack.StatefulDataLoader(dataset, 5, prefetch=prefetch) for _ in range(2))
     for epoch in range(3):
@@ -325,8 +327,8 @@ def test_a_loop_that_counts_batches_needs_not_ask_for_the_end(prefetch: int) -> 
     loader.close()
 
 
-def test_without_a_sampler_the_order_is_kempnerforges() -> None:
-    """It was 0, 1, 2, ... on every rank."""
+def test_the_default_sampler_is_kempnerforges() -> None:
+    """Regression: the order was 0, 1, 2, ... on every rank."""
     dataset = Numbers(23)
     loader = fastpack.StatefulDataLoader(dataset, 5)
     sampler = fastpack.DistributedSampler(dataset)
@@ -338,7 +340,7 @@ def test_without_a_sampler_the_order_is_kempnerforges() -> None:
     assert state["sampler"] == {"epoch": 1, "seed": 0, "num_replicas": 1, "rank": 0}
 
 
-def test_a_sampler_told_another_epoch_meanwhile_changes_nothing() -> None:
+def test_set_epoch_of_the_sampler_during_an_epoch_changes_nothing() -> None:
     """Lightning sets the epoch of a loader's sampler by its own count, between iter() and the first next()."""
     dataset = Numbers(40)
     for kind in ("shuffled", "feistel"):

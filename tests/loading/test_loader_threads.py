@@ -1,4 +1,4 @@
-"""The loader's threads: errors come to the caller, threads end, processes fork and are spawned."""
+"""The loader's threads: errors reach the caller, threads end, processes fork and are spawned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_threads")
 
 
 class Failing(Numbers):
-    """Fails at sample 7 until it is mended."""
+    """Fails at sample 7 until it is repaired."""
 
     error: BaseException | None = ZeroDivisionError("sample 7 is bad")
 
@@ -59,7 +59,7 @@ class Recording(Numbers):
         assert self.fetched == [] or max(self.hinted) >= max(self.fetched)
 
 
-def test_no_more_is_made_ahead_than_asked_for() -> None:
+def test_prefetch_bounds_the_batches_produced_ahead() -> None:
     dataset = Recording(1000)
     loader = iter(fastpack.StatefulDataLoader(dataset, 10, range(len(dataset)), prefetch=3))
     for taken in range(1, 20):
@@ -71,10 +71,10 @@ def test_no_more_is_made_ahead_than_asked_for() -> None:
         time.sleep(0.002)
     assert len(dataset.fetched) == 220
     assert dataset.hinted[: len(dataset.fetched)] == dataset.fetched
-    assert len(dataset.hinted) == 240  # told of two batches more than were fetched
+    assert len(dataset.hinted) == 240  # hinted two batches further than fetched
 
 
-def test_errors_come_to_the_caller_with_their_origin_and_can_be_tried_again() -> None:
+def test_errors_reach_the_caller_with_traceback_and_can_be_retried() -> None:
     for prefetch in (0, 2):
         dataset = Failing(20)
         loader = iter(fastpack.StatefulDataLoader(dataset, 5, range(len(dataset)), prefetch=prefetch))
@@ -113,7 +113,7 @@ def test_a_sampler_that_fails_is_not_the_end_of_the_epoch() -> None:
             next(loader)
 
 
-def test_threads_end_when_the_loader_is_gone(no_threads: Callable[[], bool]) -> None:
+def test_threads_end_with_the_loader(no_threads: Callable[[], bool]) -> None:
     def abandon() -> None:
         for _ in fastpack.StatefulDataLoader(Numbers(100), 2, range(100)):
             break
@@ -123,19 +123,19 @@ def test_threads_end_when_the_loader_is_gone(no_threads: Callable[[], bool]) -> 
     assert no_threads()
     loader = fastpack.StatefulDataLoader(Numbers(100), 2, range(100))
     for _ in range(20):
-        next(iter(loader))  # each takes up the epoch anew
+        next(iter(loader))  # each one restarts the epoch
     assert loader.state_dict()["batches_yielded"] == 20
-    loader.close()  # waits for its own thread; those that were superseded end by themselves
+    loader.close()  # waits for its current thread; earlier ones end by themselves
     assert no_threads()
     assert next(iter(loader)).tolist() == [40, 41]
     loader.close()
     list(loader)
-    assert no_threads()  # the epoch's end, with the loader still there
+    assert no_threads()  # the epoch's end, while the loader exists
 
 
 EXIT_SCRIPT = """
 import atexit, sys, time, threading
-atexit.register(lambda: print(threading.active_count()))  # after whatever fastpack does at exit
+atexit.register(lambda: print(threading.active_count()))  # after the exit handlers of fastpack
 import fastpack
 class Slow:
     def __len__(self): return 1000
@@ -151,7 +151,7 @@ for batch in loader:
 
 @pytest.mark.parametrize(("how", "code"), [("break", 0), ("raise", 3)])
 @pytest.mark.parametrize("seconds", ["0", "0.3"])
-def test_the_interpreter_exits_at_once(how: str, code: int, seconds: str) -> None:
+def test_the_interpreter_exits_immediately(how: str, code: int, seconds: str) -> None:
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", EXIT_SCRIPT, how, seconds], capture_output=True, text=True, timeout=60
@@ -178,7 +178,7 @@ def run_forked(work: Any) -> Any:
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_slicing_threads_live_as_long_as_batches_are_made(
+def test_slicing_threads_live_as_long_as_the_producer(
     shards: Path, prefetch: int, no_threads: Callable[[], bool]
 ) -> None:
     dataset = packed(shards)
@@ -198,7 +198,7 @@ def test_slicing_threads_live_as_long_as_batches_are_made(
     assert no_threads()
 
 
-def test_parent_and_forked_child_go_on_from_the_same_place(shards: Path) -> None:
+def test_parent_and_forked_child_continue_from_the_same_position(shards: Path) -> None:
     dataset = packed(shards)
     expected = [
         batch["labels"].copy() for batch in fastpack.StatefulDataLoader(dataset, 8, range(len(dataset)), prefetch=0)
@@ -215,7 +215,7 @@ def test_parent_and_forked_child_go_on_from_the_same_place(shards: Path) -> None
 
 
 def test_no_thread_runs_while_the_process_forks() -> None:
-    """Else the child may inherit a lock that is held, and Python 3.12 and later warn."""
+    """Otherwise the child may inherit a held lock, and Python 3.12 and later warn."""
     seen: list[int] = []
     os.register_at_fork(after_in_parent=lambda: seen.append(len(background_threads())))
     loader = iter(fastpack.StatefulDataLoader(Numbers(10_000), 2, range(10_000)))
@@ -237,7 +237,7 @@ class AtWork(Numbers):
         return index
 
 
-def test_a_fork_does_not_wait_for_ever_and_the_child_finds_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_waits_a_limited_time_and_the_child_finds_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.loading.producer.PATIENCE", 0.05)
     dataset = AtWork(40)
     loader = iter(fastpack.StatefulDataLoader(dataset, 4, range(len(dataset))))
@@ -245,12 +245,12 @@ def test_a_fork_does_not_wait_for_ever_and_the_child_finds_its_place(monkeypatch
     assert dataset.at_work.wait(30)
 
     def child() -> list[Any]:
-        dataset.go_on = threading.Event()  # the inherited one may be locked
+        dataset.go_on = threading.Event()  # the inherited lock may be held
         dataset.go_on.set()
-        was_lost = loader._running[0].lost
-        return [was_lost, *drawn(loader, 3), loader._running[0].lost]
+        was_lost = loader._producers[0].lost
+        return [was_lost, *drawn(loader, 3), loader._producers[0].lost]
 
-    # what the thread had in hand when the process forked is not known: the epoch is taken up anew
+    # the batch in production at the fork is unknown: the epoch is planned again
     assert run_forked(child) == [True, [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15], False]
     dataset.go_on.set()
     assert drawn(loader, 3) == [[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]
@@ -263,7 +263,7 @@ def in_process(loader: fastpack.StatefulDataLoader, answers: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_loaders_move_to_other_processes(shards: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # a spawned process imports this very module
+    monkeypatch.syspath_prepend(Path(__file__).parents[2])  # a spawned process imports this module
     dataset = packed(shards)
     loader = iter(fastpack.StatefulDataLoader(dataset, 8, range(len(dataset)), prefetch=3))
     next(loader)

@@ -1,4 +1,4 @@
-"""MixtureSampler: KempnerForge's lists index for index, and what is added: no repeats, other worlds, no memory."""
+"""MixtureSampler: KempnerForge's exact lists, and no_repeat, changes of the world size, and computed orders."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def replay(sampler: MixtureSampler, step: dict[str, Any], state_of: Any) -> None
 
 
 @pytest.mark.parametrize("case", PEER, ids=str)
-def test_lists_are_the_peers(case: dict[str, Any]) -> None:
+def test_lists_match_the_original(case: dict[str, Any]) -> None:
     if "error" in case:
         with pytest.raises(ValueError) as caught:  # noqa: PT011 (compared word for word)
             MixtureSampler(cumulative(case["sizes"]), case["weights"], **case["kw"])
@@ -106,7 +106,7 @@ def test_sums_are_those_of_this_python() -> None:
         assert repr(mixing.compensated_sum(values)) == repr(sum(values)), values
 
 
-def test_weights_that_cannot_be() -> None:
+def test_invalid_weights_are_refused() -> None:
     for weights, text in (
         ([], r"MixtureSampler\(weights=...\): weights list is empty$"),
         ([0.0, 0], "must sum to > 0"),
@@ -122,7 +122,7 @@ def test_weights_that_cannot_be() -> None:
     assert sampler.fingerprint() == before
 
 
-def test_a_dataset_smaller_than_the_world_is_named() -> None:
+def test_a_dataset_smaller_than_the_world_raises_a_warning() -> None:
     with pytest.warns(UserWarning, match=r"rank 0 a sample, so 3 of its 10 samples an epoch are not drawn"):
         sampler = MixtureSampler([0, 2, 32], [1, 2], 3, 0)
     assert len(sampler) == 10
@@ -141,7 +141,7 @@ def world(order: str = "torch", ranks: int = 8, **options: Any) -> list[MixtureS
 
 
 def together(samplers: list[MixtureSampler], count: int | None = None) -> np.ndarray:
-    """What all ranks take in their next iteration, [step, rank]."""
+    """Return the samples of all ranks in their next iteration: [step, rank]."""
     return np.stack([sampler.indices()[:count] for sampler in samplers], axis=1)
 
 
@@ -159,7 +159,7 @@ def repeats(seen: np.ndarray, rest: np.ndarray) -> list[int]:
     return np.histogram(again, bins=MEASURED["cumulative_sizes"])[0].tolist()
 
 
-def test_weights_changed_in_the_middle_of_an_epoch_repeat_samples_as_in_the_peer() -> None:
+def test_weights_changed_within_an_epoch_repeat_samples_as_in_kempnerforge() -> None:
     seen, rest, _ = annealed(no_repeat=False)
     assert np.histogram(seen, bins=MEASURED["cumulative_sizes"])[0][1] == 9720
     assert repeats(seen, rest)[:2] == [0, 4264]
@@ -171,7 +171,7 @@ def test_no_repeat() -> None:
     assert repeats(seen, rest)[:2] == [0, 0]
     counts = np.bincount(np.concatenate([seen.ravel(), rest.ravel()]), minlength=100_000)
     assert counts[:90_000].max() == 1
-    drawn = counts[90_000:]  # 0.6 of what is left is more than this dataset has: exhausted, then all alike
+    drawn = counts[90_000:]  # 0.6 of the rest exceeds this dataset: it is exhausted, then all shares are equal
     assert drawn.max() - drawn.min() <= 1
     assert drawn.min() >= 4
     shares = np.histogram(rest, bins=MEASURED["cumulative_sizes"])[0] / rest.size
@@ -180,7 +180,7 @@ def test_no_repeat() -> None:
     assert np.allclose(early, [0.2, 0.2, 0.6], atol=0.02)  # mixed throughout
 
 
-def test_no_repeat_goes_on_and_is_resumed_exactly() -> None:
+def test_no_repeat_continues_and_resumes_exactly() -> None:
     _, rest, samplers = annealed(no_repeat=True)
     for sampler in samplers:
         sampler.set_skip(4500)
@@ -210,7 +210,7 @@ def phases(sampler: MixtureSampler) -> None:
 def test_no_repeat_forgets_with_the_epoch_and_when_the_epoch_starts_again() -> None:
     _, _, samplers = annealed(no_repeat=True)
     fresh = world(weights=[0.2, 0.2, 0.6], no_repeat=True)
-    assert np.array_equal(together(samplers), together(fresh))  # no skip: nothing of this epoch counts as seen
+    assert np.array_equal(together(samplers), together(fresh))  # no skip: nothing of this epoch counts as drawn
     _, _, samplers = annealed(no_repeat=True)
     for sampler in [*samplers, *fresh]:
         sampler.set_epoch(1)
@@ -232,14 +232,14 @@ def test_no_repeat_keeps_the_weights_of_an_epoch_when_the_next_one_was_already_s
     fresh = sampler([1, 4])
     fresh.set_epoch(1)
     again.set_skip(9)
-    assert np.array_equal(again.indices(), fresh.indices()[9:])  # its weights held from the first step
+    assert np.array_equal(again.indices(), fresh.indices()[9:])  # its weights apply from the first step
     again.load_state_dict(json.loads(json.dumps(first.state_dict())))
     again.set_epoch(0)
     again.set_skip(9)
     assert np.array_equal(again.indices(), rest)
 
 
-def test_no_repeat_across_a_change_of_the_world() -> None:
+def test_no_repeat_across_a_change_of_the_world_size() -> None:
     seen, rest, samplers = annealed(no_repeat=True)
     state = samplers[0].state_dict()
     smaller = world(ranks=3, no_repeat=True, weights=[0.2, 0.2, 0.6])
@@ -279,7 +279,7 @@ def test_no_repeat_draws_what_was_seen_least(
     seen = Counter(number for one in lists for number in one[:skip].tolist())
     rest = [sampler.indices().tolist() for sampler in samplers]
     drawn = Counter(number for one in rest for number in one)
-    if not drop_last:  # ranks are filled up with what came first
+    if not drop_last:  # ranks are extended by the first samples
         assert len({len(one) for one in rest}) == 1 or not skip
         return
     assert drawn.total() == samplers[0].global_order_length(ranks) - skip * ranks
@@ -292,7 +292,7 @@ def test_no_repeat_draws_what_was_seen_least(
 
 @st.composite
 def journeys(draw: st.DrawFn) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Sizes, weights, and worlds one after the other: (ranks, samples every rank takes before the next change)."""
+    """Generate sizes, weights, and successive worlds: (ranks, samples per rank before the next change)."""
     n = draw(st.integers(1, 4))
     sizes = draw(st.lists(st.integers(16, 150), min_size=n, max_size=n))
     weights = draw(st.lists(st.integers(1, 5), min_size=n, max_size=n))
@@ -301,7 +301,7 @@ def journeys(draw: st.DrawFn) -> tuple[list[int], list[int], list[tuple[int, int
 
 
 @given(journey=journeys(), shuffle=st.booleans(), order=st.sampled_from(["torch", "feistel"]))
-def test_no_change_of_the_world_loses_or_repeats_a_draw(
+def test_changes_of_the_world_size_lose_and_repeat_no_draw(
     journey: tuple[list[int], list[int], list[tuple[int, int]]], shuffle: bool, order: str
 ) -> None:
     sizes, weights, changes = journey
@@ -325,7 +325,7 @@ def test_no_change_of_the_world_loses_or_repeats_a_draw(
     assert len(taken) > len(whole) - max(ranks for ranks, _ in changes)
 
 
-def test_ranks_of_unequal_length_still_make_one_order() -> None:
+def test_ranks_of_unequal_length_form_one_order() -> None:
     """Without drop_last a source of one sample reaches only some ranks."""
     samplers = [quiet([0, 1, 41], [1, 9], 4, rank, drop_last=False) for rank in range(4)]
     lists = [sampler.indices().tolist() for sampler in samplers]
@@ -339,7 +339,7 @@ def test_ranks_of_unequal_length_still_make_one_order() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_feistel_has_the_shares_and_no_repeats_before_all_came(shuffle: bool) -> None:
+def test_feistel_keeps_shares_and_repeats_only_after_a_full_pass(shuffle: bool) -> None:
     samplers = world("feistel", weights=[0.2, 0.2, 0.6], shuffle=shuffle)
     whole = together(samplers)
     assert len(whole) == len(samplers[0])
@@ -357,7 +357,7 @@ def test_feistel_has_the_shares_and_no_repeats_before_all_came(shuffle: bool) ->
     assert np.array_equal(np.array(list(samplers[3])), whole[:, 3])
 
 
-def test_feistel_at_a_trillion() -> None:
+def test_feistel_with_a_trillion_samples() -> None:
     sampler = MixtureSampler([0, 10**12, 10**12 + 5, 2 * 10**12], [1, 1, 2], 64, 63, order="feistel")
     first = [number for number, _ in zip(sampler, range(100), strict=False)]
     assert first == [sampler.at(63 + 64 * k) for k in range(100)]
@@ -368,27 +368,27 @@ def test_feistel_at_a_trillion() -> None:
             sampler.at(place)
 
 
-def test_what_needs_another_order() -> None:
+def test_methods_that_need_another_order_raise() -> None:
     with pytest.raises(ValueError, match="order='feistel'"):
         MixtureSampler([0, 9], [1]).at(0)
     with pytest.raises(ValueError, match="needs order='torch'"):
         MixtureSampler([0, 9], [1], order="feistel", no_repeat=True)
 
 
-def test_feistel_of_nothing() -> None:
+def test_feistel_without_samples() -> None:
     with pytest.warns(UserWarning, match="not drawn"):
         MixtureSampler([0, 0, 3], [1, 0], order="feistel")
     assert list(MixtureSampler([0, 0], [1], order="feistel")) == []
     assert list(MixtureSampler([0, 0], [1])) == []
 
 
-def test_temperature_brings_a_weight_of_nothing_back() -> None:
+def test_temperature_gives_zero_weights_a_share() -> None:
     shares = mixing.probabilities([0.0, 1.0], 2.0)
     assert shares[0] == pytest.approx(1e-6)
     assert mixing.probabilities([0.0, 1.0], 1.0) == [0.0, 1.0]
 
 
-def test_dtypes_are_as_narrow_as_they_may_be() -> None:
+def test_dtypes_are_as_narrow_as_possible() -> None:
     assert MixtureSampler([0, 100, 200], [1, 1], 2, 0).indices().dtype == np.int32
     far = MixtureSampler([2**31, 2**31 + 50], [1], 2, 0)
     generator = TorchGenerator(0)

@@ -1,4 +1,4 @@
-"""MixtureSampler(no_repeat=True): passes of a source are complete, shares hold, after any history of an epoch."""
+"""MixtureSampler(no_repeat=True): complete passes and exact shares after any history of an epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cumulative(sizes: list[int]) -> list[int]:
 
 
 class Job:
-    """The loaders of all ranks, and what they delivered in the order of the global list."""
+    """The loaders of all ranks; `step` returns their samples in the global order."""
 
     def __init__(self, sizes: list[int], weights: list[float], ranks: int, batch_size: int, **options: Any) -> None:
         self.sizes, self.ranks, self.batch_size = sizes, ranks, batch_size
@@ -54,7 +54,7 @@ class Job:
 
 
 def check_passes(delivered: list[int], sizes: list[int]) -> None:
-    """No sample comes again before all samples of its source have come as often."""
+    """No sample is repeated before all samples of its source were drawn equally often."""
     bounds = cumulative(sizes)
     sources = np.searchsorted(bounds, delivered, side="right") - 1
     for source, size in enumerate(sizes):
@@ -65,7 +65,7 @@ def check_passes(delivered: list[int], sizes: list[int]) -> None:
 
 
 def check_shares(delivered: list[int], sizes: list[int], weights: list[float], batch: int) -> None:
-    """After every step each source has its share of what came since the last change of weights."""
+    """After every step each source has its share of the samples since the last change of weights."""
     sources = np.searchsorted(cumulative(sizes), delivered, side="right") - 1
     shares = np.array(weights) / sum(weights)
     counts = (sources[:, None] == np.arange(len(sizes))).cumsum(0)
@@ -91,7 +91,7 @@ events = st.one_of(
 def test_any_history_of_an_epoch(
     sizes: list[int], history: list[Any], ranks: int, batch_size: int, shuffle: bool, epoch: int
 ) -> None:
-    """Weights changed in the epoch, loops left and entered again, and resumes on other ranks and batch sizes."""
+    """Changes of weights, interrupted and restarted loops, and resumes on other ranks and batch sizes."""
     original = weights = [1.0] * len(sizes)
     job = Job(sizes, original, ranks, batch_size, shuffle=shuffle)
     length = job.samplers[0].global_order_length(ranks)
@@ -111,7 +111,7 @@ def test_any_history_of_an_epoch(
                 break
         elif name == "weights":
             weights = [float(weight) for weight in value[: len(sizes)]]
-            # Weights that are set and reset without a step between them change nothing: the earlier segment goes on.
+            # Weights that are set and reset without a step between them change nothing: the earlier segment continues.
             segments = [segment for segment in segments if segment[0] < len(delivered)] or [(0, weights)]
             if segments[-1][1] != weights:
                 segments.append((len(delivered), weights))
@@ -132,15 +132,15 @@ def test_any_history_of_an_epoch(
             job.load(state)
             job.set_weights(weights)
             job.begin()
-        if job.loaders[0].state_dict()["epoch"] != epoch:  # all batches had been taken before
+        if job.loaders[0].state_dict()["epoch"] != epoch:  # all batches were already taken
             break
     check_passes(delivered, sizes)
     assert len(delivered) <= length
-    assert length - len(delivered) < job.ranks * job.batch_size  # what fills no batch on every rank
+    assert length - len(delivered) < job.ranks * job.batch_size  # samples that fill no batch on every rank
 
 
-def test_the_loop_is_entered_again_after_an_elastic_resume() -> None:
-    """From 2 ranks to 1 after a change of weights, then break and again: once 424 of 2,000 samples never came."""
+def test_a_loop_restarts_after_an_elastic_resume() -> None:
+    """Regression: 2 ranks, new weights, 1 rank, break, restart; 424 of 2,000 samples were never drawn."""
     sizes = [1000, 600, 400]
     job = Job(sizes, [5, 3, 2], ranks=2, batch_size=4)
     job.begin()
@@ -163,8 +163,8 @@ def test_the_loop_is_entered_again_after_an_elastic_resume() -> None:
     check_passes(delivered, sizes)
 
 
-def test_a_second_pass_begins_when_the_first_is_complete() -> None:
-    """Sizes 100 and 900, weights .1/.9 then .9/.1: 18 samples came twice while 54 had not come at all."""
+def test_a_second_pass_starts_when_the_first_is_complete() -> None:
+    """Regression: sizes 100 and 900, weights .1/.9 then .9/.1; 18 samples were repeated before 54 were drawn."""
     job = Job([100, 900], [0.1, 0.9], ranks=1, batch_size=10)
     job.begin()
     delivered = [number for _ in range(40) for number in job.step() or ()]
@@ -179,7 +179,7 @@ def test_a_second_pass_begins_when_the_first_is_complete() -> None:
     assert sum(counts.values()) == pytest.approx(40 + 540, abs=2)
 
 
-def test_epochs_differ_and_passes_too() -> None:
+def test_epochs_and_passes_differ() -> None:
     sampler = MixtureSampler([0, 50, 100], [9, 1], 1, 0, seed=1, no_repeat=True)
     first = sampler.indices().tolist()
     own = [number for number in first if number < 50]
@@ -191,13 +191,13 @@ def test_epochs_differ_and_passes_too() -> None:
 
 
 def test_ranks_share_every_source() -> None:
-    """With equal weights two ranks that take turns must not be one source each."""
+    """With equal weights, two alternating ranks must not receive one source each."""
     ranks = [MixtureSampler([0, 5000, 10_000], [1, 1], 2, rank, seed=1, no_repeat=True) for rank in (0, 1)]
     for sampler in ranks:
         assert abs(sum(sampler.indices() < 5000) / 5000 - 0.5) < 0.05
 
 
-def test_an_order_once_trained_on_comes_back() -> None:
+def test_orders_are_stable_across_versions() -> None:
     sampler = MixtureSampler([0, 7, 20, 21], [3, 2, 1], 1, 0, seed=5, no_repeat=True)
     assert sampler.indices().tolist() == [14, 0, 2, 18, 6, 20, 5, 13, 11, 4, 12, 1, 20, 3, 17, 6, 1, 15, 20, 2, 9]
     sampler.set_skip(9)
@@ -205,7 +205,7 @@ def test_an_order_once_trained_on_comes_back() -> None:
     assert sampler.indices().tolist() == [12, 17, 15, 9, 16, 7, 4, 19, 10, 1, 8, 16]
 
 
-def test_any_place_is_computed() -> None:
+def test_any_position_is_computed() -> None:
     sampler = MixtureSampler([0, 60, 90, 100], [6, 3, 1], 3, 1, no_repeat=True)
     whole = [sampler.at(place) for place in range(sampler.global_order_length(3))]
     assert sampler.indices().tolist() == whole[1::3]
@@ -232,7 +232,7 @@ def test_sources_without_samples_and_without_weight() -> None:
 
 
 def test_states_of_other_orders_are_refused() -> None:
-    """KempnerForge's state, and that of a sampler without no_repeat, are of an order that this one does not have."""
+    """The states of KempnerForge and of samplers without no_repeat belong to other orders."""
     sizes, dataset = [30, 70], Numbers(100)
     theirs = StatefulDataLoader(dataset, 4, MixtureSampler(cumulative(sizes), [1, 1], 1, 0), prefetch=0)
     next(iter(theirs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ PHASES = [TrainingPhase(4, {"books": 0.9}, 0.5), TrainingPhase(7, {"web": 1.0, "
 
 
 class Recorder:
-    """A sampler that remembers what weights it was given."""
+    """A sampler that records its weights."""
 
     def __init__(self) -> None:
         self.given: list[tuple[list[float], float]] = []
@@ -26,7 +27,7 @@ class Recorder:
         self.given.append((list(weights), temperature))
 
 
-def test_phases_begin_after_the_step_that_reaches_them_and_do_not_compound() -> None:
+def test_phases_start_at_their_step_and_do_not_accumulate() -> None:
     sampler = Recorder()
     schedule = PhaseSchedule(PHASES, sampler, NAMES, WEIGHTS, temperature=2.0)
     assert [schedule.advance(step) for step in range(1, 10)] == [
@@ -48,7 +49,7 @@ def test_a_restart_replays_every_phase_up_to_its_step() -> None:
         assert (again.lr_scale, again.phase_idx) == (schedule.lr_scale, schedule.phase_idx)
 
 
-def test_a_step_over_several_phases_begins_them_all_and_order_does_not_matter() -> None:
+def test_one_step_may_start_several_phases_in_any_order() -> None:
     sampler = Recorder()
     schedule = PhaseSchedule(PHASES[::-1], sampler, NAMES, WEIGHTS)
     assert schedule.advance(100) == (True, 0.1)
@@ -65,12 +66,12 @@ def test_annealing_is_one_phase_with_an_unchanged_learning_rate() -> None:
     assert PhaseSchedule.annealing(9, {}, sampler, NAMES, WEIGHTS).phases == []
 
 
-def test_without_a_sampler_only_the_learning_rate_is_followed() -> None:
+def test_without_a_sampler_only_the_learning_rate_changes() -> None:
     schedule = PhaseSchedule([TrainingPhase(1, {"anything": 1.0}, 0.25)])
     assert schedule.advance(5) == (False, 0.25)
 
 
-def test_a_phase_in_the_middle_of_an_epoch_gives_the_peers_list() -> None:
+def test_a_phase_within_an_epoch_matches_kempnerforge() -> None:
     (case,) = [case for case in PEER if case.get("steps") and case["steps"][1]["op"][0] == "weights"]
     kinds = [step["op"][0] for step in case["steps"][:5]]
     assert kinds == ["iter", "weights", "iter", "skip", "iter"]
@@ -89,20 +90,24 @@ def test_a_phase_in_the_middle_of_an_epoch_gives_the_peers_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phases", "text"),
+    ("arguments", "text"),
     [
-        ([TrainingPhase(-1)], "start_step must be >= 0"),
-        ([TrainingPhase(3), TrainingPhase(3)], "strictly increasing"),
-        ([TrainingPhase(3, {"web": -1.0})], "non-negative"),
-        ([TrainingPhase(3, {}, 0.0)], "lr_scale must be > 0"),
+        ((-1,), "start_step must be non-negative"),
+        ((3, {"web": -1.0}), "must be non-negative"),
+        ((3, {}, 0.0), "lr_scale must be positive"),
     ],
 )
-def test_phases_that_cannot_be(phases: list[TrainingPhase], text: str) -> None:
+def test_invalid_phases_are_refused(arguments: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        PhaseSchedule(phases, Recorder(), NAMES, WEIGHTS)
+        TrainingPhase(*arguments)
 
 
-def test_a_dataset_that_is_not_there_is_said_and_passed_over() -> None:
+def test_phases_with_the_same_start_step_are_refused() -> None:
+    with pytest.raises(ValueError, match="strictly increasing"):
+        PhaseSchedule([TrainingPhase(3), TrainingPhase(3)], Recorder(), NAMES, WEIGHTS)
+
+
+def test_an_unknown_dataset_is_ignored_with_a_warning() -> None:
     sampler = Recorder()
     with pytest.warns(UserWarning, match=r"names \['wob'\], the datasets are"):
         schedule = PhaseSchedule([TrainingPhase(3, {"wob": 1.0, "web": 2.0})], sampler, NAMES, WEIGHTS)
@@ -110,6 +115,6 @@ def test_a_dataset_that_is_not_there_is_said_and_passed_over() -> None:
     assert sampler.given == [([2.0, 0.3, 0.2], 1.0)]
 
 
-def test_names_and_weights_go_together() -> None:
+def test_names_and_weights_must_match() -> None:
     with pytest.raises(ValueError, match="3 names and 2 weights"):
         PhaseSchedule([], Recorder(), NAMES, WEIGHTS[:2])

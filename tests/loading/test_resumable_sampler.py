@@ -1,4 +1,4 @@
-"""ResumableDistributedSampler against Modalities' list arithmetic, written out from its description."""
+"""ResumableDistributedSampler compared with a Python implementation of Modalities' list arithmetic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastpack.datasets.permutations import TorchGenerator
 
 
 def peers_list(order: list[int], skip: int, ranks: int, rank: int, drop_last: bool) -> list[int] | None:
-    """Its list, or None where it raises ValueError."""
+    """Return Modalities' list, or None if it raises ValueError."""
     left = len(order) - skip
     uneven = drop_last and left % ranks != 0
     per_rank = math.ceil((left - ranks) / ranks) if uneven else math.ceil(left / ranks)
@@ -33,7 +33,7 @@ def peers_list(order: list[int], skip: int, ranks: int, rank: int, drop_last: bo
     n=st.integers(1, 60), skip=st.integers(0, 64), ranks=st.integers(1, 20), drop_last=st.booleans(),
     shuffle=st.booleans(), data=st.data(),
 )  # fmt: skip
-def test_lists_are_the_peers(
+def test_lists_match_the_original(
     n: int, skip: int, ranks: int, drop_last: bool, shuffle: bool, data: st.DataObject
 ) -> None:
     rank, epoch = data.draw(st.integers(0, ranks - 1)), data.draw(st.integers(0, 3))
@@ -55,8 +55,8 @@ def test_lists_are_the_peers(
     assert list(sampler) == (peers_list(order, skip, ranks, rank, drop_last) or [])[own_skip:]
 
 
-def test_the_last_epochs_rest_on_another_number_of_ranks_as_the_peer_resumes_it() -> None:
-    """Skipping what 8 ranks consumed, and resuming there, are the same for a length that both numbers divide."""
+def test_resuming_on_other_ranks_matches_modalities() -> None:
+    """Skipping and resuming are equal if both numbers of ranks divide the length."""
     for rank in range(6):
         skipped = ResumableDistributedSampler(range(2400), rank, 6, 2, True, 5, True, 8 * 30)
         resumed = ResumableDistributedSampler(range(2400), rank, 6, 2, True, 5, True)
@@ -68,7 +68,7 @@ def test_the_last_epochs_rest_on_another_number_of_ranks_as_the_peer_resumes_it(
     n=st.integers(1, 300), skip=st.integers(0, 40), drop_last=st.booleans(),
     changes=st.lists(st.tuples(st.integers(1, 16), st.integers(0, 8)), min_size=1, max_size=5),
 )  # fmt: skip
-def test_no_change_of_the_world_loses_or_repeats_a_sample(
+def test_changes_of_the_world_size_lose_and_repeat_no_sample(
     n: int, skip: int, drop_last: bool, changes: list[tuple[int, int]]
 ) -> None:
     skip = min(skip, n)

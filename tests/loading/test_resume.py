@@ -1,4 +1,4 @@
-"""Resuming on another number of ranks or with another batch size: nothing of the epoch lost, nothing repeated."""
+"""Resuming on another number of ranks or with another batch size: no sample lost, none repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numbered import Numbers
 
 import fastpack
-from fastpack.loading.resume import Place
+from fastpack.loading.resume import EpochPosition
 
 
 def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, **options: Any) -> Any:
@@ -27,13 +27,13 @@ def make_sampler(length: int, ranks: int, rank: int, kind: str, seed: int = 1, *
 
 
 def make_loaders(length: int, ranks: int, batch_size: int, kind: str, **options: Any) -> list[Any]:
-    """A loader for each rank; prefetch=0: a thread each would prove nothing more here."""
+    """Return a loader per rank, without threads, which are irrelevant here."""
     samplers = [make_sampler(length, ranks, rank, kind, **options) for rank in range(ranks)]
     return [fastpack.StatefulDataLoader(Numbers(length), batch_size, one, prefetch=0) for one in samplers]
 
 
 def step(loaders: list[Any]) -> list[int] | None:
-    """One batch of every rank, in the order of the global list; None at the end, which all ranks reach together."""
+    """Return one batch of every rank in the global order; None at the end, which all ranks reach together."""
     batches = [next(loader, None) for loader in loaders]
     if any(batch is None for batch in batches):
         assert all(batch is None for batch in batches)
@@ -48,10 +48,10 @@ legs = st.lists(st.tuples(st.integers(1, 16), st.integers(1, 9), st.integers(0, 
 @pytest.mark.parametrize("drop_last", [True, False])
 @settings(max_examples=150)
 @given(length=st.integers(102, 700), legs=legs, epoch=st.integers(0, 3), saver=st.integers(0, 15))
-def test_any_resumes_on_any_ranks_and_batch_sizes(
+def test_resumes_on_any_ranks_and_batch_sizes(
     kind: str, drop_last: bool, length: int, legs: list[tuple[int, int, int]], epoch: int, saver: int
 ) -> None:
-    """Each leg: ranks, batch size, batches before the next one takes over; the last runs to the epoch's end."""
+    """A leg is (ranks, batch size, batches before the next leg); the last one runs to the epoch's end."""
     first_ranks = legs[0][0]
     state: dict[str, Any] = {"epoch": epoch, "batches_yielded": 0, "sampler": {"epoch": epoch}}
     seen: list[int] = []
@@ -71,19 +71,19 @@ def test_any_resumes_on_any_ranks_and_batch_sizes(
         if last or got_to_the_end(loaders):
             break
         states = [loader.state_dict() for loader in loaders]
-        for one in states:  # rank 0's serves every rank
+        for one in states:  # the state of one rank serves every rank
             assert one["elastic"] == states[0]["elastic"]
             assert (one["epoch"], one["batches_yielded"]) == (states[0]["epoch"], states[0]["batches_yielded"])
         state = states[saver % ranks]
         assert state["elastic"]["consumed"] == len(seen)
         if not seen:
             whole = whole_order(length, legs[number + 1][0], kind, drop_last, epoch)
-    # without drop_last ranks that would get one sample less are filled up, with the order's first
+    # without drop_last the order is extended by its first samples
     assert seen[: len(whole)] == whole[: len(seen)]
     assert drop_last or len(seen) - len(whole) < 16
     assert not drop_last or len(seen) <= len(whole)
     ranks, batch_size, _ = legs[number]
-    assert len(whole) - len(seen) < ranks * batch_size  # what is left would not fill a batch on every rank
+    assert len(whole) - len(seen) < ranks * batch_size  # the rest fills no batch on every rank
     assert {loader.state_dict()["epoch"] for loader in loaders} == {epoch + 1}
     following = make_loaders(length, ranks, batch_size, kind, drop_last=drop_last)
     for loader in following:
@@ -92,11 +92,11 @@ def test_any_resumes_on_any_ranks_and_batch_sizes(
 
 
 def got_to_the_end(loaders: list[Any]) -> bool:
-    return not loaders[0]._running
+    return not loaders[0]._producers
 
 
 def whole_order(length: int, ranks: int, kind: str, drop_last: bool, epoch: int) -> list[int]:
-    """The epoch as `ranks` ranks lay it out, interleaved."""
+    """Return the global order of an epoch for `ranks` ranks."""
     samplers = [make_sampler(length, ranks, rank, kind, drop_last=drop_last) for rank in range(ranks)]
     for sampler in samplers:
         sampler.set_epoch(epoch)
@@ -104,7 +104,7 @@ def whole_order(length: int, ranks: int, kind: str, drop_last: bool, epoch: int)
 
 
 def stopped(length: int, ranks: int, batch_size: int, n_batches: int, kind: str = "shuffled") -> dict[str, Any]:
-    """The state of rank 0 after so many batches."""
+    """Return the state of rank 0 after `n_batches` batches."""
     loader = iter(make_loaders(length, ranks, batch_size, kind)[0])
     for _ in range(n_batches):
         next(loader)
@@ -123,7 +123,7 @@ def without_extra(state: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key != "elastic"}
 
 
-def test_a_state_of_kempnerforge_goes_on_where_nothing_changed() -> None:
+def test_a_state_of_kempnerforge_resumes_an_unchanged_job() -> None:
     state = stopped(100, 4, 3, 5)
     assert set(without_extra(state)) == {"epoch", "batches_yielded", "sampler"}
     ours, theirs = resumed(state, 100, 4, 3), resumed(without_extra(state), 100, 4, 3)
@@ -152,17 +152,17 @@ def test_a_state_of_kempnerforge_on_other_ranks_is_refused() -> None:
         ({"drop_last": False}, r"\(drop_last was True, is False\)"),
     ],
 )
-def test_what_cannot_be_continued_is_refused(change: dict[str, Any], text: str) -> None:
+def test_states_of_other_orders_are_refused(change: dict[str, Any], text: str) -> None:
     state = stopped(100, 4, 3, 5)
     with pytest.raises(ValueError, match=text) as refused:
         resumed(state, **({"length": 100, "ranks": 4, "batch_size": 3} | change))
     assert "elastic=False" in str(refused.value)
-    state = stopped(100, 4, 3, 0)  # an epoch not begun may change
+    state = stopped(100, 4, 3, 0)  # an epoch that has not started may change
     resumed(state, **({"length": 100, "ranks": 4, "batch_size": 3} | change))
 
 
-def test_weights_are_compared_when_the_epoch_is_taken_up() -> None:
-    """A training loop replays its phases, and so sets the weights, between `load_state_dict` and `iter`."""
+def test_weights_are_compared_on_iteration() -> None:
+    """A training loop replays its phases, which set weights, between `load_state_dict` and `iter`."""
     loader = iter(make_loaders(100, 2, 3, "mixture")[0])
     next(loader)
     loader.sampler.update_weights([1.0, 1.0, 1.0])
@@ -177,7 +177,7 @@ def test_weights_are_compared_when_the_epoch_is_taken_up() -> None:
     next(iter(other))
 
 
-def test_versions_and_samplers_that_cannot() -> None:
+def test_unknown_versions_and_samplers_without_resume_are_refused() -> None:
     state = stopped(100, 4, 3, 5)
     newer = copy.deepcopy(state)
     newer["elastic"]["version"] = 2
@@ -189,15 +189,15 @@ def test_versions_and_samplers_that_cannot() -> None:
     state = iter(loader).state_dict()
     next(loader)
     next(loader)
-    bigger = fastpack.StatefulDataLoader(Numbers(100), 4, np.arange(100))  # another batch size it can have
+    bigger = fastpack.StatefulDataLoader(Numbers(100), 4, np.arange(100))  # another batch size is possible
     bigger.load_state_dict(loader.state_dict())
     assert next(iter(bigger)).tolist() == [6, 7, 8, 9]
     loader.close()
     bigger.close()
 
 
-def test_inelastic_is_kempnerforge() -> None:
-    """The same batch number whatever the samples, and a state without a key more."""
+def test_inelastic_loaders_resume_as_kempnerforge() -> None:
+    """The batch number is kept, whatever the samples, and the state has no additional key."""
     state = stopped(1000, 8, 4, 10)
     sampler = make_sampler(1000, 2, 1, "shuffled")
     loader = fastpack.StatefulDataLoader(Numbers(1000), 4, sampler, elastic=False, prefetch=0)
@@ -208,21 +208,21 @@ def test_inelastic_is_kempnerforge() -> None:
     assert loader.state_dict()["batches_yielded"] == 11
 
 
-def test_batches_yielded_never_says_more_than_was_done() -> None:
-    """It is what KempnerForge reads: on other ranks it may repeat, never lose."""
+def test_batches_yielded_is_rounded_down() -> None:
+    """KempnerForge reads it: on other ranks it may repeat samples, but never lose any."""
     loader = resumed(stopped(1000, 8, 4, 10), 1000, 6, 5)
     assert loader.state_dict()["batches_yielded"] == 320 // 30
     next(loader)
     assert loader.state_dict()["batches_yielded"] == 350 // 30
     assert loader.state_dict()["elastic"]["consumed"] == 350
     assert loader.state_dict()["elastic"]["base_num_replicas"] == 8
-    assert Place(320, 8).skip(4) is None
-    assert Place(320, 8).skip(8) == 40
-    assert Place(323, 8).skip(8) is None
+    assert EpochPosition(320, 8).skip(4) is None
+    assert EpochPosition(320, 8).skip(8) == 40
+    assert EpochPosition(323, 8).skip(8) is None
 
 
-def test_one_loader_can_go_to_many_places_of_an_epoch() -> None:
-    """A sampler that was told to share out the rest of another layout forgets it for a place of its own."""
+def test_one_loader_loads_several_states_of_an_epoch() -> None:
+    """`resume_at` of one state is undone by the next state."""
     ours, theirs = stopped(1000, 2, 3, 20), stopped(1000, 8, 4, 10)
     loader = resumed(ours, 1000, 2, 3)
     expected = {2: next(loader).tolist(), 8: next(resumed(theirs, 1000, 2, 3)).tolist()}
@@ -231,14 +231,14 @@ def test_one_loader_can_go_to_many_places_of_an_epoch() -> None:
         assert next(iter(loader)).tolist() == expected[ranks]
 
 
-def test_a_state_without_a_position_begins_its_epoch() -> None:
+def test_a_state_without_a_position_starts_its_epoch() -> None:
     loader = fastpack.StatefulDataLoader(Numbers(40), 4, range(40), elastic=False)
     loader.load_state_dict({"epoch": 2})
     assert next(iter(loader)).tolist() == [0, 1, 2, 3]
     assert loader.state_dict()["epoch"] == 2
 
 
-def test_a_state_is_json_where_a_sampler_has_numpy_numbers() -> None:
+def test_states_are_json_with_numpy_attributes() -> None:
     class Sampler(list[int]):
         seed, shuffle = np.int64(3), np.bool_(True)
 

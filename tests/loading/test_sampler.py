@@ -1,4 +1,4 @@
-"""DistributedSampler: KempnerForge's lists index for index, at any size and after any change of the world."""
+"""DistributedSampler: KempnerForge's exact lists, at any size and after any change of the world size."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sampler_of(case: dict[str, Any], **options: Any) -> DistributedSampler:
 
 
 @pytest.mark.parametrize("how", [list, DistributedSampler.indices], ids=["iteration", "indices"])
-def test_lists_are_the_peers(how: Any) -> None:
+def test_lists_match_the_original(how: Any) -> None:
     assert len(PEER["cases"]) == 150
     for case in PEER["cases"]:
         sampler = sampler_of(case)
@@ -46,7 +46,7 @@ def test_lists_are_the_peers(how: Any) -> None:
         sampler.set_epoch(case["epoch"])
         sampler.set_skip(case["skip"])
         if "error" in case:
-            with pytest.raises(AssertionError, match="1 were promised"):
+            with pytest.raises(AssertionError, match="expected 1"):
                 how(sampler)
             continue
         found = how(sampler)
@@ -57,11 +57,11 @@ def test_lists_are_the_peers(how: Any) -> None:
             assert list(found[:16]) == case["out"]["head"]
             assert checksum(found) == case["out"]["sha256"]
         assert sampler.state_dict() == case["state"]
-        assert checksum(how(sampler)) == case["second_iter_sha"]  # the skip is used up
+        assert checksum(how(sampler)) == case["second_iter_sha"]  # the skip is consumed
 
 
 def peers_list(order: list[int], ranks: int, rank: int, drop_last: bool) -> list[int]:
-    """KempnerForge's arithmetic on lists, by its description."""
+    """Return the list by KempnerForge's list arithmetic."""
     per_rank = len(order) // ranks if drop_last else -(-len(order) // ranks)
     total = per_rank * ranks
     order = order[:total] if drop_last else order + order[: total - len(order)]
@@ -101,7 +101,7 @@ def test_every_rank_any_block_any_skip(
         assert [sampler.at(rank + ranks * k, epoch + 1) for k in range(len(sampler))] == following
 
 
-def test_python_ints_come_lazily() -> None:
+def test_python_ints_are_created_lazily() -> None:
     sampler = DistributedSampler(range(10**12), 1024, 5, order="feistel")
     first = list(itertools.islice(sampler, 3))
     assert all(type(number) is int for number in first)
@@ -113,7 +113,7 @@ def test_python_ints_come_lazily() -> None:
     assert next(iter(straight)) == 10**9 * 8 + 5
 
 
-def test_dtypes_are_as_narrow_as_they_may_be() -> None:
+def test_dtypes_are_as_narrow_as_possible() -> None:
     assert DistributedSampler(range(1000), 3, 1).indices().dtype == np.int32
     for n, dtype in ((2**31 - 1, np.int32), (2**31, np.int64), (2**40, np.int64)):
         sampler = DistributedSampler(range(n), 2**20, 2**20 - 1, shuffle=False)
@@ -122,7 +122,7 @@ def test_dtypes_are_as_narrow_as_they_may_be() -> None:
         assert DistributedSampler(range(n), 2**20, 7, order="feistel").indices().dtype == dtype
 
 
-def test_iterating_holds_this_ranks_part_only() -> None:
+def test_iteration_stores_only_this_ranks_share() -> None:
     sampler = DistributedSampler(range(100_000), 10, 3)
     steps = sampler._steps().settled()
     assert isinstance(steps.order, HeldOrder)
@@ -142,29 +142,29 @@ def test_a_running_iteration_keeps_its_epoch() -> None:
     assert len(list(sampler)) == 49_999
 
 
-def test_a_dataset_that_grew_or_shrank() -> None:
+def test_a_dataset_that_grows_or_shrinks() -> None:
     dataset = list(range(100))
     sampler = DistributedSampler(dataset, 3, 1, shuffle=False)
     dataset.extend(range(100, 120))
     assert list(sampler) == list(range(1, 99, 3))
     del dataset[50:]
-    with pytest.raises(AssertionError, match="the dataset has 50 samples and 99 places"):
+    with pytest.raises(AssertionError, match="the dataset has 50 samples and 99 positions"):
         iter(sampler)
 
 
-def test_what_the_peer_loses_silently_is_said() -> None:
+def test_an_empty_epoch_raises_a_warning() -> None:
     with pytest.warns(UserWarning, match="3 samples for 8 ranks with drop_last: every epoch is empty"):
         assert list(DistributedSampler(range(3), 8, 0)) == []
     assert list(DistributedSampler([], 8, 0)) == []
 
 
 @pytest.mark.parametrize(("ranks", "rank"), [(2, 2), (2, -1), (0, 0)])
-def test_ranks_that_cannot_be(ranks: int, rank: int) -> None:
+def test_invalid_ranks_are_refused(ranks: int, rank: int) -> None:
     with pytest.raises(ValueError, match="ranks are counted from 0"):
         DistributedSampler(range(10), ranks, rank)
 
 
-def test_places_outside_and_orders_unknown() -> None:
+def test_positions_out_of_range_and_unknown_orders() -> None:
     with pytest.raises(ValueError, match="order='feistel'"):
         DistributedSampler(range(10)).at(0)
     with pytest.raises(ValueError, match="'torchh'"):
@@ -210,13 +210,13 @@ def test_torch_is_never_imported() -> None:
 
 @st.composite
 def journeys(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
-    """Dataset length, and worlds one after the other: (ranks, samples every rank takes before the next change)."""
+    """Generate a dataset length and successive worlds: (ranks, samples per rank before the next change)."""
     changes = draw(st.lists(st.tuples(st.integers(1, 16), st.integers(0, 12)), min_size=1, max_size=6))
     return draw(st.integers(1, 400)), changes
 
 
 def travelled(make: Any, changes: list[tuple[int, int]]) -> tuple[list[int], int]:
-    """What all ranks took on the way (the last world to its end), and the global length."""
+    """Return the samples of all ranks in all worlds, and the global length."""
     base = changes[0][0]
     consumed, taken = 0, []
     for k, (ranks, steps) in enumerate([*changes, (changes[-1][0], 10**6)]):
@@ -234,7 +234,7 @@ def travelled(make: Any, changes: list[tuple[int, int]]) -> tuple[list[int], int
 
 
 @given(journey=journeys(), shuffle=st.booleans(), order=st.sampled_from(["torch", "feistel"]))
-def test_no_change_of_the_world_loses_or_repeats_a_sample(
+def test_changes_of_the_world_size_lose_and_repeat_no_sample(
     journey: tuple[int, list[tuple[int, int]]], shuffle: bool, order: str
 ) -> None:
     n, changes = journey
@@ -246,17 +246,17 @@ def test_no_change_of_the_world_loses_or_repeats_a_sample(
     taken, length = travelled(make, changes)
     whole = make(1, 0).indices().tolist()
     assert length == n // changes[0][0] * changes[0][0]
-    assert taken == whole[: len(taken)]  # the global order itself, place by place
+    assert taken == whole[: len(taken)]  # the global order itself
     assert len(taken) > length - max(ranks for ranks, _ in changes)
     assert len(taken) <= length
 
 
 @given(journey=journeys(), shuffle=st.booleans())
-def test_without_drop_last_every_sample_comes_and_the_start_fills_up(
+def test_without_drop_last_the_order_is_extended_by_its_start(
     journey: tuple[int, list[tuple[int, int]]], shuffle: bool
 ) -> None:
     n, changes = journey
-    n += 16  # the peer wants at least as many samples as places to fill
+    n += 16  # KempnerForge needs at least as many samples as positions
 
     def make(ranks: int, rank: int) -> DistributedSampler:
         return DistributedSampler(range(n), ranks, rank, shuffle, 1, False)
@@ -270,7 +270,7 @@ def test_without_drop_last_every_sample_comes_and_the_start_fills_up(
     assert len(taken) - length < 16 * len(changes) + 16
 
 
-def test_resuming_in_the_same_world_is_skipping() -> None:
+def test_resuming_on_the_same_ranks_equals_skipping() -> None:
     resumed, skipped = (DistributedSampler(range(1003), 8, 3, seed=2) for _ in range(2))
     resumed.resume_at(40 * 8, 8)
     skipped.set_skip(40)
@@ -286,7 +286,7 @@ def test_resuming_in_the_same_world_is_skipping() -> None:
     assert list(resumed) == list(skipped)
 
 
-def test_resuming_at_the_end_and_at_places_that_cannot_be() -> None:
+def test_resuming_at_the_end_and_at_invalid_positions() -> None:
     sampler = DistributedSampler(range(100), 4, 0)
     for consumed in (100, 98, 105):
         sampler.resume_at(consumed, 4)
@@ -296,7 +296,7 @@ def test_resuming_at_the_end_and_at_places_that_cannot_be() -> None:
             sampler.resume_at(consumed, base)
 
 
-def test_steps_by_definition() -> None:
+def test_steps_match_their_definition() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         n, step, count = (int(number) for number in rng.integers(1, 30, 3))

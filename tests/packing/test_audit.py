@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pack_sources import config_of, line, write_source
+from pack_sources import config_of, line, settings_of, write_source
 
 from fastpack.cli import main
-from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
 from fastpack.packing import packing_pipeline as run_module
@@ -81,11 +81,11 @@ def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.Mo
     pytest.importorskip("gigatoken")
     make_wrong(monkeypatch, GigatokenTokenizer)
     config = config_of(source, HF, eod_token=EOD)
-    plan = plan_parts(config, engine="gigatoken", audit=1.0, bytes_per_task=1 << 18)
+    plan = plan_pack(settings_of(config, engine="gigatoken", audit=1.0), bytes_per_task=1 << 18)
     with pytest.raises(JobError, match=r"line 2501 at byte \d+: the engine gigatoken gives other ids"):
         run_rank(plan, 0, 1)
     with pytest.raises(JobError, match="are not done"):
-        collect_parts(plan)
+        collect_pack(plan)
     assert not source.with_suffix(".pbin").exists()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.packing.modalities_config import Source, load_pack_config
+from fastpack.packing.modalities_config import load_pack_settings
+from fastpack.packing.settings import Source
 from fastpack.packing.yaml_config import load_yaml, resolve
 
 YAML = """\
@@ -45,7 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def load(folder: Path, text: str) -> Any:
     (folder / "c.yaml").write_text(text, encoding="utf-8")
-    return load_pack_config(folder / "c.yaml")
+    return load_pack_settings(folder / "c.yaml")
 
 
 def mapping(**settings: Any) -> dict[str, Any]:
@@ -55,24 +56,24 @@ def mapping(**settings: Any) -> dict[str, Any]:
 
 def test_a_real_configuration(folder: Path) -> None:
     config = load(folder, YAML)
-    assert config.settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
-    assert config.settings.num_cpus == os.cpu_count()
-    assert config.settings.eod_token == "<|endoftext|>"
+    assert config.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
+    assert config.num_workers == os.cpu_count()
+    assert config.eos_token == "<|endoftext|>"
     assert config.tokenizer.variant_key == "pretrained_hf_tokenizer"
     assert config.tokenizer.config["padding"] is False
 
 
 def test_defaults(folder: Path) -> None:
     text = YAML.replace("  num_cpus: ${node_env:num_cpus}\n", "").replace("  index_path: data/docs.idx\n", "")
-    settings = load(folder, text).settings
-    assert settings.num_cpus == os.cpu_count()
+    settings = load(folder, text)
+    assert settings.num_workers == os.cpu_count()
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
 
 
 def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> None:
-    settings = load_pack_config(mapping(src_path=Path("data/docs.jsonl"), dst_path=Path("a/b.pbin"))).settings
+    settings = load_pack_settings(mapping(src_path=Path("data/docs.jsonl"), dst_path=Path("a/b.pbin")))
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
-    assert settings.dst_path == "a/b.pbin"
+    assert settings.output == "a/b.pbin"
 
 
 @pytest.mark.parametrize(
@@ -108,14 +109,14 @@ def test_what_is_refused(folder: Path, found: str, replacement: str, message: st
 
 def test_missing_files(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        load_pack_config(folder / "absent.yaml")
+        load_pack_settings(folder / "absent.yaml")
     with pytest.raises(InputNotFound, match=r"nowhere\.jsonl"):
-        load_pack_config(mapping(src_path="nowhere.jsonl"))
+        load_pack_settings(mapping(src_path="nowhere.jsonl"))
     (folder / "data/docs.idx").unlink()
     with pytest.raises(FileNotFoundError, match=r"fastpack index data/docs\.jsonl"):
-        load_pack_config(mapping())
+        load_pack_settings(mapping())
     with pytest.raises(ValueError, match=r"--index-path there\.idx"):
-        load_pack_config(mapping(index_path="there.idx"))
+        load_pack_settings(mapping(index_path="there.idx"))
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "5", "settings: 3\ntokenizer: {}\n", "\x00"])
@@ -181,4 +182,4 @@ def test_bombs_are_refused(tmp_path: Path) -> None:
 
 def test_anchors_are_taken(folder: Path) -> None:
     text = YAML.replace("other: ignored", "x: &size 5\ny: {<<: {z: *size}}")
-    assert load(folder, text).settings.dst_path == "data/docs.pbin"
+    assert load(folder, text).output == "data/docs.pbin"

@@ -10,17 +10,18 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from pack_sources import config_of, line
+from pack_sources import config_of, line, settings_of
 
 import fastpack
 from fastpack.cli import main
-from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
 from fastpack.packing import packing_pipeline as run_module
-from fastpack.packing.modalities_config import Source
-from fastpack.packing.pack import PackResult, pack_each, pack_encoded_data
+from fastpack.packing.pack import pack_each, pack_encoded_data
+from fastpack.packing.pack_result import PackResult
+from fastpack.packing.settings import Source
 from fastpack.packing.source_batches import lines_before, read_part, read_pieces
 
 GOOD, EMPTY, BROKEN, BLANK = line("good"), line(""), b'{"text": "torn', b""
@@ -128,9 +129,9 @@ def test_ranks_number_lines_as_one_process_does(indexed: bool, bytes_per_task: i
     if indexed:
         index_json(source)
     config = config_of(source, src_path=[source], dst_path=tmp_path / "x.pbin")
-    plan = plan_parts(config, bytes_per_task=bytes_per_task)
+    plan = plan_pack(settings_of(config), bytes_per_task=bytes_per_task)
     run_rank(plan, 0, 1)
-    (result,) = collect_parts(plan)
+    (result,) = collect_pack(plan)
     local = pack_encoded_data(config_of(source, src_path=[source], dst_path=tmp_path / "local.pbin"))
     assert result.skipped == local.skipped
     assert numbers(result) == [10 * k + n for k in range(3) for n in LEFT_OUT]

@@ -19,7 +19,8 @@ from fastpack.documents.raw_index import read_raw_index, repair_raw_index
 from fastpack.errors import FormatError
 from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing import source_batches as lines_module
-from fastpack.packing.pack import PackResult, pack_encoded_data
+from fastpack.packing.pack import pack_encoded_data
+from fastpack.packing.pack_result import PackResult
 
 CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
 
@@ -115,8 +116,8 @@ def test_on_faulty_error_names_the_first_place_and_writes_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
-def test_an_unknown_rule_for_faulty_documents(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="choose skip or error"):
+def test_unknown_on_error_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_error: found 'ignore', expected 'skip' or 'raise'"):
         pack_encoded_data(config_of(tmp_path / "x"), on_faulty="ignore")  # type: ignore[arg-type]
 
 
@@ -159,7 +160,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     config = config_of(source, dst_path=target)
     assert pack_encoded_data(config) == PackResult(str(target), 1, 4)
     target.write_bytes(b"old")
-    with pytest.raises(ValueError, match=r"exists\. Pass file_existence_policy='override' to overwrite it\."):
+    with pytest.raises(ValueError, match=r"exists\. Pass if_exists='overwrite' to overwrite it\."):
         pack_encoded_data(config)
     with pytest.raises(FileExistsError):
         pack_encoded_data(config)

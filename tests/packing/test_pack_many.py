@@ -152,7 +152,7 @@ def test_damage_in_a_source_leaves_no_target(corpus: Path, tmp_path: Path) -> No
 
 
 def test_an_index_named_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="only one source that is not compressed"):
+    with pytest.raises(ValueError, match="needs a single source that is not compressed"):
         pack_encoded_data(config_of(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
 
 
@@ -272,7 +272,7 @@ def test_work_on_a_source_that_has_changed_starts_anew(
     with pytest.raises(KeyboardInterrupt):
         pack_encoded_data(config, resume=True, progress=stop)
     os.utime(corpus / "b.jsonl", (1, 1))
-    with pytest.warns(DataWarning, match="started anew"):
+    with pytest.warns(DataWarning, match="started again"):
         result = pack_encoded_data(config, resume=True)
     assert result.resumed_documents == 0
     assert (tmp_path / "out.pbin").read_bytes() == whole

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pack_sources import settings_of
 
 import fastpack
 from fastpack.cli import main
-from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.pack import pack_each, pack_encoded_data
@@ -73,10 +74,10 @@ def test_it_goes_on_where_it_was_stopped(corpus: Path, tmp_path: Path, monkeypat
 
 
 def test_many_machines_write_the_same(corpus: Path, tmp_path: Path) -> None:
-    plan = plan_parts(config_of(corpus, tmp_path / "x.npy"), bytes_per_task=3000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "x.npy")), bytes_per_task=3000)
     assert len(plan.tasks) > 2
     run_rank(plan, 0, 1)
-    (result,) = collect_parts(plan)
+    (result,) = collect_pack(plan)
     tokens = packed_tokens(corpus)
     assert (result.documents, result.tokens) == (392, len(tokens))
     assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")

@@ -14,7 +14,7 @@ import pytest
 from pack_sources import config_of, line, pack_lines, tokenizer_of, write_source
 
 from fastpack.errors import JobError
-from fastpack.packing import pack as pack_module
+from fastpack.packing import pack_job
 from fastpack.packing.pack import pack_encoded_data
 
 SCRIPT = """
@@ -101,13 +101,13 @@ def test_a_worker_that_cannot_start_says_why(
     """The tokenizer vanishes between the check in the main process and the workers' start."""
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"])
     source = write_source(tmp_path, [line("a " * 1000)] * 20)
-    real = pack_module.files.may_write
+    real = pack_job.files.may_write
 
     def vanish(*args: Any) -> bool:
         (tmp_path / "tokenizer.json").unlink(missing_ok=True)
         return real(*args)
 
-    monkeypatch.setattr(pack_module.files, "may_write", vanish)
+    monkeypatch.setattr(pack_job.files, "may_write", vanish)
     with pytest.raises(JobError, match=r"FileNotFoundError: .*tokenizer\.json"):
         pack_encoded_data(config_of(source, tokenizer, num_cpus=2, eod_token="<eod>"))
     assert not source.with_suffix(".pbin").exists()

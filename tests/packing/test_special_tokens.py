@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_sources import BYTES, config_of, line, tokenizer_of, write_source
+from pack_sources import BYTES, config_of, line, settings_of, tokenizer_of, write_source
 from packed_files import documents_of
 
 import fastpack
 from fastpack.cli import main
-from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning, JobError
 from fastpack.packing import packing_pipeline as run_module
-from fastpack.packing.pack import PackResult, pack_encoded_data
+from fastpack.packing.pack import pack_encoded_data
+from fastpack.packing.pack_result import PackResult
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
 HF = {"variant_key": "pretrained_hf_tokenizer", "config": {"pretrained_model_name_or_path": str(GOLDEN)}}
@@ -181,15 +182,15 @@ def test_compressed_sources_and_ranks_count_as_one_process_does(tmp_path: Path) 
         config = config_of(
             tmp_path / "b.jsonl", HF, eod_token=EOD, src_path=sources, dst_path=tmp_path / f"{rule}.pbin"
         )
-        plan = plan_parts(config, bytes_per_task=60, special_tokens_in_text=rule)
+        plan = plan_pack(settings_of(config, special_tokens_in_text=rule), bytes_per_task=60)
         run_rank(plan, 0, 1)
         if rule == "keep":
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                (far,) = collect_parts(plan)
+                (far,) = collect_pack(plan)
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
                 near = pack_quietly({**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}})
         else:
-            (far,) = collect_parts(plan)
+            (far,) = collect_pack(plan)
             near = pack_quietly(
                 {**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}},
                 special_tokens_in_text=rule,
@@ -202,7 +203,7 @@ def test_compressed_sources_and_ranks_count_as_one_process_does(tmp_path: Path) 
         )
         assert [one["line"] for one in far.skipped] == (CONTAINING * 2 if rule == "skip" else [])
     config["settings"]["dst_path"] = tmp_path / "error.pbin"
-    plan = plan_parts(config, bytes_per_task=60, special_tokens_in_text="error")
+    plan = plan_pack(settings_of(config, special_tokens_in_text="error"), bytes_per_task=60)
     with pytest.raises(JobError, match="line 2 at byte"):
         run_rank(plan, 0, 1)
 
@@ -223,7 +224,7 @@ def test_counts_survive_a_resume_and_another_rule_starts_again(
         with pytest.raises(OSError, match="No space"):
             pack_encoded_data(config, resume=True, progress=stop, special_tokens_in_text="keep")
         with pytest.warns(
-            DataWarning, match="started anew" if stale else "12 EOS tokens inside documents: 9 documents"
+            DataWarning, match="started again" if stale else "12 EOS tokens inside documents: 9 documents"
         ):
             result = pack_encoded_data(config, resume=True, special_tokens_in_text=rule)  # type: ignore[arg-type]
         assert (result.resumed_documents > 0) is not stale

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packed_files import documents_of
 
-from fastpack.packing.pack import PackResult, pack_encoded_data
+from fastpack.packing.modalities_config import load_pack_settings
+from fastpack.packing.pack import pack_encoded_data
+from fastpack.packing.pack_result import PackResult
+from fastpack.packing.settings import PackSettings
 
 BYTES = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
 
@@ -41,6 +45,11 @@ def config_of(source: Path, tokenizer: dict[str, Any] = BYTES, **changes: Any) -
         **changes,
     }
     return {"settings": chosen, "tokenizer": tokenizer}
+
+
+def settings_of(config: Any, *, per_source: bool = False, **options: Any) -> PackSettings:
+    """The settings of a configuration, with options that only flags and arguments have."""
+    return replace(load_pack_settings(config, per_source=per_source), **options)
 
 
 def as_tokens(text: str) -> list[int]:

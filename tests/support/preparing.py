@@ -10,7 +10,7 @@ from pathlib import Path
 
 import fastpack
 from fastpack.webdataset import metadata as nvmeta
-from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult
+from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult
 
 RATIO = (8, 1, 1)
 

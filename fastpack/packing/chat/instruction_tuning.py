@@ -11,28 +11,48 @@ from typing import Any
 
 import yaml
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.json_fields import compile_pattern
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.io import POLICIES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
+from fastpack.io import POLICIES, AtomicFile, PathLike, Progress, may_write
 from fastpack.packing.chat.chat_config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.packing.chat.conversations import chat_rows
 from fastpack.packing.chat.file_names import OutputNames, PartitionNames
-from fastpack.packing.modalities_config import load_pack_config
-from fastpack.packing.pack import Engine, OnFaulty, pack_each
-from fastpack.packing.packing_pipeline import Skipped
+from fastpack.packing.modalities_config import load_pack_settings
+from fastpack.packing.pack_job import pack_files
+from fastpack.packing.pack_result import Skipped
+from fastpack.packing.settings import (
+    Engine,
+    IfExists,
+    OnError,
+    PackSettings,
+    Source,
+    existence_policy,
+    on_error_rule,
+)
 from fastpack.packing.yaml_config import load_yaml
-from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 _BUFFER = 1 << 20  # bytes of rows collected for one write
 
 
 @dataclass(frozen=True, repr=False)
 class PreparedPartition(Result):
-    """What became of one partition; a partition without rows has its empty `jsonl_path` and nothing else.
+    """One partition (train, val or test) of an instruction-tuning data set.
 
-    rows: its conversations. documents, tokens, skipped: as `pack_encoded_data` counts them (0 and empty in a dry run).
+    Attributes
+    ----------
+    name
+        "train", "val" or "test".
+    rows
+        Number of conversations.
+    jsonl_path
+        The conversations with their chat text. Without rows, the file is empty and the other paths are None.
+    index_path, pbin_path, pbin_config_path
+        The byte-offset index, the packed file, and the configuration that packed it.
+    documents, tokens, skipped
+        As in `PackResult`; 0 and empty in a dry run.
     """
 
     _shown = facts("name", "rows", "documents", "tokens", "skipped")
@@ -50,10 +70,20 @@ class PreparedPartition(Result):
 
 @dataclass(frozen=True, repr=False)
 class PreparedChat(Result):
-    """What `prepare_instruction_tuning_data` wrote into `folder`, or would have written (`dry_run`).
+    """The result of `prepare_instruction_tuning_data`.
 
-    config_path: the copy of the configuration. kept_existing: it was there already and the policy was "skip"; nothing
-    was done.
+    Attributes
+    ----------
+    folder
+        The folder of all files.
+    config_path
+        The copy of the configuration.
+    partitions
+        The partitions that the configuration gives a share.
+    dry_run
+        Whether nothing was written.
+    kept_existing
+        Whether the copy of the configuration existed and nothing was done.
     """
 
     _shown = facts("folder", "partitions", "dry_run", "kept_existing")
@@ -65,38 +95,92 @@ class PreparedChat(Result):
     kept_existing: bool = False
 
 
+@accept_aliases(file_existence_policy="if_exists", on_faulty="on_error")
 def prepare_instruction_tuning_data(
     config_path: PathLike,
     *,
-    file_existence_policy: ExistencePolicy = "override",
-    on_faulty: OnFaulty = "skip",
+    if_exists: IfExists = "overwrite",
+    on_error: OnError = "skip",
     engine: Engine = "auto",
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PreparedChat:
     """Apply a chat template to conversations, split them, and index and pack each partition, as Modalities does.
 
-    All files and their bytes are Modalities'. Where it leaves half a job behind, this does not: rows are written when
-    every one of them has its chat, each file appears complete or not at all, and the copy of the configuration, which
-    says that the job is done, is the last. A `dst_path` with several dots keeps them (Modalities then gives every
-    partition the same name).
+    The files and their bytes are Modalities'. Rows are written only when the template worked for all of them, every
+    file appears complete or not at all, and the copy of the configuration, which marks the job as done, comes last. A
+    `dst_path` with several dots keeps them (Modalities then gives every partition the same name).
 
-    file_existence_policy: "override" as Modalities; "error" when one of the files is there; "skip" does nothing when
-    the copy of this very configuration is there. on_faulty, engine: as `pack_encoded_data` takes them. dry_run: do all
-    the work up to the files, and write none. progress(done, total): bytes of the source, and as many for packing.
+    Parameters
+    ----------
+    config_path
+        Path of a Modalities configuration of instruction tuning (YAML).
+    if_exists
+        What to do when files exist: overwrite them, as Modalities; raise an error; or do nothing if the copy of this
+        configuration exists ("skip").
+    on_error
+        What to do with a chat that cannot be packed, such as an empty one: skip it and list it, or raise.
+    engine
+        The library that tokenises, as for `pack`.
+    dry_run
+        Do all the work up to the files, and write none.
+    progress
+        Called with (bytes done, bytes in all): the bytes of the source, and as many for packing.
 
-    Raises ValueError and FileNotFoundError for the configurations; FaultyRow (a ValueError naming file, line, byte and
-    reason) for a row that is no object, lacks its messages, has an unknown role, or on which the template fails;
-    TargetExists; MissingExtra without Jinja2.
+    Returns
+    -------
+    PreparedChat
+        The folder and its partitions.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        For a configuration that is missing or wrong; ValueError with file, line, byte and reason for a row that is not
+        an object, lacks its messages, has an unknown role, or on which the template fails.
+    FileExistsError
+        If an output exists and `if_exists` is "error".
+    MissingExtra
+        Without the package jinja2 (extra ``chat``).
+
+    Examples
+    --------
+    >>> import contextlib, tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with contextlib.chdir(folder.name):
+    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\\n' * 20)
+    ...     _ = Path("pack.yaml").write_text('''
+    ... settings:
+    ...   {src_path: x, dst_path: x, jq_pattern: .chat, num_cpus: 1, eod_token: "<|endoftext|>",
+    ...    processing_batch_size: 1, raw_samples_queue_size: 1, processed_samples_queue_size: 1}
+    ... tokenizer: {component_key: tokenizer, variant_key: builtin_bytes}
+    ... ''')
+    ...     _ = Path("chat.yaml").write_text('''
+    ... settings:
+    ...   src_path: rows.jsonl
+    ...   dst_path: out/rows.jsonl
+    ...   messages_key: messages
+    ...   pbin_creation_config_file_path: pack.yaml
+    ...   split_config: {splitting: {train: 100, val: 0, test: 0}, seed: 1}
+    ... instruction_data_transformation: {role_mapping: {user: User}}
+    ... jinja2_chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    ... chat_template_data: {}
+    ... ''')
+    ...     result = fastpack.prepare_instruction_tuning_data("chat.yaml")
+    >>> [(partition.name, partition.documents, partition.tokens) for partition in result.partitions]
+    [('train', 20, 180)]
+    >>> folder.cleanup()
     """
-    if file_existence_policy not in POLICIES:
-        may_write(config_path, file_existence_policy)  # raises
+    policy = existence_policy(if_exists)
+    if policy not in POLICIES:
+        may_write(config_path, policy)  # raises
     config = load_chat_config(config_path)
     names = OutputNames(config.src_path, config.dst_path, config.digest)
     partitions = [name for name, weight in zip(PARTITIONS, config.weights, strict=True) if weight]
-    if file_existence_policy == "skip" and names.config.exists():
+    if policy == "skip" and names.config.exists():
         return PreparedChat(str(names.folder), str(names.config), kept_existing=True)
-    if not dry_run and file_existence_policy == "error":
+    if not dry_run and policy == "error":
         for path in (names.config, *(path for name in partitions for path in names.of(name))):
             may_write(path, "error")
     _check_packing(config)
@@ -105,7 +189,7 @@ def prepare_instruction_tuning_data(
         return job.rehearse()
     with _no_empty_folder(names.folder):
         job.write_rows()
-        return job.finish(on_faulty, engine)
+        return job.finish(on_error, engine)
 
 
 class _Job:
@@ -140,7 +224,7 @@ class _Job:
                 files[name].write(rest)
             self.names.config.unlink(missing_ok=True)  # an earlier run's: from here on its files are replaced
 
-    def finish(self, on_faulty: OnFaulty, engine: Engine) -> PreparedChat:
+    def finish(self, on_error: OnError, engine: Engine) -> PreparedChat:
         """Index and pack the partitions that have rows; the configuration's copy comes last."""
         prepared = {name: _planned(name, rows, self.names.of(name)) for name, rows in self.rows.items()}
         for name, rows in self.rows.items():
@@ -149,13 +233,9 @@ class _Job:
             else:
                 _remove_stale(self.names.of(name))
         filled = [name for name, rows in self.rows.items() if rows]
-        packed = pack_each(
-            _common_config(self.config, [self.names.of(name) for name in filled]),
-            file_existence_policy="override",
-            on_faulty=on_faulty,
-            engine=engine,
-            progress=self._packing_progress(),
-        )
+        settings = _pack_settings(self.config, [self.names.of(name) for name in filled])
+        settings = replace(settings, if_exists="override", on_error=on_error_rule(on_error), engine=engine)
+        packed = pack_files(settings, progress=self._packing_progress())
         for name, result in zip(filled, packed, strict=True):
             assert result.path == prepared[name].pbin_path
             prepared[name] = replace(
@@ -193,17 +273,14 @@ def _remove_stale(paths: PartitionNames) -> None:
         path.unlink(missing_ok=True)
 
 
-def _common_config(config: ChatConfig, partitions: list[PartitionNames]) -> dict[str, Any]:
-    """One configuration that packs each partition beside its rows, so that the tokenizer is built once for all."""
-    trees = [_pbin_config(config, paths) for paths in partitions]
-    settings, different = trees[0]["settings"], set()
-    for tree in trees:
-        checked = load_pack_config(tree)
-        different.add(repr((checked.tokenizer, replace(checked.settings, sources=(), dst_path=None))))
-    if len(different) > 1:
+def _pack_settings(config: ChatConfig, partitions: list[PartitionNames]) -> PackSettings:
+    """Return the settings that pack every partition next to its rows, so that the tokenizer is built only once."""
+    each = [load_pack_settings(_pbin_config(config, paths)) for paths in partitions]
+    shared = [replace(settings, sources=(), output=None, per_source=True) for settings in each]
+    if any(repr(settings) != repr(shared[0]) for settings in shared):
         raise ValueError(f"{config.pbin_config_path}: modalities_env: makes it another configuration in each partition")
-    settings |= {"src_path": [str(paths.jsonl) for paths in partitions], "index_path": None, "dst_path": None}
-    return {"settings": settings, "tokenizer": trees[0]["tokenizer"]}
+    sources = tuple(Source(source.path, source.index_path) for settings in each for source in settings.sources)
+    return replace(shared[0], sources=sources)
 
 
 def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
@@ -222,11 +299,10 @@ def _check_packing(config: ChatConfig) -> None:
     there = config.pbin_config_path  # stands for the files to come, which the check wants to find
     tree = _pbin_config(config, PartitionNames(there, there, there, there))
     try:
-        checked = load_pack_config(tree)
-        TokenizerSpec(checked.tokenizer.variant_key, checked.tokenizer.config).build().eod_id(
-            checked.settings.eod_token
-        )
-        compile_pattern(checked.settings.jq_pattern)
+        settings = load_pack_settings(tree)
+        assert settings.eos_token is not None  # a configuration has no id in its place
+        settings.tokenizer.build().eod_id(settings.eos_token)
+        compile_pattern(settings.text_pattern)
     except (ValueError, FileNotFoundError) as error:
         kind = InputNotFound if isinstance(error, FileNotFoundError) else ValueError
         raise kind(f"{config.pbin_config_path}: {error}") from error

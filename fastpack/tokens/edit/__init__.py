@@ -1,1 +1,1 @@
-"""Packed files and JSON lines -> other orders and selections of them: merge, shuffle, chunk, filter."""
+"""Editing of token files and JSON Lines files: merge, shuffle, chunk, filter, repair."""

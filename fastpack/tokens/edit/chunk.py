@@ -1,4 +1,4 @@
-"""One of n chunks of a dataset of many files, shuffled: Modalities' bytes for the same seed."""
+"""Writes one of n chunks of a dataset of many files, shuffled, with Modalities' bytes for the same seed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
-from fastpack.tokens.edit.document_spans import Collection, Spans, packed_spans
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
-from fastpack.tokens.edit.line_spans import complete_lines, line_spans
-from fastpack.tokens.edit.ordered_writing import Edit, write_edit
-from fastpack.tokens.edit.shuffle_orders import Order, check_chunk, chunk_range, chunk_seed, numpy_order
-from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.edit.document_collection import DocumentCollection
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
+from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
+from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, chunk_seed, numpy_order
+from fastpack.tokens.token_file import DocumentSpans
 
 
 def create_shuffled_dataset_chunk(
@@ -26,15 +26,56 @@ def create_shuffled_dataset_chunk(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write chunk `chunk_id` of `num_chunks` of packed files (of any generations), its documents shuffled.
+    """Write chunk `chunk_id` of `num_chunks` of packed files, with its documents shuffled.
 
-    Each file gives its share of documents, in the order of the list; then they are shuffled by NumPy's default
-    generator, seeded from `global_seed` and `chunk_id`: Modalities' bytes for the same seed, another order every time
-    without one. Memory: 28 bytes a document of the chunk, 16 a document of the largest file, and up to 0.5 GiB.
-    dry_run writes nothing. progress(bytes written, in all).
+    Each file contributes its share of documents, in the order of the list; they are then shuffled by NumPy's default
+    generator, seeded by `global_seed` and `chunk_id`. The bytes are those of Modalities for the same seed. Memory: 28
+    bytes per document of the chunk, 16 per document of the largest file, and up to 0.5 GiB.
 
-    Raises FileNotFoundError and FormatError for a file; ValueError for no such chunk, a chunk without documents, files
-    whose token sizes differ, and an output that is one of the files; TargetExists (a ValueError) by the policy "error".
+    Parameters
+    ----------
+    file_path_list
+        Packed files of any generations.
+    output_chunk_file_path
+        The output.
+    chunk_id
+        Number of the chunk, 0 <= chunk_id < num_chunks.
+    num_chunks
+        Number of chunks. Their sizes differ by at most one document per file.
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    global_seed
+        Seed of all chunks. By default every call gives another order.
+    progress
+        Called with (bytes written, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, documents, tokens and size of the output.
+
+    Raises
+    ------
+    FileNotFoundError, FormatError
+        If a file does not exist or is damaged.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError).
+    ValueError
+        If there is no such chunk, the chunk has no documents, the token sizes differ, or the output is one of the
+        files.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 0, 2, 0, 3, 0], [2, 2, 2])
+    >>> target = f"{folder.name}/chunk.pbin"
+    >>> fastpack.create_shuffled_dataset_chunk([writer.path], target, 0, num_chunks=2, global_seed=1).documents
+    2
+    >>> folder.cleanup()
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     if is_kept(paths, target, file_existence_policy):
@@ -55,11 +96,59 @@ def create_shuffled_jsonl_chunk(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write chunk `chunk_id` of `num_chunks` of JSONL files, shuffled as `create_shuffled_dataset_chunk` shuffles.
+    """Write chunk `chunk_id` of `num_chunks` of JSON Lines files, with its lines shuffled.
 
-    The last line of a file that has no newline gets one, with a DataWarning, unless it is the last of the chunk;
-    Modalities joins it to the line that follows, as compat="modalities-0.5" does. Memory: 20 bytes a line of the chunk,
-    16 a line of the largest file, and up to 0.5 GiB. Raises as `create_shuffled_dataset_chunk` does.
+    Lines are chosen and shuffled as `create_shuffled_dataset_chunk` does with documents. If the last line of a file
+    has no newline and is not the last line of the chunk, a newline is added, with a DataWarning. Memory: 20 bytes per
+    line of the chunk, 16 per line of the largest file, and up to 0.5 GiB.
+
+    Parameters
+    ----------
+    file_path_list
+        JSON Lines files.
+    output_chunk_file_path
+        The output.
+    chunk_id
+        Number of the chunk, 0 <= chunk_id < num_chunks.
+    num_chunks
+        Number of chunks.
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    global_seed
+        Seed of all chunks. By default every call gives another order.
+    compat
+        "modalities-0.5" concatenates a last line without newline and the line that follows it (as Modalities).
+    progress
+        Called with (bytes written, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, number of lines and size of the output.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a file does not exist.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError).
+    ValueError
+        If there is no such chunk, the chunk has no lines, or the output is one of the files.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text("1\\n2\\n3\\n")
+    >>> target = pathlib.Path(folder.name, "chunk.jsonl")
+    >>> fastpack.create_shuffled_jsonl_chunk([source], target, 1, num_chunks=2, global_seed=1).documents
+    1
+    >>> target.read_text()
+    '3\\n'
+    >>> folder.cleanup()
     """
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
@@ -77,14 +166,14 @@ def create_shuffled_jsonl_dataset_chunk(
     file_existence_policy: ExistencePolicy = "error",
     global_seed: int | None = None,
 ) -> EditResult:
-    """`create_shuffled_jsonl_chunk` under the name it has in Modalities' API."""
+    """Call `create_shuffled_jsonl_chunk` (the name and arguments are those of Modalities' API)."""
     return create_shuffled_jsonl_chunk(
         file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
     )
 
 
 def read_file_list(list_path: PathLike, root: PathLike, suffix: str) -> list[AnyPath]:
-    """The files that a list names: a path below `root` a line, whose suffix is replaced by `suffix`."""
+    """Read a list of files: one path relative to `root` per line, whose suffix is replaced by `suffix`."""
     lines = as_path(list_path).read_text(encoding="utf-8").splitlines()
     return [as_path(root) / as_path(line.strip()).with_suffix(suffix) for line in lines]
 
@@ -97,28 +186,28 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
 
 
 def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
-    """The documents of a chunk of packed files, shuffled."""
-    sources: list[Spans] = []
+    """Shuffle the documents of a chunk of token files."""
+    sources: list[DocumentSpans] = []
     sizes: dict[int, str] = {}
     for path in paths:
-        with PackedFile(path) as file:
-            sizes.setdefault(file.token_size_in_bytes, os.fspath(path))
-            sources.append(packed_spans(file, *chunk_range(len(file), chunk_id, num_chunks)))
+        with open_documents(path) as file:
+            sizes.setdefault(file.dtype.itemsize, os.fspath(path))
+            sources += file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks))
     size = _only_size(sizes)
     return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
 
 
 def common_token_size(paths: Sequence[PathLike]) -> int:
-    """Bytes a token of these packed files takes, as their headers say. ValueError where it is not the same in all."""
+    """Return the token size of token files, in bytes. ValueError if the sizes differ."""
     sizes: dict[int, str] = {}
     for path in paths:
-        with PackedFile(path) as file:
-            sizes.setdefault(file.token_size_in_bytes, os.fspath(path))
+        with open_documents(path) as file:
+            sizes.setdefault(file.dtype.itemsize, os.fspath(path))
     return _only_size(sizes)
 
 
 def _only_size(sizes: Mapping[int, str]) -> int:
-    """The one token size there is; of each, the first file that has it."""
+    """Return the only token size; `sizes` maps each size to the first file that has it."""
     if len(sizes) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
         raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")
@@ -128,18 +217,18 @@ def _only_size(sizes: Mapping[int, str]) -> int:
 def chunk_of_lines(
     paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None, compat: Compat
 ) -> Edit:
-    """The lines of a chunk of JSONL files, shuffled; warns as `create_shuffled_jsonl_chunk` does."""
+    """Shuffle the lines of a chunk of JSON Lines files; warns as `create_shuffled_jsonl_chunk`."""
     sources = [line_spans(path, lambda n: chunk_range(n, chunk_id, num_chunks)) for path in paths]
     lines, order = _shuffled(sources, chunk_id, num_chunks, global_seed)
     if compat is None:
-        lines = Collection(complete_lines(sources, paths, int(order[-1])))
+        lines = DocumentCollection(complete_lines(sources, paths, int(order[-1])))
     return Edit(lines, order, None)
 
 
 def _shuffled(
-    sources: Sequence[Spans], chunk_id: int, num_chunks: int, global_seed: int | None
-) -> tuple[Collection, Order]:
-    collection = Collection(sources)
+    sources: Sequence[DocumentSpans], chunk_id: int, num_chunks: int, global_seed: int | None
+) -> tuple[DocumentCollection, Order]:
+    collection = DocumentCollection(sources)
     if collection.n_documents == 0:
         raise ValueError(
             f"Chunk {chunk_id} has no samples. Please decrease the number of chunks ({num_chunks}) to at most that of "

@@ -1,8 +1,8 @@
-"""The documents of a packed file that a rule keeps."""
+"""Writes the documents of a token file that a rule keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,27 +12,43 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
-from fastpack.tokens.edit.document_spans import FAULT, Data, Integers, Spans, packed_spans, rows_in
-from fastpack.tokens.edit.edit_result import EditResult, is_kept, packed_size
-from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
+from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
+from fastpack.tokens.edit.edit_result import EditResult, is_kept, open_documents, packed_size
+from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
 from fastpack.tokens.pbin.packed_writer import PackedWriter
+from fastpack.tokens.token_file import DocumentSpans
 
 Tokens: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Keep: TypeAlias = Callable[[int, Tokens], object]
-# (number of the first document, lengths in tokens, the documents' tokens back to back) -> which to keep
+# (number of the first document, lengths in tokens, function that reads the concatenated tokens) -> which to keep
 _Decide: TypeAlias = Callable[[int, Integers, Callable[[], Tokens]], Mask]
 
-_GROUP = 8 << 20  # bytes of documents judged and copied at once: file systems take large pieces at less cost a byte
-_MOST_ROWS = 1 << 17  # of them
+_GROUP_BYTES = 8 << 20  # bytes of documents filtered and copied at once: large writes cost less per byte
+_MAX_ROWS = 1 << 17  # documents filtered at once
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRules:
-    """Keeps the documents that meet every rule; as `keep` of `filter_packed_data` no Python runs for each of them.
+    """Rules for `filter_packed_data`: a document is kept if it meets all of them.
 
-    min_length, max_length: in tokens, both included, the end-of-document token counted; contains, lacks: tokens of
-    which each, or none, is in the document.
+    As the `keep` argument, rules are much faster than a function, because no Python code runs per document.
+
+    Parameters
+    ----------
+    min_length, max_length
+        Bounds of the length in tokens, both inclusive; the end-of-document token counts.
+    contains
+        Tokens that the document must contain.
+    lacks
+        Tokens that the document must not contain.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> rules = fastpack.KeepRules(min_length=3, lacks=(9,))
+    >>> rules(0, [5, 6, 0]), rules(1, [5, 0]), rules(2, [5, 9, 0])
+    (True, False, False)
     """
 
     min_length: int | None = None
@@ -41,11 +57,25 @@ class KeepRules:
     lacks: tuple[int, ...] = ()
 
     def __call__(self, i: int, tokens: npt.ArrayLike) -> bool:
+        """Return whether document `i` with these tokens is kept."""
         flat = np.asarray(tokens)
         return bool(self.mask(i, np.array([len(flat)]), lambda: flat)[0])
 
     def mask(self, _first: int, lengths: Integers, read: Callable[[], Tokens]) -> Mask:
-        """Which of the documents of these lengths [n], in tokens, are kept; `read` gives their tokens back to back."""
+        """Return which documents of these lengths [n], in tokens, are kept.
+
+        Parameters
+        ----------
+        lengths
+            Length of each document in tokens, int64 [n].
+        read
+            Returns the concatenated tokens of the documents. It is called only if the rules depend on tokens.
+
+        Returns
+        -------
+        NDArray
+            bool [n].
+        """
         kept: Mask = np.ones(len(lengths), np.bool_)
         if self.min_length is not None:
             kept &= lengths >= self.min_length
@@ -54,14 +84,14 @@ class KeepRules:
         if (self.contains or self.lacks) and kept.any():
             tokens, ends = read(), np.cumsum(lengths)
             for token in self.contains:
-                kept &= _holds(tokens, token, ends)
+                kept &= _contains(tokens, token, ends)
             for token in self.lacks:
-                kept &= ~_holds(tokens, token, ends)
+                kept &= ~_contains(tokens, token, ends)
         return kept
 
 
-def _holds(tokens: Tokens, token: int, ends: Integers) -> Mask:
-    """Which of the documents that end at `ends` hold `token`."""
+def _contains(tokens: Tokens, token: int, ends: Integers) -> Mask:
+    """Which of the documents that end at `ends` contain `token`."""
     before = np.searchsorted(np.flatnonzero(tokens == token), np.concatenate(([0], ends)))
     return np.diff(before) > 0
 
@@ -75,19 +105,57 @@ def filter_packed_data(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write the documents of a packed file (of any generation) for which `keep(i, tokens)` is true, in their order.
+    """Write the documents of a packed file for which `keep(i, tokens)` is true, in their order.
 
-    i: the document's number; tokens: its tokens, end-of-document token included, as uint8, int32 or int64 where they
-    take 1, 2 or 4 bytes on disk. Where nothing is kept, a valid empty file is written. Memory: 16 bytes a document
-    (24 with every one kept), and 50 MiB. dry_run writes nothing. progress(bytes judged, in all).
+    Memory: 16 bytes per document (24 if all are kept), and 50 MiB.
 
-    Raises FileNotFoundError and FormatError for the source, ValueError for a target that is the source, TargetExists (a
-    ValueError) by the policy "error", and what `keep` raises.
+    Parameters
+    ----------
+    src
+        A packed file of any generation.
+    dst
+        The output. If no document is kept, it is a valid file without documents.
+    keep
+        `KeepRules`, or a function of the number of a document and its tokens (the end-of-document token included;
+        uint8, int32 or int64 for tokens of 1, 2 or 4 bytes).
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    progress
+        Called with (bytes filtered, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, documents, tokens and size of the output; `left_out` counts the documents that were not kept.
+
+    Raises
+    ------
+    FileNotFoundError, FormatError
+        If the source does not exist or is damaged.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError).
+    ValueError
+        If the output is the source.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source, target = f"{folder.name}/a.pbin", f"{folder.name}/b.pbin"
+    >>> with fastpack.PackedWriter(source, 2) as writer:
+    ...     writer.append_many([1, 0, 2, 2, 0, 3, 0], [2, 3, 2])
+    >>> fastpack.filter_packed_data(source, target, fastpack.KeepRules(min_length=3)).left_out
+    2
+    >>> fastpack.PackedFile(target)[0].tolist()
+    [2, 2, 0]
+    >>> folder.cleanup()
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
-    lengths_tell = isinstance(keep, KeepRules) and not keep.contains and not keep.lacks
+    needs_tokens = not isinstance(keep, KeepRules) or bool(keep.contains or keep.lacks)
     return _filter(
-        as_path(src), as_path(dst), decide, file_existence_policy, progress, dry_run, lengths_tell=lengths_tell
+        as_path(src), as_path(dst), decide, file_existence_policy, progress, dry_run, needs_tokens=needs_tokens
     )
 
 
@@ -102,7 +170,33 @@ def create_filtered_tokenized_dataset(
 ) -> EditResult:
     """Write the documents of a packed file for whose number `filter_routine(i)` is true, in their order.
 
-    Where nothing is kept it raises ValueError and writes nothing; else as `filter_packed_data`.
+    As `filter_packed_data`, with the name and arguments of Modalities' API. If no document is kept, it raises
+    ValueError and writes nothing.
+
+    Parameters
+    ----------
+    input_data_path
+        A packed file of any generation.
+    filter_routine
+        A function of the number of a document, from 0.
+    output_data_path
+        The output.
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    progress
+        Called with (bytes filtered, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        As `filter_packed_data`.
+
+    Raises
+    ------
+    ValueError
+        As `filter_packed_data`, and if no document is kept.
     """
     decide = _by_number(filter_routine)
     paths = as_path(input_data_path), as_path(output_data_path)
@@ -112,11 +206,11 @@ def create_filtered_tokenized_dataset(
 def _by_tokens(keep: Keep) -> _Decide:
     def decide(first: int, lengths: Integers, read: Callable[[], Tokens]) -> Mask:
         tokens = read()
-        widened = tokens.astype(RETURNED_DTYPE[tokens.dtype.itemsize])  # a new one for each group: `keep` may keep it
+        widened = tokens.astype(RETURNED_DTYPE[tokens.dtype.itemsize])  # a copy: `keep` may store its argument
         ends = np.cumsum(lengths).tolist()
         starts = [0, *ends[:-1]]
-        pairs = zip(range(first, first + len(ends)), starts, ends, strict=True)
-        return np.array([bool(keep(i, widened[start:end])) for i, start, end in pairs], np.bool_)
+        documents = zip(range(first, first + len(ends)), starts, ends, strict=True)
+        return np.array([bool(keep(i, widened[start:end])) for i, start, end in documents], np.bool_)
 
     return decide
 
@@ -137,29 +231,29 @@ def _filter(
     dry_run: bool,
     *,
     allow_empty: bool = True,
-    lengths_tell: bool = False,
+    needs_tokens: bool = True,
 ) -> EditResult:
-    """lengths_tell: `decide` asks for no tokens, so that it can be asked beforehand how much there will be to write."""
+    """If `decide` does not need tokens, it is also called before writing, to reserve disk space."""
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
-    with PackedFile(source) as file:
-        spans, size = packed_spans(file), file.token_size_in_bytes
-    sink = _Measure(size) if dry_run else PackedWriter(target, size, file_existence_policy=policy)
+    with open_documents(source) as file:
+        spans, size = file.document_spans(), file.dtype.itemsize
+    sink = _Counter(size) if dry_run else PackedWriter(target, size, file_existence_policy=policy)
     with sink:
-        if lengths_tell:
-            lengths = spans.rows[:, 1] // size
+        if not needs_tokens:
+            lengths = np.concatenate([part.rows[:, 1] for part in spans]) // size
             sink.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
-        for data, lengths in _kept(spans, size, decide, progress):
+        for data, lengths in _kept_documents(spans, size, decide, progress):
             sink.append_bytes(data, lengths)
         if not allow_empty and sink.n_documents == 0:
             raise ValueError("The tokenized dataset did not create any data.")
-    n_bytes = sink.n_bytes if isinstance(sink, _Measure) else target.stat().st_size
-    left_out = len(spans.rows) - sink.n_documents
+    n_bytes = sink.n_bytes if isinstance(sink, _Counter) else target.stat().st_size
+    left_out = sum(len(part.rows) for part in spans) - sink.n_documents
     return EditResult(target, sink.n_documents, sink.n_tokens, n_bytes, 1, left_out, written=not dry_run)
 
 
-class _Measure:
-    """Takes documents as a PackedWriter does, and only counts them."""
+class _Counter:
+    """Counts documents with the interface of a PackedWriter."""
 
     def __init__(self, token_size: int) -> None:
         self._token_size, self._lengths = token_size, [np.empty(0, np.int64)]
@@ -182,29 +276,34 @@ class _Measure:
     def n_bytes(self) -> int:
         return packed_size(np.concatenate(self._lengths) * self._token_size)
 
-    def __enter__(self) -> _Measure:
+    def __enter__(self) -> _Counter:
         return self
 
     def __exit__(self, *_error: object) -> None:
         pass
 
 
-def _kept(spans: Spans, size: int, decide: _Decide, progress: Progress | None) -> Iterator[tuple[Data, Integers]]:
-    """The documents to keep, back to back, and their lengths in tokens, a group at a time."""
-    dtype, total, done = np.dtype(f"<u{size}"), int(spans.rows[:, 1].sum()), 0
-    scratch = _Scratch(), _Scratch()
-    for first, rows in _groups(spans.rows):
-        reader = _Reader(spans, rows, *scratch)
-        kept = decide(first, rows[:, 1] // size, partial(_tokens, reader, dtype))
-        if kept.any():
-            yield reader.chosen(kept), rows[kept, 1] // size
-        reader.give_back()
-        done += int(rows[:, 1].sum())
-        if progress is not None:
-            progress(done, total)
+def _kept_documents(
+    sources: Sequence[DocumentSpans], size: int, decide: _Decide, progress: Progress | None
+) -> Iterator[tuple[Data, Integers]]:
+    """Yield groups of the documents to keep, concatenated, and their lengths in tokens."""
+    dtype, total = np.dtype(f"<u{size}"), sum(int(spans.rows[:, 1].sum()) for spans in sources)
+    buffers = _Buffer(), _Buffer()
+    done = before = 0
+    for spans in sources:
+        for first, rows in _groups(spans.rows):
+            reader = _GroupReader(spans, rows, *buffers)
+            kept = decide(before + first, rows[:, 1] // size, partial(_tokens, reader, dtype))
+            if kept.any():
+                yield reader.chosen(kept), rows[kept, 1] // size
+            reader.drop_pages()
+            done += int(rows[:, 1].sum())
+            if progress is not None:
+                progress(done, total)
+        before += len(spans.rows)
 
 
-def _tokens(reader: _Reader, dtype: np.dtype[Any]) -> Tokens:
+def _tokens(reader: _GroupReader, dtype: np.dtype[Any]) -> Tokens:
     return reader.all().view(dtype)
 
 
@@ -213,24 +312,24 @@ def _no_tokens() -> Tokens:
 
 
 def _groups(rows: Integers) -> Iterator[tuple[int, Integers]]:
-    """The number of the first document and the rows of groups of up to 8 MiB, one document at least."""
-    step = min(_MOST_ROWS, rows_in(_GROUP, int(rows[:, 1].sum()), len(rows)))
+    """Number of the first document and rows of groups of up to 8 MiB, at least one document each."""
+    step = min(_MAX_ROWS, rows_in(_GROUP_BYTES, int(rows[:, 1].sum()), len(rows)))
     first = 0
     while first < len(rows):
         block = rows[first : first + step]
-        count = max(1, int(np.searchsorted(np.cumsum(block[:, 1]), _GROUP, "right")))
+        count = max(1, int(np.searchsorted(np.cumsum(block[:, 1]), _GROUP_BYTES, "right")))
         yield first, block[:count]
         first += count
 
 
-class _Scratch:
-    """Memory that is taken again and again: fresh pages would cost as much as what is copied into them."""
+class _Buffer:
+    """Memory that is reused: new pages would cost as much as the copies."""
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
 
     def gather(self, data: Data, starts: Integers, lengths: Integers) -> Data:
-        """The spans of `data` back to back; valid until the next call."""
+        """Concatenate spans of `data`; the result is valid until the next call."""
         ends = np.cumsum(lengths)
         n_bytes = int(ends[-1])
         if n_bytes > len(self._memory):
@@ -239,22 +338,22 @@ class _Scratch:
         return self._memory[:n_bytes]
 
 
-class _Reader:
-    """The bytes of documents at `rows`, read when they are asked for, and once."""
+class _GroupReader:
+    """Reads the documents at `rows` when they are needed, at most once."""
 
-    def __init__(self, spans: Spans, rows: Integers, read: _Scratch, chosen: _Scratch) -> None:
+    def __init__(self, spans: DocumentSpans, rows: Integers, for_all: _Buffer, for_chosen: _Buffer) -> None:
         self._spans, self._rows = spans, rows
-        self._for_all, self._for_chosen = read, chosen
+        self._for_all, self._for_chosen = for_all, for_chosen
         self._all: Data | None = None
 
     def all(self) -> Data:
-        """All documents back to back, tokens little-endian."""
+        """All documents concatenated, as little-endian tokens."""
         if self._all is None:
             self._all = self._read(self._rows)
         return self._all
 
     def chosen(self, kept: Mask) -> Data:
-        """Those of `kept` back to back."""
+        """The documents of the mask `kept`, concatenated."""
         if kept.all():
             return self.all()
         if self._all is None:
@@ -271,8 +370,8 @@ class _Reader:
             flat = self._for_all.gather(self._spans.data, starts, lengths)
         return flat if swap == 1 else flat.view(f">u{swap}").astype(f"<u{swap}").view(np.uint8)
 
-    def give_back(self) -> None:
-        """Let go of the pages of the file that were read, and of those that came with them."""
+    def drop_pages(self) -> None:
+        """Drop the pages of the file that were read."""
         starts = self._rows[:, 0] + self._spans.base
         end = int((starts + self._rows[:, 1]).max())
-        drop_pages(self._spans.data, max(0, int(starts.min()) - FAULT), end)
+        drop_pages(self._spans.data, max(0, int(starts.min()) - FAULT_BYTES), end)

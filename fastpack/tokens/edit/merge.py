@@ -1,4 +1,4 @@
-"""Packed files one behind the other in one file."""
+"""Concatenates packed files."""
 
 from __future__ import annotations
 
@@ -26,24 +26,17 @@ from fastpack.io import (
     real_path,
     same_file,
 )
-from fastpack.io.pickled_index import IndexEncoder
-from fastpack.tokens.edit.edit_result import (
-    BLOCK_ROWS,
-    Compat,
-    EditResult,
-    check_compat,
-    index_size,
-    is_kept,
-)
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
 from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, INDEX_BASES
 from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.pbin.packed_index import BLOCK_ROWS, index_size, write_index
 from fastpack.tokens.token_writer import TOKEN_SIZES
 
 _BLOCK = 8 << 20  # bytes copied at once
 
 
 class Source(NamedTuple):
-    """A packed file, and what it will add. shift: to its index entries, in bytes."""
+    """A source of the merge. `shift` is added to the offsets of its index, in bytes."""
 
     path: str
     generation: int
@@ -63,16 +56,58 @@ def merge_packed_data(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Merge packed files of any generations into one of today's, documents in the order of the sources.
+    """Concatenate packed files of any generations into one file of the current generation.
 
-    A directory stands for all `.pbin` files below it, sorted by path, the target not among them. Modalities writes a
-    wrong index, 12 bytes too low for each file before: compat="modalities-0.5" writes the same bytes (of files that it
-    can read; directories are sorted all the same). token_size_in_bytes: of the target, for sources whose tokens differ
-    in size; narrower ones are widened. dry_run writes nothing. progress(bytes of tokens written, in all).
+    Documents keep their order, and sources are used in the given order.
 
-    Raises FileNotFoundError for a missing source; FormatError, naming it, for a damaged one; TargetExists (a ValueError
-    and FileExistsError) by the policy "error"; ValueError for a target that is one of the sources, sources without a
-    packed file, and tokens of different sizes; JobError when a source changes meanwhile.
+    Parameters
+    ----------
+    src_paths
+        Packed files and directories. A directory stands for all `.pbin` files below it except the target, sorted by
+        path.
+    target_path
+        The output.
+    compat
+        "modalities-0.5" writes the bytes of Modalities, whose index is wrong: 12 bytes too low for each preceding
+        file. Only generations that Modalities can read are accepted then.
+    token_size_in_bytes
+        Token size of the output, for sources with different token sizes; smaller tokens are widened.
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    progress
+        Called with (bytes of tokens written, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, documents, tokens and size of the output, and the number of sources.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a source does not exist.
+    FormatError
+        If a source is damaged; the message names it.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError and FileExistsError).
+    ValueError
+        If the target is one of the sources, there is no packed file, or the token sizes differ.
+    JobError
+        If a source changes during the merge.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for name in ("a", "b"):
+    ...     with fastpack.PackedWriter(f"{folder.name}/{name}.pbin", 2) as writer:
+    ...         writer.append([1, 2, 0])
+    >>> result = fastpack.merge_packed_data(folder.name, f"{folder.name}/all.pbin")
+    >>> result.documents, result.tokens, result.sources
+    (2, 6, 2)
+    >>> folder.cleanup()
     """
     check_compat(compat)
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
@@ -102,7 +137,7 @@ def write_merged(
     policy: ExistencePolicy,
     put_tokens: Callable[[AtomicFile], object],
 ) -> EditResult:
-    """Write the merged file; `put_tokens` appends the tokens of all sources, `size` bytes each."""
+    """Write the merged file; `put_tokens` writes the tokens of all sources, `size` bytes each."""
     n_bytes = _n_tokens(sources) * size
     with AtomicFile(target, policy=policy) as output:
         output.write(HEADER[5].pack(n_bytes, size))
@@ -122,18 +157,18 @@ def _n_tokens(sources: Sequence[Source]) -> int:
 
 
 def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike) -> EditResult:
-    """`merge_packed_data` under the name and with the arguments of Modalities' API."""
+    """Call `merge_packed_data` (the name and arguments are those of Modalities' API)."""
     return merge_packed_data(src_paths, target_path)
 
 
 def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
-    """The packed files that are merged, in order: those given, and those below given directories."""
+    """Return the packed files to merge, in order: the given files, and those below the given directories."""
     found: list[AnyPath] = []
-    is_there = exists(target)
+    target_exists = exists(target)
     for path in map(as_path, given):
         if path.is_dir():
             below = (file for file in path.glob("**/*.pbin") if file.is_file())
-            found += sorted(file for file in below if not (is_there and same_file(file, target)))
+            found += sorted(file for file in below if not (target_exists and same_file(file, target)))
         else:
             found.append(path)
     if not found:
@@ -147,9 +182,9 @@ def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
 def read_sources(
     paths: Sequence[PathLike], asked_size: int | None, compat: Compat, *, headers_only: bool = False
 ) -> tuple[list[Source], int]:
-    """The sources, every one of them checked, and the token size of the result.
+    """Check and return the sources, and the token size of the result.
 
-    headers_only: read no index, so that n_documents and shift mean nothing, and generation 4 passes for 5.
+    `headers_only`: do not read indexes; then `n_documents` and `shift` are meaningless, and generation 4 appears as 5.
     """
     if asked_size not in (None, *TOKEN_SIZES):
         raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")
@@ -167,7 +202,9 @@ def read_sources(
             raise ValueError(f"{source.path} has tokens of {source.token_size} bytes, which {size} cannot hold")
     end = 0
     for number, source in enumerate(sources):
-        own_base = INDEX_BASES[source.generation][0] if compat is not None else 0  # it takes indices as they stand
+        own_base = (
+            INDEX_BASES[source.generation][0] if compat is not None else 0
+        )  # Modalities copies the index unchanged
         sources[number] = source._replace(shift=end + own_base)
         end += source.n_tokens * size - (HEADER_BYTES if compat is not None else 0)
     return sources, size
@@ -178,8 +215,8 @@ def _common_size(sources: Sequence[Source]) -> int:
     if len(first) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(first.items()))
         raise ValueError(
-            f"tokens of different sizes, maybe of different tokenizers: bytes a token are {named}. Give the token size "
-            "of the result if the tokens are of one vocabulary all the same"
+            f"the token sizes differ, perhaps because of different tokenizers: bytes per token are {named}. Give the "
+            "token size of the result if all tokens are of one vocabulary"
         )
     return sources[0].token_size
 
@@ -192,7 +229,7 @@ def _open(source: Source) -> PackedFile:
 
 
 def copy_tokens(source: Source, start: int, end: int, size: int, output: AtomicFile) -> Iterator[None]:
-    """Append the tokens [start, end) of a source, `size` bytes each, a block at each step."""
+    """Write the tokens [start, end) of a source, `size` bytes each, one block per step."""
     with _open(source) as file:
         dtype, step = np.dtype(f"<u{size}"), _BLOCK // size
         for first in range(start, end, step):
@@ -215,21 +252,20 @@ def _index_blocks(sources: Sequence[Source], size: int) -> Iterator[npt.NDArray[
 
 
 def _write_index(sources: Sequence[Source], size: int, output: AtomicFile) -> None:
-    if _negative(sources):
+    if _has_negative_offsets(sources):
         output.write(_pickle(sources, size))
-        return
-    encoder = IndexEncoder(output.write)
-    for rows in _index_blocks(sources, size):
-        encoder.append(rows)
-    encoder.close()
+    else:
+        write_index(output.write, _index_blocks(sources, size))
 
 
 def _index_bytes(sources: Sequence[Source], size: int) -> int:
-    return len(_pickle(sources, size)) if _negative(sources) else index_size(_index_blocks(sources, size))
+    if _has_negative_offsets(sources):
+        return len(_pickle(sources, size))
+    return index_size(_index_blocks(sources, size))
 
 
-def _negative(sources: Sequence[Source]) -> bool:
-    """Whether entries may be negative, as Modalities' are behind a file of fewer than 12 bytes of tokens."""
+def _has_negative_offsets(sources: Sequence[Source]) -> bool:
+    """Whether offsets may be negative, as Modalities' are after a file with fewer than 12 bytes of tokens."""
     return any(source.shift < 0 for source in sources)
 
 

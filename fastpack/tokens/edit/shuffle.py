@@ -1,16 +1,15 @@
-"""The documents of a packed file, or the lines of a JSONL file, in random order: Modalities' for the same seed."""
+"""Shuffles the documents of a token file or the lines of a JSON Lines file, in Modalities' order for the same seed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
-from fastpack.tokens.edit.document_spans import Collection, packed_spans
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
-from fastpack.tokens.edit.line_spans import complete_lines, line_spans
-from fastpack.tokens.edit.ordered_writing import Edit, write_edit
-from fastpack.tokens.edit.shuffle_orders import Seed, stdlib_order
-from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.edit.document_collection import DocumentCollection
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
+from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
+from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
 
 
 def shuffle_tokenized_data(
@@ -23,21 +22,63 @@ def shuffle_tokenized_data(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write the documents of a packed file (of any generation) in the order of `random.Random(seed).shuffle`.
+    """Write the documents of a packed file in random order.
 
-    The bytes are Modalities' for the same seed; without a seed each run has its own order. batch_size is checked and
-    has no effect on anything. Memory: 28 bytes a document and up to 0.5 GiB. dry_run writes nothing.
-    progress(bytes written, in all).
+    The order is that of `random.Random(seed).shuffle`; the bytes are those of Modalities for the same seed. Memory: 28
+    bytes per document, and up to 0.5 GiB.
 
-    Raises FileNotFoundError and FormatError for the input, ValueError for an output that is the input, TargetExists (a
-    ValueError) by the policy "error".
+    Parameters
+    ----------
+    input_data_path
+        A packed file of any generation.
+    output_data_path
+        The output.
+    batch_size
+        At least 1. It has no effect (Modalities has this argument).
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    seed
+        A seed of `random.Random`. By default every call gives another order.
+    progress
+        Called with (bytes written, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, documents, tokens and size of the output.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the input does not exist.
+    FormatError
+        If the input is damaged.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError).
+    ValueError
+        If the output is the input, or `batch_size` is below 1.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source, shuffled = f"{folder.name}/a.pbin", f"{folder.name}/b.pbin"
+    >>> with fastpack.PackedWriter(source, 2) as writer:
+    ...     writer.append_many([1, 0, 2, 0, 3, 0], [2, 2, 2])
+    >>> result = fastpack.shuffle_tokenized_data(source, shuffled, seed=1)
+    >>> result.documents, [document.tolist() for document in fastpack.PackedFile(shuffled)]
+    (3, [[2, 0], [3, 0], [1, 0]])
+    >>> folder.cleanup()
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
     if is_kept([input_data_path], target, file_existence_policy):
         return EditResult(target, written=False, kept_existing=True)
-    return write_edit(shuffled_documents([input_data_path], seed), target, file_existence_policy, progress, dry_run)
+    edit = shuffled_documents([input_data_path], seed)
+    return write_edit(edit, target, file_existence_policy, progress, dry_run)
 
 
 def shuffle_jsonl_data(
@@ -50,12 +91,54 @@ def shuffle_jsonl_data(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write the lines of a JSONL file in the order of `random.Random(seed).shuffle`; lines are not looked into.
+    """Write the lines of a JSON Lines file in random order.
 
-    The bytes are Modalities' for the same seed, but for one case: where the last line of the input has no newline and
-    is not the last of the output, it gets one, with a DataWarning; Modalities joins it to the line that follows, as
-    compat="modalities-0.5" does. Memory: 20 bytes a line and up to 0.5 GiB. dry_run writes nothing.
-    progress(bytes written, in all). Raises as `shuffle_tokenized_data` does.
+    The order is that of `random.Random(seed).shuffle`; the bytes are those of Modalities for the same seed, except in
+    one case: if the last line of the input has no newline and is not the last line of the output, a newline is added,
+    with a DataWarning. Lines are not parsed. Memory: 20 bytes per line, and up to 0.5 GiB.
+
+    Parameters
+    ----------
+    input_data_path
+        A JSON Lines file.
+    output_data_path
+        The output.
+    file_existence_policy
+        What to do if the output exists: "error", "skip" or "override".
+    seed
+        A seed of `random.Random`. By default every call gives another order.
+    compat
+        "modalities-0.5" concatenates a last line without newline and the line that follows it (as Modalities).
+    progress
+        Called with (bytes written, total bytes).
+    dry_run
+        Return the result without writing the output.
+
+    Returns
+    -------
+    EditResult
+        Path, number of lines and size of the output.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the input does not exist.
+    TargetExists
+        If the output exists and the policy is "error" (a ValueError).
+    ValueError
+        If the output is the input, or `compat` is unknown.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source, shuffled = pathlib.Path(folder.name, "a.jsonl"), pathlib.Path(folder.name, "b.jsonl")
+    >>> _ = source.write_text("1\\n2\\n3\\n")
+    >>> fastpack.shuffle_jsonl_data(source, shuffled, seed=1).documents
+    3
+    >>> shuffled.read_text()
+    '2\\n3\\n1\\n'
+    >>> folder.cleanup()
     """
     check_compat(compat)
     target = as_path(output_data_path)
@@ -66,18 +149,18 @@ def shuffle_jsonl_data(
 
 
 def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:
-    """The documents of the one packed file that `paths` names, shuffled."""
+    """Shuffle the documents of a single token file."""
     (path,) = paths
-    with PackedFile(path) as file:
-        documents, size = Collection([packed_spans(file)]), file.token_size_in_bytes
+    with open_documents(path) as file:
+        documents, size = DocumentCollection(file.document_spans()), file.dtype.itemsize
     return Edit(documents, stdlib_order(documents.n_documents, seed), size)
 
 
 def shuffled_lines(paths: Sequence[PathLike], seed: Seed, compat: Compat) -> Edit:
-    """The lines of the one JSONL file that `paths` names, shuffled; warns as `shuffle_jsonl_data` does."""
+    """Shuffle the lines of a single JSON Lines file; warns as `shuffle_jsonl_data`."""
     (path,) = paths
     sources = [line_spans(path)]
     order = stdlib_order(len(sources[0].rows), seed)
     if compat is None and len(order):
         sources = complete_lines(sources, paths, int(order[-1]))
-    return Edit(Collection(sources), order, None)
+    return Edit(DocumentCollection(sources), order, None)

@@ -31,23 +31,20 @@ from fastpack.tokens.token_segment import TokenSegment
 _SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
 
 
-def measure_folder(path: AnyPath, options: InspectOptions) -> FileFacts:
-    """The shards of a folder; any `.bin` hides all `.npy`, as for KempnerForge's validator."""
+def shard_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    """Return the facts of one file, or of the shards of a folder; `.bin` files hide `.npy` files (as KempnerForge)."""
+    if not path.is_dir():
+        return _facts(path, [path], options)
     for suffix in ("bin", "npy"):
         try:
-            return _measure(path, find_shards(path, f"*.{suffix}"), options)
+            return _facts(path, find_shards(path, f"*.{suffix}"), options)
         except FileNotFoundError:
             if not path.is_dir():
                 raise
     raise JobError(f"{path}: no .bin or .npy files in this folder")
 
 
-def measure_shard(path: AnyPath, options: InspectOptions) -> FileFacts:
-    """One shard."""
-    return _measure(path, [path], options)
-
-
-def _measure(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> FileFacts:
+def _facts(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> FileFacts:
     """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
     warnings: list[str] = []
     said = read_metadata(paths[0].parent, warnings)

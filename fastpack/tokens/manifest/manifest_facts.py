@@ -18,7 +18,7 @@ from fastpack.tokens.token_facts import count_samples, eos_facts, token_warnings
 from fastpack.tokens.token_segment import TokenSegment
 
 
-def measure_manifest(path: AnyPath, options: InspectOptions) -> FileFacts:
+def manifest_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     """The numbers of the manifest, by `options.seq_lens` alone; FormatError for a damaged one.
 
     With `options.count_ids` the shards are read as well: FormatError, FileNotFoundError for one that is not what the

@@ -26,7 +26,7 @@ from fastpack.tokens.token_facts import (
 )
 
 
-def measure_packed(path: AnyPath, options: InspectOptions) -> FileFacts:
+def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     """Documents by the index; tokens are read for the share of EOS tokens and the largest id. FormatError."""
     with PackedFile(path) as file:
         documents = DocumentStatistics(options.seq_lens)

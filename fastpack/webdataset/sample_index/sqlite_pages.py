@@ -20,6 +20,7 @@ from fastpack.kernels.codecs.btree_layout import (
     INDEX_INTERIOR,
     INDEX_LEAF,
     MAX_LOCAL,
+    MAX_PARENT_BYTES,
     MIN_LOCAL,
     PAGE_BYTES,
     TABLE_INTERIOR,
@@ -35,7 +36,6 @@ LOCK_BYTE_PAGE = (1 << 30) // PAGE_BYTES + 1  # holds the byte at 1 GiB that SQL
 _BATCH_PAGES = 128  # 512 KiB; larger batches are not faster
 _MAX_PAGES = (1 << 32) - 2
 _CELL_BYTES = PAGE_BYTES * (_BATCH_PAGES + 4)
-_PARENT_CELL_BYTES = 1040  # capacity for a page's cell in its parent
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\0"
 _SCHEMA_FORMAT = 4  # since 2006: 0 and 1 are stored in the header of a record
@@ -189,7 +189,7 @@ class _Level:
         self._first_rowid = 1
         self._above: _Level | None = None
         self._pages = np.empty(PAGE_BYTES * _BATCH_PAGES, np.uint8)
-        self._parents = np.empty(_PARENT_CELL_BYTES * _BATCH_PAGES, np.uint8)
+        self._parents = np.empty(MAX_PARENT_BYTES * _BATCH_PAGES, np.uint8)
         self._parent_ends = np.empty(_BATCH_PAGES, np.int64)
 
     def add(self, cells: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:

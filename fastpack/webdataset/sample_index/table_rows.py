@@ -12,8 +12,15 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import PathLike, map_bytes
-from fastpack.kernels.codecs.btree_layout import INTERIOR_HEADER_BYTES, PAGE_BYTES, TABLE_INTERIOR, TABLE_LEAF
-from fastpack.kernels.codecs.leaves_np import FIRST, LENGTH
+from fastpack.kernels.codecs.btree_layout import (
+    FIRST,
+    INTERIOR_HEADER_BYTES,
+    LENGTH,
+    N_COLUMNS,
+    PAGE_BYTES,
+    TABLE_INTERIOR,
+    TABLE_LEAF,
+)
 from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL
 
 if TYPE_CHECKING:
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.int64]
 
-_N_COLUMNS = 7  # that `kernels.read_leaves` writes
 _TAR_FILE_ID = 0
 _TEXT_COLUMN = {SAMPLES_SQL: 1, PARTS_SQL: 2}
 
@@ -94,7 +100,7 @@ class TableRows:
     def _read(self, pages: Rows) -> Rows | None:
         at = (pages - 1) * PAGE_BYTES
         n_rows = int((self._data[at + 3].astype(np.int64) * 256 + self._data[at + 4]).sum())
-        rows = np.empty((n_rows, _N_COLUMNS), np.int64)
+        rows = np.empty((n_rows, N_COLUMNS), np.int64)
         n_read = kernels.read_leaves(self._data, pages, self._text_column, rows)
         return None if n_read < 0 else rows[:n_read]
 

@@ -1,4 +1,4 @@
-"""Cells and pages of b-trees, on every backend: against records put together by hand, and against the plain twin."""
+"""Cells and pages of b-trees, on every backend: against records built by hand, and against the specification."""
 
 from __future__ import annotations
 
@@ -121,13 +121,13 @@ def test_cells_stop_where_there_is_no_room(backend: str) -> None:
     assert kernels.encode_cells(*call, ends[:1]) == 0
 
 
-def packed(twin: object, kind: int, sizes: list[int], is_last: bool, n_pages: int) -> tuple[object, ...]:
+def packed(implementation: object, kind: int, sizes: list[int], is_last: bool, n_pages: int) -> tuple[object, ...]:
     rng = np.random.default_rng(1)
     ends = integers(np.cumsum(sizes).tolist())
     cells = rng.integers(0, 256, sum(sizes), dtype=np.uint8)
     pages, parents = np.full(PAGE_BYTES * n_pages + 5, 7, np.uint8), np.zeros(1040 * n_pages, np.uint8)
     parent_ends, state = np.zeros(n_pages, np.int64), np.zeros(2, np.int64)
-    made = twin.pack_cells(kind, cells, ends, is_last, 77, 1000, 128, state, pages, parents, parent_ends)  # type: ignore[attr-defined]
+    made = implementation.pack_cells(kind, cells, ends, is_last, 77, 1000, 128, state, pages, parents, parent_ends)  # type: ignore[attr-defined]
     n_parents = made - (made > 0 and state[0] == len(sizes))
     parents[state[1] :] = 0
     return (
@@ -145,7 +145,7 @@ def packed(twin: object, kind: int, sizes: list[int], is_last: bool, n_pages: in
     is_last=st.booleans(),
     n_pages=st.integers(0, 12),
 )
-def test_pages_of_the_twins_are_the_same(kind: int, sizes: list[int], is_last: bool, n_pages: int) -> None:
+def test_implementations_write_the_same_pages(kind: int, sizes: list[int], is_last: bool, n_pages: int) -> None:
     found = packed(btree_cy, kind, sizes, is_last, n_pages)
     assert found == packed(btree_np, kind, sizes, is_last, n_pages)
     made, (taken, _), pages, _, _ = found

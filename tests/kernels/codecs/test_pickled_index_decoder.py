@@ -1,4 +1,4 @@
-"""The pickled index kernels: against golden files, against pickle, and twin against twin."""
+"""The pickled index codecs: against golden files, against pickle, and against each other."""
 
 from __future__ import annotations
 

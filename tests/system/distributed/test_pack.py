@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pack_sources import settings_of
 from ranks import run, run_and_kill
 
 from fastpack.cli import main
-from fastpack.distributed.pack_tasks import collect_parts, plan_parts
+from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.plan import clear
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing.modalities_config import Source
 from fastpack.packing.pack import pack_each, pack_encoded_data
+from fastpack.packing.settings import Source
 from fastpack.packing.source_batches import lines_before, read_part, read_pieces
 
 
@@ -59,11 +60,11 @@ def test_joined_parts_are_what_one_run_writes(
     corpus: list[Path], tmp_path: Path, world_size: int, bytes_per_task: int | None
 ) -> None:
     local = pack_encoded_data(config_of(corpus, tmp_path / "local.pbin"))
-    plan = plan_parts(config_of(corpus, tmp_path / "far.pbin"), bytes_per_task=bytes_per_task)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=bytes_per_task)
     assert bytes_per_task is None or len(plan.tasks) > 4
     for rank in reversed(range(world_size)):
         run_rank(plan, rank, world_size)
-    (far,) = collect_parts(plan)
+    (far,) = collect_pack(plan)
     assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert far.skipped == local.skipped
     assert len(far.skipped) > 20
@@ -74,19 +75,18 @@ def test_joined_parts_are_what_one_run_writes(
 
 def test_each_source_into_a_file_of_its_own(corpus: list[Path], tmp_path: Path) -> None:
     local = pack_each(config_of(corpus, tmp_path / "local"))
-    plan = plan_parts(config_of(corpus, tmp_path / "far"), each=True, bytes_per_task=15000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far"), per_source=True), bytes_per_task=15000)
     run_rank(plan, 0, 1)
-    far = collect_parts(plan)
+    far = collect_pack(plan)
     assert [result.skipped for result in far] == [result.skipped for result in local]
     for one in (tmp_path / "local").iterdir():
         assert one.read_bytes() == (tmp_path / "far" / one.name).read_bytes()
     (tmp_path / "far" / "b.pbin").unlink()
     clear(plan)
-    plan = plan_parts(
-        config_of(corpus, tmp_path / "far"), each=True, bytes_per_task=15000, file_existence_policy="skip"
-    )
+    settings = settings_of(config_of(corpus, tmp_path / "far"), per_source=True, if_exists="skip")
+    plan = plan_pack(settings, bytes_per_task=15000)
     run_rank(plan, 0, 1)
-    assert [result.kept_existing for result in collect_parts(plan, file_existence_policy="skip")] == [
+    assert [result.kept_existing for result in collect_pack(plan, if_exists="skip")] == [
         True, False, True, True, True, True,
     ]  # fmt: skip
     assert (tmp_path / "far" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
@@ -97,12 +97,12 @@ def test_the_first_faulty_document_is_named_as_the_local_run_names_it(corpus: li
         config = config_of([source], tmp_path / "x.pbin")
         with pytest.raises(ValueError, match=r"line \d+ at byte \d+") as local:
             pack_encoded_data(config, on_faulty="error")
-        plan = plan_parts(config, on_faulty="error", bytes_per_task=4000)
+        plan = plan_pack(settings_of(config, on_error="raise"), bytes_per_task=4000)
         with pytest.raises(JobError, match="failed") as far:
             run_rank(plan, 0, 1)
         assert str(local.value) in str(far.value)
         with pytest.raises(JobError, match="are not done"):
-            collect_parts(plan)
+            collect_pack(plan)
 
 
 LINES = st.binary(max_size=9).map(lambda line: line.replace(b"\n", b""))
@@ -206,7 +206,7 @@ def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
 
 
 def test_an_interrupted_rank_says_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
-    plan = plan_parts(config_of(corpus, tmp_path / "far.pbin"), bytes_per_task=9000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=9000)
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -21,9 +21,9 @@ from fastpack.distributed.prepare_tasks import plan_walk, walker_of
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
-from fastpack.webdataset.prepare.prepare_webdataset import PrepareResult, prepare_webdataset
-from fastpack.webdataset.prepare.settings import ExecutionSettings, PrepareSettings, SplitSpec
-from fastpack.webdataset.prepare.walk_shards import WalkResult
+from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult, prepare_webdataset
+from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings, SplitSpec
+from fastpack.webdataset.preparation.walk_shards import WalkResult
 
 TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # of media_filters: when the filter was first used
 RATIO = (8, 1, 1)

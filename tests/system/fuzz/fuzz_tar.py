@@ -193,7 +193,7 @@ def main() -> None:
         if not any(folder.iterdir()):
             for i, seed in enumerate(seeds()):
                 (folder / f"seed-{i:03d}").write_bytes(seed)
-    for name in ("next_member", "take_extension", "take_member", "take_sparse_header", "behind_map"):
+    for name in ("next_member", "take_extension", "take_member", "take_sparse_header", "after_map"):
         setattr(tar_np._Walk, name, atheris.instrument_func(getattr(tar_np._Walk, name)))
     for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value", "_take_meanings"):
         setattr(tar_np, name, atheris.instrument_func(getattr(tar_np, name)))

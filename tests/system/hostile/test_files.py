@@ -26,7 +26,7 @@ from fastpack.tokens.flat import tatm_metadata as tatm
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
-from fastpack.webdataset.prepare.dispatch import prepare
+from fastpack.webdataset.preparation.dispatch import prepare
 from fastpack.webdataset.sample_index import SampleIndex
 
 MIB = 1 << 20

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fastpack
 from fastpack.errors import DataWarning
 from fastpack.io import TargetExists
-from fastpack.tokens.edit import shuffle_orders as orders
+from fastpack.tokens.edit import shuffle_order as orders
 from fastpack.tokens.edit.chunk import create_shuffled_jsonl_dataset_chunk, read_file_list
 
 WritePacked = Callable[..., Path]

@@ -40,7 +40,7 @@ def meets(asked: KeepRules, document: list[int]) -> bool:
 
 @pytest.fixture
 def tiny_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filtering, "_GROUP", 24)
+    monkeypatch.setattr(filtering, "_GROUP_BYTES", 24)
 
 
 @given(documents=documents, asked=rules, generation=st.integers(1, 5), size=st.sampled_from([1, 2, 4]))

@@ -21,7 +21,7 @@ from fastpack.cli import main
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
-from fastpack.tokens.edit import recovery as module
+from fastpack.tokens.edit import repair as module
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
@@ -188,14 +188,14 @@ def test_where_it_writes(tmp_path: Path) -> None:
     path = write_packed(tmp_path / "a.pbin")
     damaged = path.read_bytes() + b"more"
     path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="nowhere to write"):
+    with pytest.raises(ValueError, match="no output is given"):
         repair(path)
-    with pytest.raises(ValueError, match="the damaged file itself"):
+    with pytest.raises(ValueError, match="the output is the damaged file"):
         repair(path, path)
     with pytest.raises(TargetExists):
         repair(path, write_packed(tmp_path / "b.pbin"))
     assert not repair(path, tmp_path / "b.pbin", file_existence_policy="skip").written
-    assert repair(path, dry_run=True).problem == "4 bytes behind the index"
+    assert repair(path, dry_run=True).problem == "4 bytes after the index"
     assert path.read_bytes() == damaged
     assert repair(path, in_place=True).written
     assert path.read_bytes() == damaged[:-4]

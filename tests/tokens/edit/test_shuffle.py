@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import fastpack
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import TargetExists
-from fastpack.tokens.edit import line_spans as lines
+from fastpack.tokens.edit import jsonl_lines as lines
 
 WritePacked = Callable[..., Path]
 Bytes = Callable[..., bytes]
@@ -58,7 +58,7 @@ def test_lines_in_the_order_of_the_standard_library(tmp_path: Path, parts: list[
     assert target.read_bytes() == b"".join(expected)
     open_ones = [line for line in expected[:-1] if not line.endswith(b"\n")]
     if open_ones:
-        with pytest.warns(DataWarning, match=r"a\.jsonl: the last line has no newline; it got one"):
+        with pytest.warns(DataWarning, match=r"a\.jsonl: the last line has no newline; one was added"):
             result = fastpack.shuffle_jsonl_data(source, target, "override", seed)
     else:
         result = fastpack.shuffle_jsonl_data(source, target, "override", seed)
@@ -70,7 +70,7 @@ def test_lines_in_the_order_of_the_standard_library(tmp_path: Path, parts: list[
 
 def test_lines_over_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_WINDOW", 100)
-    monkeypatch.setattr(lines, "_DROP", 1000)
+    monkeypatch.setattr(lines, "_DROP_BYTES", 1000)
     wanted = [b"%d" % n * (n % 40) + b"\n" for n in range(5000)]
     (tmp_path / "a.jsonl").write_bytes(b"".join(wanted))
     fastpack.shuffle_jsonl_data(tmp_path / "a.jsonl", tmp_path / "out.jsonl", seed=4)
@@ -145,8 +145,8 @@ def test_a_damaged_file_leaves_the_old_output(tmp_path: Path, write_packed: Writ
 MEMORY = """
 import re, sys
 import fastpack
-from fastpack.tokens.edit import document_spans as spans
-from fastpack.tokens.edit import line_spans as lines
+from fastpack.tokens.edit import document_collection as spans
+from fastpack.tokens.edit import jsonl_lines as lines
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 folder = sys.argv[1]

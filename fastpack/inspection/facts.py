@@ -1,0 +1,237 @@
+"""Types of the results of `inspect`.
+
+The JSON schemas and the page of results are generated from these annotations (`docs/make_json.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The smallest value that a number may have; metadata of an annotation."""
+
+    value: int
+
+
+Count = Annotated[int, Minimum(0)]
+DTypes = Annotated[list[str], "NumPy dtypes of the tokens"]
+LargestId = Annotated[int | None, "the largest token id; null if the tokens were not read"]
+
+
+class Summary(TypedDict):
+    """minimum, percentiles, mean and maximum"""
+
+    min: Count
+    p1: Count
+    p10: Count
+    p25: Count
+    median: Count
+    mean: float
+    p75: Count
+    p90: Count
+    p99: Count
+    max: Count
+
+
+Bin = TypedDict(
+    "Bin",
+    {
+        "from": Annotated[Count, "lower limit of the lengths, inclusive"],
+        "to": Annotated[Count, "upper limit, exclusive"],
+        "documents": Annotated[Count, "documents of these lengths"],
+        "total": Annotated[Count, "sum of their lengths"],
+    },
+)
+
+
+class LengthHistogram(TypedDict):
+    """distribution of the lengths of documents (lines, samples)"""
+
+    of: Annotated[str, "the name of the summary of the same lengths"]
+    bins: Annotated[list[Bin], "ranges of lengths"]
+
+
+EosFacts = TypedDict(
+    "EosFacts",
+    {
+        "id": Annotated[int, "the token id"],
+        "from": Annotated[str, "how it was determined"],
+        "tokens": Annotated[Count | None, "number of such tokens; null if the tokens were not read (`--quick`)"],
+        "share": Annotated[float | None, "their share of all tokens; null if the tokens were not read"],
+    },
+)
+Eos = Annotated[EosFacts | None, "the token that ends documents; null if unknown"]
+Histogram = Annotated[LengthHistogram | None, "distribution of lengths; null if there are none or they are unknown"]
+DocumentTokens = Annotated[Summary | None, "lengths of the documents in tokens"]
+FileTokens = Annotated[Summary | None, "lengths of the files in tokens"]
+
+
+class SamplesAt(TypedDict):
+    """samples at one sequence length"""
+
+    seq_len: Annotated[Count, "input tokens of a sample"]
+    modalities: Annotated[Count, "samples in Modalities; the last label of a sample is the first input of the next"]
+    kempnerforge: Annotated[Count, "samples in KempnerForge, which uses no token twice"]
+
+
+class PackedSamplesAt(SamplesAt):
+    """samples at one sequence length, of a packed file"""
+
+    modalities_megatron: Annotated[
+        Count | None, "samples of Modalities' Megatron dataset; null if documents overlap or leave gaps"
+    ]
+
+
+class Split(TypedDict):
+    """a split"""
+
+    shards: Annotated[Count, "number of shards"]
+    samples: Annotated[Count | None, "number of samples"]
+
+
+class FieldTotals(TypedDict):
+    """a field of the samples"""
+
+    count: Annotated[Count, "number of files"]
+    bytes: Annotated[Count, "their size"]
+
+
+class InspectResult(dict[str, Any]):
+    """Hold what `inspect` finds: a dict whose items are also attributes.
+
+    `kind` is the format: "jsonl", "idx", "pbin", "shards", "manifest" or "webdataset". Each has a subclass whose
+    annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> with open("corpus.jsonl", "w") as file:
+    ...     _ = file.write('{"text": "Hello"}\\n')
+    >>> found = fastpack.inspect("corpus.jsonl")
+    >>> found.lines, found["lines"], found.kind
+    (1, 1, 'jsonl')
+    """
+
+    path: Annotated[str, "the inspected file or folder"]
+    kind: Annotated[str, "the format"]
+    bytes: Annotated[Count, "size of the data"]
+    warnings: Annotated[list[str], "warnings, one sentence each"]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as a plain dict."""
+        return dict(self)
+
+
+class JsonlFacts(InspectResult):
+    """JSON lines"""
+
+    kind: Annotated[Literal["jsonl"], "JSON lines"]
+    lines: Annotated[Count, "number of lines"]
+    index: Annotated[str | None, "path of Modalities' index, if it exists"]
+    energon_index: Annotated[str | None, "path of Energon's index, if it exists"]
+    energon_samples: Annotated[Count | None, "samples in Energon's index"]
+    line_bytes: Annotated[Summary | None, "lengths of the lines in bytes"]
+    histogram: Histogram
+
+
+class IndexFacts(InspectResult):
+    """an index"""
+
+    kind: Annotated[Literal["idx"], "an index without its source"]
+    entries: Annotated[Count, "number of entries"]
+    line_bytes: Annotated[Summary | None, "lengths of the indexed lines in bytes"]
+    histogram: Histogram
+
+
+class PackedFacts(InspectResult):
+    """a packed file"""
+
+    kind: Annotated[Literal["pbin"], "a packed file"]
+    generation: Annotated[int, Minimum(1), "generation of the format; the current one is 5"]
+    token_size_in_bytes: Annotated[Literal[1, 2, 4], "bytes per token"]
+    documents: Annotated[Count, "number of documents in the index"]
+    tokens: Annotated[Count, "number of tokens"]
+    document_tokens: DocumentTokens
+    histogram: Histogram
+    eos: Eos
+    largest_id: LargestId
+    eos_inside: Annotated[
+        Count | None,
+        "EOS tokens that are not the last token of their document; null if the tokens were not read or EOS is unknown",
+    ]
+    documents_with_eos_inside: Annotated[
+        Count | None, "documents with such tokens, which a reader would split; null as `eos_inside`"
+    ]
+    samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
+
+
+class ShardFacts(InspectResult):
+    """token shards"""
+
+    kind: Annotated[Literal["shards"], "token shards"]
+    format: Annotated[Literal["bin", "npy"], "format of the files"]
+    files: Annotated[Count, "number of files"]
+    dtypes: DTypes
+    tokens: Annotated[Count, "number of tokens"]
+    zero_tail: Annotated[Count, "tokens that are unused space after the last document"]
+    tokenizer: Annotated[str | None, "tokenizer in tatm's metadata"]
+    vocab_size: Annotated[Count | None, "vocabulary size in tatm's metadata"]
+    file_tokens: FileTokens
+    documents: Annotated[
+        Count | None, "documents, which end in the EOS token or with their file; null if EOS is unknown"
+    ]
+    document_tokens: DocumentTokens
+    histogram: Histogram
+    eos: Eos
+    largest_id: LargestId
+    samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+
+
+class ManifestFacts(InspectResult):
+    """a manifest"""
+
+    kind: Annotated[Literal["manifest"], "a manifest of shards"]
+    manifest_bytes: Annotated[Count, "size of the manifest"]
+    files: Annotated[Count, "number of shards"]
+    dtypes: DTypes
+    tokens: Annotated[Count, "tokens in all shards"]
+    documents: Annotated[Count | None, "documents in all shards; null if not counted"]
+    checksums: Annotated[bool, "whether the manifest has a checksum of each shard"]
+    times_count: Annotated[bool, "whether the modification times of the shards must match; not in a copy without times"]
+    file_tokens: FileTokens
+    samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+
+
+class WebDatasetFacts(InspectResult):
+    """a prepared WebDataset"""
+
+    kind: Annotated[Literal["webdataset"], "a prepared WebDataset"]
+    shards: Annotated[Count, "number of shards"]
+    samples: Annotated[Count, "number of samples"]
+    type: Annotated[str | None, "class of the samples; null without dataset.yaml"]
+    fields: Annotated[dict[str, Any] | None, "expression of each field of a sample; null if there are none"]
+    energon_version: Annotated[str | None, "version of Energon that prepared the dataset"]
+    parts: Annotated[dict[str, FieldTotals] | None, "field -> its files and their size; null without a table of them"]
+    split: Annotated[dict[str, Split] | None, "split -> its shards and samples; null without a split"]
+    excluded: Annotated[Count, "entries that the split excludes"]
+    sample_bytes: Annotated[Summary | None, "lengths of the samples in their shards in bytes"]
+    histogram: Histogram
+
+
+FACTS: dict[str, type[InspectResult]] = {
+    "jsonl": JsonlFacts,
+    "idx": IndexFacts,
+    "pbin": PackedFacts,
+    "shards": ShardFacts,
+    "manifest": ManifestFacts,
+    "webdataset": WebDatasetFacts,
+}

@@ -1,0 +1,148 @@
+"""A pack job from settings to results: indexes, targets, tokenizer and engine, then the packing itself.
+
+Where Modalities loses data, this does not: a document that cannot be packed is skipped and listed, and affects no other
+document. Such documents are: an empty text (unless the tokenizer adds tokens to it; Modalities skips it, too), a result
+that is not a string (null, a missing key, a number, an array), no result, invalid UTF-8 or JSON, a lone high surrogate
+escape, and a token that does not fit into the token size of the file.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from fastpack import io as files
+from fastpack.documents.json_fields import compile_pattern
+from fastpack.errors import DataWarning, spoken
+from fastpack.io import Progress
+from fastpack.io.atomic import OVERWRITE
+from fastpack.packing.document_sample import sample_texts
+from fastpack.packing.encoder import Counts, EncoderSpec
+from fastpack.packing.pack_result import PackResult
+from fastpack.packing.packing_pipeline import OutputFile, Packer
+from fastpack.packing.settings import PackSettings
+from fastpack.packing.source_indexes import NoteIndex, create_missing_indexes
+from fastpack.packing.targets import Target, targets_of
+from fastpack.tokenizers.engines import Choice, choose_engine
+from fastpack.tokenizers.interface import Tokenizer, token_size
+from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN
+from fastpack.tokens.journal import remove_finished_journal
+from fastpack.tokens.token_facts import inner_eos_text
+
+
+def pack_files(
+    settings: PackSettings,
+    *,
+    progress: Progress | None = None,
+    index_progress: Progress | None = None,
+    note_index: NoteIndex | None = None,
+) -> list[PackResult]:
+    """Do a pack job: create missing indexes, tokenise and write every output file.
+
+    progress, index_progress: called with (bytes done, bytes in all) of the sources. note_index(reason, stale): called
+    before an index is created.
+    """
+    settings = create_missing_indexes(settings, progress=index_progress or progress, note=note_index)
+    targets = targets_of(settings)
+    spec, choice = prepare_encoder(settings)
+    for target in targets:
+        remove_finished_journal(target.output)
+    to_write = [target for target in targets if is_to_write(target, settings)]
+    outputs = Packer(settings, spec, choice.tokenizer, progress).pack(to_write)
+    by_path = {output.target.output: output for output in outputs}
+    results: list[PackResult] = []
+    for target in targets:
+        output = by_path.get(target.output)
+        if output is None:
+            if settings.resume:
+                _warn_of_newer_sources(target)
+            results.append(PackResult(target.output, 0, 0, kept_existing=True))
+        else:
+            results.append(_result(output, choice))
+    return results
+
+
+def is_to_write(target: Target, settings: PackSettings) -> bool:
+    """Return whether the target is to be packed; False: it exists and is kept. Raises TargetExists, ValueError."""
+    finished_is_kept = settings.resume and settings.if_exists == "error"
+    return files.may_write(target.output, "skip" if finished_is_kept else settings.if_exists)
+
+
+def prepare_encoder(settings: PackSettings) -> tuple[EncoderSpec, Choice]:
+    """Build the tokenizer and choose its engine; raise for everything in the settings that cannot work."""
+    compile_pattern(settings.text_pattern)
+    tokenizer = settings.tokenizer.build()
+    n_bytes = token_size(tokenizer.vocab_size)
+    if settings.format == "npy":
+        n_bytes = max(n_bytes, SMALLEST_TOKEN)
+    eos_token, eos_token_id = _eos(settings, tokenizer)
+    if eos_token_id >= 1 << (8 * n_bytes):
+        raise ValueError(
+            f"{spoken('settings.eod_token')}: {eos_token!r} has the id {eos_token_id}, which does not fit into the "
+            f"{n_bytes} byte(s) of a token with a vocabulary of {tokenizer.vocab_size}"
+        )
+    choice = choose_engine(settings.tokenizer, tokenizer, settings.engine, lambda: sample_texts(settings))
+    spec = EncoderSpec(
+        settings.text_pattern,
+        choice.spec,
+        eos_token_id,
+        n_bytes,
+        eos_token,
+        settings.special_tokens_in_text,
+        settings.audit,
+    )
+    return spec, choice
+
+
+def _eos(settings: PackSettings, tokenizer: Tokenizer) -> tuple[str, int]:
+    """Return the EOS token and its id."""
+    if settings.eos_token is not None:
+        return settings.eos_token, tokenizer.eod_id(settings.eos_token)
+    token_id = settings.eos_token_id
+    assert token_id is not None
+    token = tokenizer.token_of_id(token_id)
+    if token is None:
+        raise ValueError(f"{spoken('eos_token_id')}: the tokenizer has no token with the id {token_id}")
+    return token, token_id
+
+
+def _result(output: OutputFile, choice: Choice) -> PackResult:
+    path = output.target.output
+    if output.writer.stale:
+        warnings.warn(
+            f"{path}: the unfinished work found belongs to other settings or other files; it was started again",
+            DataWarning,
+            stacklevel=4,
+        )
+    warn_of_inner_eos(path, output.counts)
+    return PackResult(
+        path,
+        output.writer.n_documents,
+        output.writer.n_tokens,
+        output.skipped,
+        resumed_documents=output.resumed_documents,
+        engine=choice.spec.engine,
+        engine_note=choice.sentence,
+        **output.counts._asdict(),
+    )
+
+
+def warn_of_inner_eos(path: str, counts: Counts) -> None:
+    """Issue a DataWarning for EOS tokens inside documents."""
+    if counts.eos_inside:
+        text = inner_eos_text(counts.eos_inside, counts.documents_with_eos_inside)
+        option = spoken("special_tokens_in_text")
+        warnings.warn(
+            f"{path}: {text}. {option} split encodes the EOS text of documents as ordinary text, {option} skip skips "
+            "such documents",
+            DataWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_newer_sources(target: Target) -> None:
+    """Warn that a finished file which is kept may lack changes of its sources."""
+    packed = files.stat_of(target.output).st_mtime_ns
+    newer = next((source for source in target.sources if files.stat_of(source.path).st_mtime_ns > packed), None)
+    if newer is not None:
+        text = f"{target.output} is finished and was kept, but {newer.path} was changed after it"
+        warnings.warn(f"{text}. {spoken(OVERWRITE)} to pack it again.", DataWarning, stacklevel=4)

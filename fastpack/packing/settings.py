@@ -1,0 +1,219 @@
+"""`PackSettings`: what a pack job reads, what it writes and how. YAML files, flags and arguments all construct it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from fastpack.documents.compressed import SUFFIXES, is_compressed
+from fastpack.documents.raw_index_check import default_index_path
+from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
+from fastpack.errors import spoken
+from fastpack.io import ExistencePolicy, PathLike, is_file
+from fastpack.packing.audit import check_share
+from fastpack.packing.special_tokens import RULES, SpecialRule
+from fastpack.tokenizers.engines import ENGINES
+from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
+from fastpack.tokens.flat.npy_writer import is_npy
+
+Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
+OnError: TypeAlias = Literal["skip", "raise"]
+IfExists: TypeAlias = Literal["error", "skip", "overwrite"] | ExistencePolicy
+PackFormat: TypeAlias = Literal["pbin", "npy"]
+IndexRule: TypeAlias = Literal["require", "create", "rebuild", "replace", "optional"]
+
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A JSON Lines file and its index.
+
+    index_path: None where the lines are found by scanning the file.
+    index_rule: what to do with an index that is missing or stale (it does not belong to the file as it is now).
+    "require": both are errors. "create": a missing index is created, a stale one is an error. "rebuild": also a stale
+    index is created again, unless it is the index of another file. "replace": that one, too. "optional": the lines are
+    found by scanning the file.
+    """
+
+    path: str
+    index_path: str | None = None
+    index_rule: IndexRule = field(default="optional", compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackSettings:
+    """A pack job. Paths are relative to the working directory.
+
+    output: the token file; with `per_source`, the folder of the token files, or None to write each next to its source.
+    text_pattern: the jq pattern that selects the text of a document.
+    eos_token, eos_token_id: the token that ends each document, as text or as id; one of them is None.
+    num_workers: number of tokenising processes.
+    audit: share of the documents that is compared with the tokenizer's own library; None: 8 % of the time.
+    """
+
+    sources: tuple[Source, ...]
+    output: str | None
+    tokenizer: TokenizerSpec
+    format: PackFormat = "pbin"
+    per_source: bool = False
+    text_pattern: str = ".text"
+    eos_token: str | None = None
+    eos_token_id: int | None = None
+    special_tokens_in_text: SpecialRule = "keep"
+    on_error: OnError = "skip"
+    if_exists: ExistencePolicy = "error"
+    engine: Engine = "auto"
+    num_workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    audit: float | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value out of range, under the name that the caller knows."""
+        on_error_rule(self.on_error)
+        if self.engine not in ENGINES:
+            raise ValueError(f"unknown engine {self.engine!r}: choose one of {', '.join(ENGINES)}")
+        if self.special_tokens_in_text not in RULES:
+            name = spoken("special_tokens_in_text")
+            raise ValueError(f"{name}: found {self.special_tokens_in_text!r}, expected one of {', '.join(RULES)}")
+        if not isinstance(self.num_workers, int) or isinstance(self.num_workers, bool) or self.num_workers < 1:
+            name = spoken("settings.num_cpus")
+            raise ValueError(f"{name}: found {self.num_workers!r}, expected an int of at least 1")
+        if (self.eos_token is None) == (self.eos_token_id is None):
+            raise ValueError(f"exactly one of {spoken('settings.eod_token')} and eos_token_id is needed")
+        check_share(self.audit)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the settings that decide the bytes written, for `from_json`; tuples become lists."""
+        settings = {
+            "sources": [[source.path, source.index_path] for source in self.sources],
+            "output": self.output,
+            "format": self.format,
+            "per_source": self.per_source,
+            "text_pattern": self.text_pattern,
+            "eos_token": self.eos_token,
+            "eos_token_id": self.eos_token_id,
+            "tokenizer": {"variant_key": self.tokenizer.variant_key, "config": dict(self.tokenizer.config)},
+            "special_tokens_in_text": self.special_tokens_in_text,
+            "on_error": self.on_error,
+            "engine": self.engine,
+            "audit": self.audit,
+        }
+        decoded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
+        return decoded
+
+    @classmethod
+    def from_json(cls, settings: Mapping[str, Any]) -> PackSettings:
+        """Return the settings of `as_json`, with one worker process."""
+        sources = tuple(Source(path, index_path) for path, index_path in settings["sources"])
+        tokenizer = TokenizerSpec(**settings["tokenizer"])
+        return cls(**{**settings, "sources": sources, "tokenizer": tokenizer, "num_workers": 1})
+
+
+def find_pack_sources(sources: Sources, index_path: PathLike | None, single_rule: IndexRule) -> tuple[Source, ...]:
+    """Return the files that `sources` names, each with its index.
+
+    A single file that is not compressed has the index `index_path` (default: its stem + .idx) under `single_rule`. Of
+    several files, those with an index next to them use it, if it is current.
+
+    Raises InputNotFound where a file, or an index under the rule "require", is missing; ValueError for `index_path`
+    with several files or with a compressed one.
+    """
+    try:
+        paths = find_sources(sources)
+    except InputNotFound as error:
+        name = spoken("settings.src_path")
+        raise InputNotFound(f"{name}: {error}" if name else str(error)) from None
+    if is_one_file(sources) and not is_compressed(paths[0]):
+        named = None if index_path is None else os.fspath(index_path)
+        return (Source(paths[0], _index_path(paths[0], named, single_rule), single_rule),)
+    if index_path is not None:
+        name = spoken("settings.index_path")
+        raise ValueError(f"{name} needs a single source that is not compressed")
+    rule: IndexRule = single_rule if is_one_file(sources) else "optional"
+    return tuple(Source(path, _index_next_to(path), rule) for path in paths)
+
+
+def _index_path(path: str, named: str | None, rule: IndexRule) -> str:
+    index_path = named or str(default_index_path(path))
+    if rule == "require":
+        require_index_file(path, index_path)
+    return index_path
+
+
+def require_index_file(path: str, index_path: str) -> None:
+    """Raise InputNotFound where the index of `path` does not exist; the message has the command that creates it."""
+    if is_file(index_path):
+        return
+    option = "" if index_path == str(default_index_path(path)) else f" --index-path {index_path}"
+    raise InputNotFound(f"Index file does not exist: {index_path}. Create it with `fastpack index {path}{option}`")
+
+
+def _index_next_to(path: str) -> str | None:
+    index_path = str(default_index_path(path))
+    return index_path if not is_compressed(path) and is_file(index_path) else None
+
+
+def pack_format(output: PathLike | None, format: PackFormat | None = None) -> PackFormat:
+    """Return the format of an output: the given one, else the one of its suffix. Raises ValueError if they differ."""
+    if format not in (None, "pbin", "npy"):
+        raise ValueError(f"format: found {format!r}, expected 'pbin' or 'npy'")
+    if output is None:
+        return format or "pbin"
+    by_suffix: PackFormat = "npy" if is_npy(output) else "pbin"
+    if format not in (None, by_suffix):
+        name = spoken("settings.dst_path")
+        raise ValueError(f"{name}: {os.fspath(output)} is not the name of a file of the format {format!r}")
+    return by_suffix
+
+
+def existence_policy(if_exists: IfExists) -> ExistencePolicy:
+    """Return Modalities' word for what to do with an output that exists: "override" for "overwrite"."""
+    return "override" if if_exists == "overwrite" else if_exists
+
+
+def on_error_rule(on_error: str) -> OnError:
+    """Return `on_error` with "raise" for its former value "error". Raises ValueError for an unknown value."""
+    if on_error == "skip":
+        return "skip"
+    if on_error in ("raise", "error"):
+        return "raise"
+    raise ValueError(f"{spoken('on_error')}: found {on_error!r}, expected 'skip' or 'raise'")
+
+
+def default_output(source: str, format: PackFormat = "pbin") -> str:
+    """Return the output of a single source whose output is not named: its stem with the suffix of the format."""
+    return f"{source_stem(source)}.{format}"
+
+
+def source_stem(path: str) -> str:
+    """Return the path without its suffix and without that of its compression."""
+    for suffix in SUFFIXES:
+        path = path.removesuffix(suffix)
+    return os.path.splitext(path)[0]
+
+
+def output_of(sources: Sources, output: PathLike | None, format: PackFormat | None = None) -> str:
+    """Return the output path; by default that of a single source. Raises ValueError for several sources without one."""
+    if output is not None:
+        return os.fspath(output)
+    if isinstance(sources, (str, os.PathLike)) and is_one_file(sources):
+        return default_output(os.fspath(sources), format or "pbin")
+    find_sources(sources)  # raises where there is none
+    raise ValueError(f"{spoken('settings.dst_path')} is needed for several sources")
+
+
+def index_rule(index_path: PathLike | None, overwrite: bool) -> IndexRule:
+    """Return the rule for the index of a single source that may be created; index_path: the one named by the user."""
+    if overwrite:
+        return "replace"
+    return "rebuild" if index_path is None else "create"
+
+
+def field_pattern(text_field: str) -> str:
+    """Return the jq pattern that selects a field by its name."""
+    return f".{text_field}" if _PLAIN_NAME.fullmatch(text_field) else f".[{json.dumps(text_field)}]"

@@ -1,0 +1,262 @@
+"""The table of token formats, and `open_tokens`, which finds the row for a file.
+
+Adding a format means adding a module or sub-package with its reader, writer, checks and facts, and one row here. The
+functions of a row import their module when they are called, so that a command loads only what it uses.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from fastpack.analysis.file_facts import FileFacts
+from fastpack.analysis.findings import VerifyReport
+from fastpack.analysis.options import InspectOptions, VerifyOptions
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists
+from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
+
+
+def _is_packed(path: AnyPath) -> bool:
+    return path.suffix == ".pbin" and not path.is_dir()
+
+
+def _open_packed(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
+    from fastpack.tokens.pbin.packed_tokens import PackedTokens, check_dtype
+
+    del eos_token_id  # the index contains the document boundaries
+    return check_dtype(PackedTokens(path), dtype)
+
+
+def _create_packed(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+    from fastpack.tokens.pbin.packed_writer import PackedWriter
+
+    return PackedWriter(path, _token_size(dtype), file_existence_policy=policy)
+
+
+def _check_packed(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.tokens.pbin.check_packed import check
+
+    check(path, report, options)
+
+
+def _packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.tokens.pbin.packed_facts import packed_facts
+
+    return packed_facts(path, options)
+
+
+def _has_files(path: AnyPath, suffix: str) -> bool:
+    if path.is_dir():
+        return any(name.endswith(suffix) for name in os.listdir(path))
+    return path.suffix == suffix
+
+
+def _is_npy(path: AnyPath) -> bool:
+    return _has_files(path, ".npy")
+
+
+def _open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
+    from fastpack.tokens.flat.flat_tokens import open_npy
+
+    return open_npy(path, dtype, eos_token_id)
+
+
+def _create_npy(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+    from fastpack.tokens.flat.npy_writer import NpyWriter
+
+    return NpyWriter(path, _token_size(dtype), file_existence_policy=policy)
+
+
+def _is_bin(path: AnyPath) -> bool:
+    return _has_files(path, ".bin")
+
+
+def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
+    from fastpack.tokens.flat.flat_tokens import open_bin
+
+    return open_bin(path, dtype, eos_token_id)
+
+
+def _create_bin(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+    from fastpack.tokens.flat.bin_writer import BinWriter
+
+    return BinWriter(path, _token_size(dtype), file_existence_policy=policy)
+
+
+def _check_shards(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.tokens.flat.check_shards import check
+
+    check(path, report, options)
+
+
+def _shard_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.tokens.flat.shard_facts import shard_facts
+
+    return shard_facts(path, options)
+
+
+def _is_manifest(path: AnyPath) -> bool:
+    from fastpack.tokens.manifest.manifest_file import is_manifest
+
+    return is_manifest(path)
+
+
+def _open_manifest(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
+    from fastpack.tokens.flat.flat_tokens import FlatTokens
+    from fastpack.tokens.manifest.manifest_shards import open_shards
+
+    return FlatTokens(path, "manifest", open_shards(path, "**").read_as(dtype), eos_token_id)
+
+
+def _check_manifest(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.tokens.manifest.check_manifest import check
+
+    check(path, report, options)
+
+
+def _manifest_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.tokens.manifest.manifest_facts import manifest_facts
+
+    return manifest_facts(path, options)
+
+
+_FLAT = "a .bin or .npy file of tokens, or a folder of such files"
+
+FORMATS = (
+    TokenFormat(
+        name="npy",
+        kind="shards",
+        description=_FLAT,
+        suffixes=(".npy",),
+        stores_documents=False,
+        detect=_is_npy,
+        open=_open_npy,
+        create=_create_npy,
+        check=_check_shards,
+        facts=_shard_facts,
+    ),
+    TokenFormat(
+        name="bin",
+        kind="shards",
+        description=_FLAT,
+        suffixes=(".bin",),
+        stores_documents=False,
+        detect=_is_bin,
+        open=_open_bin,
+        create=_create_bin,
+        check=_check_shards,
+        facts=_shard_facts,
+    ),
+    TokenFormat(
+        name="manifest",
+        kind="manifest",
+        description="a manifest of shards (.fpm)",
+        suffixes=(".fpm",),
+        stores_documents=False,
+        detect=_is_manifest,
+        open=_open_manifest,
+        create=None,  # `write_manifest` describes existing shards
+        check=_check_manifest,
+        facts=_manifest_facts,
+    ),
+    TokenFormat(
+        name="pbin",
+        kind="pbin",
+        description="a .pbin file",
+        suffixes=(".pbin",),
+        stores_documents=True,
+        detect=_is_packed,
+        open=_open_packed,
+        create=_create_packed,
+        check=_check_packed,
+        facts=_packed_facts,
+    ),
+)
+
+
+def format_named(name: str) -> TokenFormat:
+    """Return the format called `name`; ValueError if there is none."""
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    raise ValueError(f"unknown token format {name!r}: expected one of {', '.join(row.name for row in FORMATS)}")
+
+
+def detect_format(path: PathLike) -> TokenFormat:
+    """Return the format of a file or folder. Raises FileNotFoundError, and FormatError if none or several fit."""
+    where = as_path(path)
+    check_exists(where)
+    found = [row for row in FORMATS if row.detect(where)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = " and ".join(row.name for row in found)
+        raise FormatError(path, 0, f"files of the formats {names}", "files of one format: pass format=")
+    raise FormatError(path, 0, "a file of an unknown format", f"one of {', '.join(row.name for row in FORMATS)}")
+
+
+def open_tokens(
+    path: PathLike,
+    *,
+    format: str | None = None,
+    dtype: str | None = None,
+    eos_token_id: int | None = None,
+) -> TokenFile:
+    """Open a token file of any format.
+
+    Parameters
+    ----------
+    path
+        The file; for `npy` and `bin`, also a folder of such files.
+    format
+        "npy", "bin", "manifest" or "pbin". By default it is detected from the name of the file, or from the names of
+        the files in the folder.
+    dtype
+        The dtype of the tokens in headerless files, such as "uint16". By default it is that of tatm's metadata, or it
+        is guessed from the size of the file.
+    eos_token_id
+        The token that ends documents in formats without document boundaries (`npy`, `bin`, `manifest`).
+
+    Returns
+    -------
+    TokenFile
+        The open file, with `format`, `dtype`, `n_tokens`, `n_documents`, `document(i)`, `document_ends()`,
+        `segments()` and `close()`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FormatError
+        If the file is damaged, no format or more than one fits, or `dtype` contradicts a header or metadata.
+    ValueError
+        If `format` or `dtype` is unknown.
+
+    Examples
+    --------
+    >>> import tempfile, numpy, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> numpy.save(f"{folder.name}/tokens.npy", numpy.array([5, 6, 0, 7, 0], numpy.uint16))
+    >>> tokens = fastpack.open_tokens(f"{folder.name}/tokens.npy", eos_token_id=0)
+    >>> tokens.format, tokens.n_tokens, tokens.n_documents
+    ('npy', 5, 2)
+    >>> tokens.document(0).tolist(), tokens.document_ends().tolist()
+    ([5, 6, 0], [3, 5])
+    >>> folder.cleanup()
+    """
+    from fastpack.tokens.flat.shard_warnings import token_dtype
+
+    where = as_path(path)
+    check_exists(where)
+    row = detect_format(where) if format is None else format_named(format)
+    return row.open(where, None if dtype is None else token_dtype(dtype), eos_token_id)
+
+
+def _token_size(dtype: np.dtype[Any]) -> int:
+    """The token size of an unsigned dtype; ValueError for other dtypes."""
+    if dtype.kind != "u":
+        raise ValueError(f"tokens are written as unsigned integers, not {dtype}")
+    return dtype.itemsize

@@ -1,0 +1,71 @@
+"""A packed file `.pbin` as a TokenFile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.errors import FormatError
+from fastpack.io import PathLike
+from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
+from fastpack.tokens.token_segment import TokenSegment
+
+
+class PackedTokens(SegmentedTokens):
+    """The tokens and documents of a packed file; `file` is the PackedFile."""
+
+    format = "pbin"
+
+    def __init__(self, path: PathLike) -> None:
+        self.file = PackedFile(path)
+        self.path = self.file.path
+        self._segments = [self.file.segment]
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents, by the index."""
+        return len(self.file)
+
+    def _read_document_ends(self) -> DocumentEnds:
+        index = self.file.index
+        ends = index[:, 0] + index[:, 1]
+        if len(index) and (int(index[0, 0]) != 0 or (index[1:, 0] != ends[:-1]).any()):
+            found = "an index whose documents are not contiguous and in order"
+            expected = "contiguous documents (`fastpack merge` keeps such an index, `fastpack filter` rewrites it)"
+            raise FormatError(self.path, self.file.layout.index_offset, found, expected)
+        return ends // self.file.token_size_in_bytes
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
+        if not 0 <= i < len(self.file):
+            raise IndexError(f"document {i} of {len(self.file)} in {self.path}")
+        start, length = (self.file.index[i] // self.file.token_size_in_bytes).tolist()
+        return self.file.tokens(start, start + length)
+
+    def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
+        """Return the documents [first, end) as byte ranges, in the order of the index."""
+        file = self.file
+        rows = file.index[first:end]
+        if len(rows) < len(file):
+            rows = rows.copy()  # a slice would keep the whole index in memory
+        swap = file.token_size_in_bytes if file.generation < 4 else 1
+        return [DocumentSpans(file.file, rows, file.data_offset, swap)]
+
+    def segments(self) -> list[TokenSegment]:
+        """Return the run of tokens."""
+        return [self.file.segment]
+
+    def close(self) -> None:
+        """Release the mapping of the file."""
+        super().close()
+        self.file.close()
+
+
+def check_dtype(tokens: PackedTokens, dtype: np.dtype[Any] | None) -> PackedTokens:
+    """Return `tokens`; raise FormatError if `dtype` contradicts the header."""
+    if dtype is not None and dtype != tokens.dtype:
+        raise FormatError(tokens.path, 8, f"the dtype {tokens.dtype}", f"{dtype}, as given")
+    return tokens

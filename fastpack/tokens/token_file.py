@@ -1,0 +1,260 @@
+"""The interface of token files: what readers, writers and checks of every format have in common."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack.analysis.file_facts import FileFacts
+from fastpack.analysis.findings import VerifyReport
+from fastpack.analysis.options import InspectOptions, VerifyOptions
+from fastpack.display import Described, facts
+from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
+from fastpack.tokens.token_segment import TokenSegment
+
+DocumentEnds: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSpans:
+    """Documents of one file, as byte ranges.
+
+    Attributes
+    ----------
+    data
+        The whole file.
+    rows
+        Start and length of each document in bytes, int64 [n_documents, 2].
+    base
+        What the starts are relative to, in bytes from the start of the file.
+    swap
+        The token size if the byte order of the tokens must be swapped, else 1.
+    """
+
+    data: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.int64]
+    base: int = 0
+    swap: int = 1
+
+
+class TokenFile(Protocol):
+    """An open token file, or a set of files, of any format. Documents are numbered from 0."""
+
+    @property
+    def path(self) -> str:
+        """The file, or the folder of the files."""
+
+    @property
+    def format(self) -> str:
+        """The name of the format in `FORMATS`."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the stored tokens."""
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens."""
+
+    @property
+    def n_documents(self) -> int | None:
+        """The number of documents; None if the document boundaries are unknown."""
+
+    def segments(self) -> Sequence[TokenSegment]:
+        """Return the runs of tokens, in order."""
+
+    def document_ends(self) -> DocumentEnds:
+        """Return the end of each document (exclusive) in tokens, int64 [n_documents]; read at the first call.
+
+        Raises ValueError if the document boundaries are unknown, FormatError if documents are not contiguous.
+        """
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file."""
+
+    def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
+        """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
+
+    def close(self) -> None:
+        """Release the mappings. Arrays that were returned stay valid."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class TokenWriter(Protocol):
+    """Writes a token file that is complete under its name, or not there."""
+
+    @property
+    def n_documents(self) -> int:
+        """The number of documents appended so far."""
+
+    n_tokens: int
+
+    def reserve(self, n_tokens: int) -> None:
+        """Allocate disk space for the tokens that will be appended."""
+
+    def append_many(self, flat_tokens: npt.ArrayLike, lengths: npt.ArrayLike) -> None:
+        """Append documents, given as concatenated tokens and their lengths in tokens."""
+
+    def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
+        """Append documents whose tokens are already encoded as the file stores them."""
+
+    def close(self) -> None:
+        """Finish the file and give it its name."""
+
+    def abort(self) -> None:
+        """Remove what was written."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFormat:
+    """One row of the table of token formats.
+
+    Attributes
+    ----------
+    name
+        The name of the format, as in `open_tokens(format=...)`.
+    kind
+        What `verify` and `inspect` call it; formats that are checked together have the same kind.
+    description
+        What `verify` accepts, for error messages.
+    suffixes
+        Suffixes of its files.
+    stores_documents
+        Whether its files contain the document boundaries.
+    detect
+        Whether a file or folder that exists is of this format. Reads names only.
+    open
+        Open (path, dtype, EOS token id); None for what the file says.
+    create
+        Create a file (path, dtype, policy for an existing one); None if the format is written by other functions.
+    check
+        Fill a report with findings. It receives a path, because damaged files cannot be opened.
+    facts
+        Return the facts that `inspect` and `report` show.
+    """
+
+    name: str
+    kind: str
+    description: str
+    suffixes: tuple[str, ...]
+    stores_documents: bool
+    detect: Callable[[AnyPath], bool]
+    open: Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
+    create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter] | None
+    check: Callable[[AnyPath, VerifyReport, VerifyOptions], None]
+    facts: Callable[[AnyPath, InspectOptions], FileFacts]
+
+
+class SegmentedTokens(Described):
+    """Base of token files that consist of segments and know their document ends.
+
+    A subclass defines `path`, `format`, `_segments` and `_read_document_ends`.
+    """
+
+    _subject = "path"
+    _shown = facts("format", tokens="n_tokens", dtype="dtype")
+
+    path: str
+    format: str
+    _segments: Sequence[TokenSegment]
+    _ends: DocumentEnds | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the stored tokens."""
+        return self._segments[0].dtype
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens."""
+        return self._segment_ends[-1]
+
+    @property
+    def n_documents(self) -> int | None:
+        """The number of documents; None if the document boundaries are unknown."""
+        return len(self.document_ends()) if self._has_documents() else None
+
+    @cached_property
+    def _segment_ends(self) -> list[int]:
+        return list(accumulate(segment.length for segment in self._segments))
+
+    def segments(self) -> Sequence[TokenSegment]:
+        """Return the runs of tokens, in order."""
+        return self._segments
+
+    def document_ends(self) -> DocumentEnds:
+        """Return the end of each document (exclusive) in tokens, int64 [n_documents], read-only.
+
+        Documents do not span segments. Raises ValueError if the document boundaries are unknown.
+        """
+        if self._ends is None:
+            if not self._has_documents():
+                raise ValueError(f"{self.path}: the document boundaries are unknown: pass eos_token_id")
+            self._ends = self._read_document_ends()
+            self._ends.flags.writeable = False
+        return self._ends
+
+    def _has_documents(self) -> bool:
+        return True
+
+    def _read_document_ends(self) -> DocumentEnds:
+        raise NotImplementedError
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
+        ends = self.document_ends()
+        if not 0 <= i < len(ends):
+            raise IndexError(f"document {i} of {len(ends)} in {self.path}")
+        start, end = int(ends[i - 1]) if i else 0, int(ends[i])
+        number = min(bisect_right(self._segment_ends, start), len(self._segments) - 1)
+        before = self._segment_ends[number] - self._segments[number].length
+        return self._tokens(number)[start - before : end - before]
+
+    def _tokens(self, number: int) -> npt.NDArray[Any]:
+        return self._segments[number].open()
+
+    def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
+        """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
+        ends = self.document_ends()
+        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[first:end]
+        ends = ends[first:end]
+        spans, before = [], 0
+        for segment, segment_end in zip(self._segments, self._segment_ends, strict=True):
+            chosen = slice(*np.searchsorted(ends, [before, segment_end], "right").tolist())
+            rows = np.stack([starts[chosen] - before, ends[chosen] - starts[chosen]], axis=1) * segment.dtype.itemsize
+            data = mapped(open_bytes(segment.path, segment.version))
+            swap = 1 if segment.dtype.newbyteorder("<") == segment.dtype else segment.dtype.itemsize
+            spans.append(DocumentSpans(data, rows, segment.offset, swap))
+            before = segment_end
+        return spans
+
+    def close(self) -> None:
+        """Release the document ends. Mappings end with the last array that was returned."""
+        self._ends = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

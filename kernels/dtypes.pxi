@@ -1,0 +1,34 @@
+# Dispatch by dtype, in one way for every kernel: `type_code` reads the format of an array's buffer, and the kernel
+# compares it with the constants below. A fused `def` would cost 300 ns per call, this costs 50.
+
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
+
+cdef enum:  # bytes of an item, negative if signed; UNKNOWN_TYPE for anything else than native integers
+    UNKNOWN_TYPE = 0
+    UINT8 = 1
+    UINT16 = 2
+    UINT32 = 4
+    INT8 = -1
+    INT16 = -2
+    INT32 = -4
+    INT64 = -8
+
+
+cdef inline int type_code(const Py_buffer *view) noexcept nogil:
+    """Return the type code of a buffer's items."""
+    cdef char code = view.format[0] if view.format[0] and view.format[1] == 0 else 0
+    if code == b"b" or code == b"h" or code == b"i" or code == b"l" or code == b"q":
+        return -<int> view.itemsize
+    if code == b"B" or code == b"H" or code == b"I" or code == b"L" or code == b"Q":
+        return <int> view.itemsize
+    return UNKNOWN_TYPE
+
+
+cdef inline int type_code_of(array) except? -100:
+    """Return the type code of an array."""
+    cdef Py_buffer view
+    cdef int code
+    PyObject_GetBuffer(array, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
+    code = type_code(&view)
+    PyBuffer_Release(&view)
+    return code
