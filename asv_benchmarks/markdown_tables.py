@@ -1,4 +1,4 @@
-"""Tables in Markdown, and pages that hold one between two markers."""
+"""Markdown tables, and pages with a table between two markers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def markdown(cells: list[list[str]], footer: str) -> str:
-    """A table of these cells, the header and its rule among them, and the sentence below it."""
+    """Return a table of these cells, which include the header and its rule, and the sentence below it."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in cells]
     return "\n".join([*lines, "", footer])
 
 
 def write_between(path: Path, text: str, start: str, end: str) -> None:
-    """Replace what stands between the two markers in `path`; ValueError where they are not there."""
+    """Replace the text between the two markers in `path`; raise ValueError if they are missing."""
     content = path.read_text(encoding="utf-8")
     if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
         raise ValueError(f"{path}: expected {start} and, behind it, {end}, each once")

@@ -1,8 +1,8 @@
-"""asv plugin: `asv publish` also writes a page that needs no network, as html/index.html.
+"""asv plugin: `asv publish` also writes html/index.html, a page that needs no network.
 
-asv's own page loads jQuery, Flot and Bootstrap from other servers. This one holds everything in one file: a chart a
-benchmark over the commits, with the bar (dashed) and the gate (dotted) of thresholds.toml. asv's page stands beside it
-as html/explore.html.
+The page of asv loads jQuery, Flot and Bootstrap from other servers. This page is one file: a chart per benchmark over
+the commits, with the target (dashed) and the gate (dotted) of thresholds.toml. The page of asv is next to it as
+html/explore.html.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from asv.publishing import OutputPublisher
 from asv.results import iter_results
 from report import Threshold, Thresholds
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 220, 56, 12, 12, 26  # of a chart, and its margins
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 220, 56, 12, 12, 26  # size and margins of a chart
 STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --back: #fff; --line: #d5d9de; --faint: #667; --gate: #c2410c }
 @media (prefers-color-scheme: dark) {
@@ -37,7 +37,7 @@ COLOURS = ("#2563eb", "#16a34a", "#9333ea", "#d97706", "#0891b2", "#db2777", "#6
 
 @dataclass
 class Line:
-    """The values of one benchmark with one parameter on one machine, by the commit's number."""
+    """The values of one benchmark with one parameter on one machine, by the number of the commit."""
 
     label: str
     parameter: str
@@ -61,7 +61,7 @@ class Chart:
         return sorted({self.threshold.gate_of(line.parameter, self.unit) for line in self.lines})
 
     def late(self, line: Line) -> bool:
-        """Whether the line's last value is beyond its gate."""
+        """Return whether the last value of the line is beyond its gate."""
         if self.threshold is None:
             return False
         gate, value = self.threshold.gate_of(line.parameter, self.unit), line.points[max(line.points)]
@@ -81,7 +81,7 @@ class OfflinePage(OutputPublisher):
 
 
 def charts(results: list[Any], benchmarks: Any, revisions: dict[str, int], thresholds: Thresholds) -> list[Chart]:
-    """A chart for every benchmark that has a finite value at a known commit; ratios first."""
+    """Return a chart for every benchmark with a finite value at a known commit; ratios first."""
     machines = {result.params["machine"] for result in results}
     made = []
     for name, benchmark in sorted(dict(benchmarks).items()):
@@ -105,7 +105,7 @@ def charts(results: list[Any], benchmarks: Any, revisions: dict[str, int], thres
 
 
 def parameters(params: list[list[str]]) -> list[str]:
-    """All combinations of the parameters' values, in asv's order, as one text each."""
+    """Return all combinations of the parameter values, in the order of asv, as one text each."""
     combinations = [""]
     for values in params:
         combinations = [f"{head} {value.strip(chr(39))}".strip() for head in combinations for value in values]
@@ -141,7 +141,7 @@ def section(chart: Chart, commits: dict[int, str]) -> str:
 
 
 def svg(chart: Chart, commits: dict[int, str]) -> str:
-    """The lines over the commits that have a value, from zero up."""
+    """Draw the lines over the commits with a value, from zero up."""
     numbers = sorted({number for line in chart.lines for number in line.points})
     shown = [value for line in chart.lines for value in line.points.values()]
     top = 1.1 * max([*shown, *chart.bars()]) or 1.0

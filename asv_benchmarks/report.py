@@ -1,10 +1,10 @@
 """Run every ratio of the asv suite once in this process and print the table of docs/measured.md.
 
-    python asv_benchmarks/report.py             the table on stdout
-    python asv_benchmarks/report.py --write     put it into docs/measured.md, and its headlines into README.md
-    python asv_benchmarks/report.py --check     fail when a ratio is below its gate
+    python asv_benchmarks/report.py             print the table
+    python asv_benchmarks/report.py --write     write it to docs/measured.md, and its headlines to README.md
+    python asv_benchmarks/report.py --check     fail if a ratio is below its gate
 
-Bars and gates stand in thresholds.toml, with their reasons, and which rows are headlines.
+thresholds.toml contains targets ("bar") and gates with their reasons, and selects the headlines.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent
 THRESHOLDS = FOLDER / "thresholds.toml"
 START, END = "<!-- measured -->", "<!-- /measured -->"
-LESS = "less is better"  # in the unit of what is no ratio
+LESS = "less is better"  # in the unit of rows that are not ratios
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """What one benchmark has to reach, as thresholds.toml has it."""
+    """Target and gate of one benchmark in thresholds.toml."""
 
     bar: float | dict[str, float]
     tolerance: float
@@ -50,7 +50,7 @@ class Threshold:
 
 
 class Thresholds:
-    """thresholds.toml: `of("file.Class.method")`, and how CI measures."""
+    """The contents of thresholds.toml: `of("file.Class.method")`, and the settings of CI."""
 
     def __init__(self, path: Path = THRESHOLDS) -> None:
         read = tomllib.loads(path.read_text())
@@ -73,7 +73,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Result:
-    """One ratio; `values` are those of all attempts, `value` the best."""
+    """One ratio; `values` contains all attempts, `value` is the best."""
 
     name: str
     title: str
@@ -98,7 +98,7 @@ class Result:
         return [self.title, self.parameter or "-", f"**{shown}** {self.unit}", f"{self.bar:g}"]
 
     def complaint(self) -> str:
-        """Which row, what was measured and expected, and what to run now."""
+        """Return the message for a failed row: measured and expected values, and the next commands."""
         row = f"{self.name} [{self.parameter}]" if self.parameter else self.name
         attempts = ", ".join(f"{value:.3g}" for value in self.values)
         lines = [
@@ -113,7 +113,7 @@ class Result:
 
 
 def suites() -> Iterator[type]:
-    """Every benchmark class that holds ratios, in the order of their modules' names."""
+    """Return every benchmark class with ratios, in the order of their module names."""
     sys.path.insert(0, str(FOLDER))
     for path in sorted((FOLDER / "benchmarks").glob("*.py")):
         if path.stem not in ("__init__", "common"):
@@ -131,9 +131,9 @@ def full_name(suite: type, track: str) -> str:
 
 
 def parameters(suite: type) -> list[tuple[Any, ...]]:
-    """The values of the suite's one parameter, each as the arguments of its methods."""
+    """Return the values of the only parameter of the suite, each as the arguments of its methods."""
     values = getattr(suite, "params", None) or []
-    if values and isinstance(values[0], (list, tuple)):  # asv takes a list of values, or a list of such lists
+    if values and isinstance(values[0], (list, tuple)):  # asv accepts a list of values, or a list of such lists
         (values,) = values
     return [(value,) for value in values] or [()]
 
@@ -143,7 +143,7 @@ def shown(arguments: tuple[Any, ...]) -> str:
 
 
 def measure(suite: type, thresholds: Thresholds, only: str, *, check: bool) -> Iterator[Result]:
-    """The suite's rows whose name, with the parameter in brackets, holds `only`; without the table's if `check`."""
+    """Measure the rows whose name, with the parameter in brackets, contains `only`; skip table-only rows if `check`."""
     for arguments in parameters(suite):
         names = [name for name in tracks(suite) if only in f"{full_name(suite, name)} [{shown(arguments)}]"]
         names = [name for name in names if not (check and thresholds.of(full_name(suite, name)).table)]
@@ -152,7 +152,7 @@ def measure(suite: type, thresholds: Thresholds, only: str, *, check: bool) -> I
         benchmark = suite()
         try:
             getattr(benchmark, "setup", lambda *_: None)(*arguments)
-        except NotImplementedError as reason:  # asv's way of passing over a benchmark
+        except NotImplementedError as reason:  # asv's way to skip a benchmark
             print(f"passed over {suite.__name__} {arguments}: {reason}", file=sys.stderr)
             continue
         for name in names:
@@ -166,7 +166,7 @@ def measure(suite: type, thresholds: Thresholds, only: str, *, check: bool) -> I
 def measured(
     benchmark: Any, name: str, arguments: tuple[Any, ...], thresholds: Thresholds, *, check: bool = False
 ) -> Result:
-    """The row, measured again while it is below its gate; with `check`, no longer than it takes to know."""
+    """Measure a row, again while it is below its gate; with `check`, only until the result is clear."""
     track, parameter = getattr(benchmark, name), shown(arguments)
     threshold = thresholds.of(full_name(type(benchmark), name))
     bar, gate = threshold.bar_of(parameter), threshold.gate_of(parameter, track.unit)

@@ -1,10 +1,10 @@
-"""How long commands take on clusters that nobody here has: a simulation from what was measured on this machine.
+"""Estimate the time of commands on large clusters: a simulation based on measurements on this machine.
 
-    python asv_benchmarks/scale.py              the tables of docs/scale.md
-    python asv_benchmarks/scale.py --write      put them into docs/scale.md
-    python asv_benchmarks/scale.py --measure    measure this machine anew (scale.json), then --write; two minutes
+    python asv_benchmarks/scale.py              print the tables of docs/scale.md
+    python asv_benchmarks/scale.py --write      write them to docs/scale.md
+    python asv_benchmarks/scale.py --measure    measure this machine again (scale.json), then --write; two minutes
 
-Tasks are handed to ranks as fastpack does it. Nodes fail and are slow at random, by a seed.
+Tasks are assigned to ranks as in fastpack. Nodes fail and are slow at random, with a seed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def show_count(number: float) -> str:
 
 
 def time_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
-    """Ranks by job, corpus and number of nodes; the last step; on Ray in the last column."""
+    """Yield the time by job, corpus and number of nodes, the last step, and the time with Ray."""
     yield ["job", "of", *(f"{nodes:,} nodes" for nodes in NODES), "last step", f"{NODES[-1]:,} nodes, Ray"]
     for job in JOBS:
         for name, n_bytes in CORPORA.items():
@@ -64,7 +64,7 @@ def time_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
 
 
 def load_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
-    """Tasks, and what 100 nodes have to bear; bold: more memory than there is, more than an hour of metadata."""
+    """Yield tasks and load on 100 nodes; bold: more than the memory, or more than an hour of metadata calls."""
     yield [
         "job",
         "of",
@@ -101,11 +101,11 @@ def bold(text: str, really: bool) -> str:
 
 
 TOKENS_A_SECOND, SEQ_LEN, GPUS, SHARD_BYTES = 10_000, 4096, 8, 200 << 20
-BLOCK = 4 << 20  # of the cache of stores
+BLOCK = 4 << 20  # of the cache for stores
 
 
 def training_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
-    """What a run asks for, at so many tokens a second on each GPU; tokens of 4 bytes."""
+    """Yield the requirements of a training run with tokens of 4 bytes."""
     cost = measured["training"]
     yield [
         "tokens",
@@ -144,7 +144,7 @@ def table(rows: Iterator[list[str]]) -> str:
 
 
 def unit_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
-    """What was measured."""
+    """Yield the measured rates."""
     yield ["job", "a core does", "start", "memory", "last step: a core does", "start", "memory"]
     for job in JOBS:
         row = [job]
@@ -158,24 +158,24 @@ def unit_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
 def overheads(measured: dict[str, Any]) -> str:
     over, calls, training = measured["overheads"], measured["calls"], measured["training"]
     rows = [
-        ["each", "CPU time", "calls about names"],
+        ["each", "CPU time", "metadata calls"],
         ["source, in every plan", f"{1e6 * over['source_s']:.0f} us", f"{calls['per_source']:.0f}"],
         ["task", f"{1000 * over['task_s']:.1f} ms", f"{calls['per_task']:.0f}"],
-        ["mark of a task that is looked at", f"{1e6 * over['mark_s']:.0f} us", "1"],
-        ["document, its row read from an index", f"{1e9 * over['index_row_s']:.0f} ns", "-"],
-        ["document, its place in a shuffled order", f"{1e9 * over['ordered_s']:.0f} ns", "-"],
-        ["sample, its place in an epoch", f"{1e9 * training['order_sample_s']:.0f} ns", "-"],
-        ["shard, when a dataset is made of a folder", f"{1e6 * training['open_shard_s']:.0f} us", "1"],
-        ["shard, at its first use", f"{1e6 * training['use_shard_s']:.0f} us", "2"],
+        ["reading the marker of a task", f"{1e6 * over['mark_s']:.0f} us", "1"],
+        ["reading the index row of a document", f"{1e9 * over['index_row_s']:.0f} ns", "-"],
+        ["position of a document in a shuffled order", f"{1e9 * over['ordered_s']:.0f} ns", "-"],
+        ["position of a sample in an epoch", f"{1e9 * training['order_sample_s']:.0f} ns", "-"],
+        ["opening a shard of a folder", f"{1e6 * training['open_shard_s']:.0f} us", "1"],
+        ["first use of a shard", f"{1e6 * training['use_shard_s']:.0f} us", "2"],
         ["token of a batch", f"{1e9 * training['token_s']:.1f} ns", "-"],
     ]
     return table(iter(rows))
 
 
 def page(measured: dict[str, Any]) -> str:
-    """What stands between the marks of docs/scale.md."""
+    """Return the text between the markers of docs/scale.md."""
     parts = {
-        "Measured here": f"{measured['machine']}. CPU time; the best of a few runs.\n\n{table(unit_rows(measured))}",
+        "Measurements": f"{measured['machine']}. CPU time, the best of several runs.\n\n{table(unit_rows(measured))}",
         "": overheads(measured),
         "Time": table(time_rows(measured)),
         "Tasks, memory and metadata, on 100 nodes": table(load_rows(measured)),
@@ -191,8 +191,8 @@ def write_page(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--measure", action="store_true", help="measure this machine anew, and write scale.json")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/scale.md")
+    parser.add_argument("--measure", action="store_true", help="measure this machine again and write scale.json")
+    parser.add_argument("--write", action="store_true", help="write the tables to docs/scale.md")
     args = parser.parse_args()
     if args.measure:
         from scale_measure import measure

@@ -1,4 +1,4 @@
-"""What scale.py reckons with, measured on this machine on seeded inputs: seconds of CPU time, bytes, calls."""
+"""Measure the inputs of scale.py on this machine, with seeded data: seconds of CPU time, bytes, calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SIZES = {"text": (32 * MIB, 256 * MIB), "hf": (MIB, 6 * MIB), "tokens": (32 * MI
 
 
 class Cost(NamedTuple):
-    """Of a process: CPU and wall seconds, most memory in bytes, pages of files that it maps included."""
+    """The cost of a process: CPU and wall seconds, peak memory in bytes including mapped pages of files."""
 
     cpu: float
     wall: float
@@ -48,7 +48,7 @@ class Cost(NamedTuple):
 
 
 def run(folder: Path, *words: object) -> Cost:
-    """A command to its end."""
+    """Run a command to its end."""
     started = time.perf_counter()
     process = subprocess.Popen([*COMMAND, *map(str, words), "-q"], cwd=folder)
     _, status, used = os.wait4(process.pid, 0)
@@ -59,7 +59,7 @@ def run(folder: Path, *words: object) -> Cost:
 
 
 def make(folder: Path) -> None:
-    """Lines of JSON of some kilobytes, packed files of documents of 800 tokens on average, tars of small samples."""
+    """Write JSON lines of several kilobytes, packed files (about 800 tokens per document), tars of small samples."""
     rng = np.random.default_rng(1)
     texts = list(text_lines(SIZES["text"][0], rng))
     make_tokenizer(folder / "tokenizer.json", texts[:2000])
@@ -88,7 +88,7 @@ def make(folder: Path) -> None:
 
 
 def make_tokenizer(path: Path, lines: list[bytes]) -> None:
-    """A byte-level BPE of the text."""
+    """Train a byte-level BPE tokenizer on the text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -112,7 +112,7 @@ def write_tar(path: Path, shard: int, picture: bytes) -> None:
 
 
 def jobs() -> dict[str, tuple[list[str], str, str]]:
-    """Name -> (words with {n} for the size, what is written, which SIZES)."""
+    """Return name -> (arguments with {n} for the size, output, SIZES)."""
     hf = ["--tokenizer", "tokenizer.json", "--eod-token", EOD, "--engine", "tokenizers"]
     prepare = ["prepare", "tars{n}", "--split-ratio", "1,0,0", "--non-interactive"]
     return {
@@ -132,8 +132,8 @@ def jobs() -> dict[str, tuple[list[str], str, str]]:
 
 
 def measure_jobs(folder: Path) -> dict[str, Any]:
-    """Of each command and of its last step: what a core does a second, in bytes, or samples of `prepare`; the seconds
-    that come before; memory, and how much of that comes with each byte or sample."""
+    """Measure each command and its last step: bytes (or samples of `prepare`) per second and core, start-up seconds,
+    and memory, in total and per byte or sample."""
     found: dict[str, Any] = {}
     for name, (words, written, _) in jobs().items():
         costs: list[tuple[Cost, Cost]] = []
@@ -167,18 +167,18 @@ def measure_jobs(folder: Path) -> dict[str, Any]:
 
 
 def without_last(words: list[str]) -> list[str]:
-    """A rank of prepare takes no words that are for its last step."""
+    """Remove the arguments of the last step, which a rank of prepare does not accept."""
     return words[:2] if words[0] == "prepare" else words
 
 
 def source_bytes(folder: Path, name: str) -> int:
-    """Bytes of a file; of tars the samples, which is what their headers cost."""
+    """Return the size of a file; for tars the number of samples, which determines the cost of their headers."""
     path = folder / name
     return SAMPLES * len(list(path.glob("*.tar"))) if path.is_dir() else path.stat().st_size
 
 
 def remove(folder: Path, written: str) -> int:
-    """Remove what a command wrote; its bytes."""
+    """Remove the output of a command; return its size."""
     path = folder / written
     if not written:
         return 0
@@ -195,7 +195,7 @@ def remove(folder: Path, written: str) -> int:
 
 
 def best(work: Callable[[], object]) -> float:
-    """CPU seconds in this process."""
+    """Return the best CPU seconds in this process."""
     times = []
     for _ in range(ROUNDS):
         started = time.process_time()
@@ -205,8 +205,8 @@ def best(work: Callable[[], object]) -> float:
 
 
 def measure_overheads(folder: Path, index: dict[str, Any]) -> dict[str, float]:
-    """Seconds for each source that a plan has, each task that is done, each mark that is looked at."""
-    rank = ["--rank", 1, "--world-size", 2]  # which has nothing to do
+    """Measure the seconds per source in a plan, per task, and per marker."""
+    rank = ["--rank", 1, "--world-size", 2]  # a rank without tasks
     start = min(run(folder, "index", folder / "hf0.jsonl", "--index-path", "none", *rank).cpu for _ in range(ROUNDS))
     packed = folder / "tokens1.pbin"
     text, n_bytes = folder / "text0.jsonl", (folder / "text0.jsonl").stat().st_size
@@ -216,7 +216,7 @@ def measure_overheads(folder: Path, index: dict[str, Any]) -> dict[str, float]:
     planned = min(run(folder, "index", folder / "many", *rank).cpu for _ in range(ROUNDS))
     first = run(folder, *words)
     again = min(run(folder, *words).cpu for _ in range(ROUNDS))
-    # at its end the first run looked at every mark once, the second at its start as well
+    # the first run reads every marker once at its end, the second also at its start
     mark = max(1e-6, (again - start) / (2 * n_tasks))
     spent = start + n_bytes / index["ranks"]["per_s"] + n_tasks * mark
     return {
@@ -229,9 +229,9 @@ def measure_overheads(folder: Path, index: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_calls(folder: Path) -> dict[str, float]:
-    """What a plan asks the file system about names for each source, and a task; by strace.
+    """Count the metadata calls of a plan per source, and of a task, with strace.
 
-    The same question about the same name counts once: clients remember answers for some seconds.
+    Equal calls count once, because clients cache the answers for some seconds.
     """
 
     def calls(*words: object) -> int:
@@ -251,7 +251,7 @@ def measure_calls(folder: Path) -> dict[str, float]:
 
 
 def measure_training(folder: Path) -> dict[str, float]:
-    """Seconds: opening a shard of a folder, a manifest; a shard's first use; a token of a batch; a sample's place."""
+    """Measure seconds to open a shard and a manifest, and per first use of a shard, batch token, sample position."""
     fastpack.write_manifest(folder / "shards")
     shards, manifest = folder / "shards", folder / "shards" / "manifest.fpm"
     of_folder = best(lambda: fastpack.MemoryMappedDataset(shards, 4097))
@@ -283,10 +283,10 @@ def measure_training(folder: Path) -> dict[str, float]:
 
 
 def measure() -> dict[str, Any]:
-    """All of it, in a folder of its own."""
+    """Run all measurements in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # In a process of its own: the peak of a started process begins with that of the one that starts it.
+        # In a separate process, because the peak of a child starts with that of its parent.
         subprocess.run([sys.executable, __file__, "--make", name], check=True)
         found = measure_jobs(folder)
         sections = {

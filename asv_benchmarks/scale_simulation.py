@@ -1,4 +1,4 @@
-"""How long a job takes on a cluster: ranks get tasks as fastpack gives them; nodes fail and are slow, at random."""
+"""Simulate a job on a cluster: tasks are assigned to ranks as in fastpack; nodes fail and are slow at random."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GB, TB, PB, HOUR = 10**9, 10**12, 10**15, 3600.0
 
 @dataclass(frozen=True)
 class Cluster:
-    """What is assumed. Bytes and seconds; `calls`: of the file system's metadata server, a second."""
+    """The assumptions, in bytes and seconds; `calls`: calls per second of the metadata server."""
 
     nodes: int
     cores: int = 32
@@ -28,28 +28,28 @@ class Cluster:
     stream: float = 1.5 * GB  # of one process that reads or writes
     calls: float = 50_000
     node_life: float = 5_000 * HOUR  # mean time between failures
-    slow_share: float = 0.01  # of the nodes take `slow` times as long
+    slow_share: float = 0.01  # share of nodes that are slower by the factor `slow`
     slow: float = 3.0
-    requeue: float = 300.0  # until ranks that were lost run again
+    requeue: float = 300.0  # seconds until lost ranks run again
 
 
 SOURCE_BYTES = 1 << 30  # of a file of the corpus, a shard of pictures, a file of tokens
 SAMPLE_BYTES = 100_000  # of a picture with its text
-DOCUMENT_BYTES = 3200  # 800 tokens of 4 bytes, or their text: tokens are taken to be as long as their text
+DOCUMENT_BYTES = 3200  # 800 tokens of 4 bytes, or their text: tokens are assumed to be as long as their text
 TAR_TASK = 1 << 30
-TAR_READ = 0.1  # of a tar of such samples: what is read around the headers
-NAMES = 100  # that one call lists
+TAR_READ = 0.1  # share of a tar of such samples that is read around the headers
+NAMES = 100  # listed by one call
 CHUNK = 64 << 30  # bytes of a shuffled chunk
 INDEX_ROW = 10  # bytes of a document in the index of a packed file
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A job cut into tasks.
+    """A job divided into tasks.
 
-    start: seconds before the first task of a rank; task_bytes: what `rate` counts; moved: bytes that a task reads and
-    writes; marks: whether tasks are marked as done (a chunk is a command of its own, which plans and starts anew);
-    last_...: the same of the last step; memory: in bytes.
+    start: seconds before the first task of a rank; task_bytes: the unit of `rate`; moved: bytes that a task reads and
+    writes; marks: whether tasks have completion markers (a chunk is a separate command with its own plan and start);
+    last_...: the same for the last step; memory: in bytes.
     """
 
     n_sources: int
@@ -68,17 +68,17 @@ class Plan:
 
 
 def plan_of(job: str, n_bytes: int, measured: dict[str, Any]) -> Plan:
-    """`n_bytes`: of text, of tokens (merge, shuffle, chunk, verify), of tars (prepare)."""
+    """Return the plan for `n_bytes` of text, tokens (merge, shuffle, chunk, verify) or tars (prepare)."""
     found, over = measured["jobs"][job], measured["overheads"]
     ranks, last = found["ranks"], (measured["jobs"]["pack, bytes"] if job.startswith("pack") else found)["last"]
-    unit = SAMPLE_BYTES if job == "prepare" else 1  # what the rates count
+    unit = SAMPLE_BYTES if job == "prepare" else 1  # the unit of the rates
     documents, has_last = n_bytes / DOCUMENT_BYTES, job not in ("verify", "chunk")
     task = {"verify": SOURCE_BYTES, "chunk": CHUNK, "prepare": max(TAR_TASK, n_bytes // 4096)}.get(job, 0)
     task = task or task_bytes(n_bytes, None)
     out = found["out_per_byte"] / unit if job in ("index", "prepare") else float(job != "verify")
     moved = min(task, n_bytes) * (out + (TAR_READ if job == "prepare" else 1.0))
     start, memory = ranks["start_s"], ranks["memory"]
-    if job == "shuffle":  # every rank has the whole order
+    if job == "shuffle":  # every rank holds the whole order
         start += documents * (over["ordered_s"] + over["index_row_s"])
         memory += 28 * documents
     elif job == "chunk":  # every chunk reads the index of every file
@@ -106,7 +106,7 @@ def plan_of(job: str, n_bytes: int, measured: dict[str, Any]) -> Plan:
 class Outcome:
     """Seconds of planning, of the ranks, and of the last step.
 
-    calls: of the metadata server; busy: the share of ranks that have a task; lost: tasks that were done again.
+    calls: metadata calls; busy: the share of ranks with a task; lost: tasks that ran again.
     """
 
     planning: float
@@ -122,15 +122,15 @@ class Outcome:
 
 
 def simulate(plan: Plan, cluster: Cluster, measured: dict[str, Any], *, ray: bool = False, seed: int = 0) -> Outcome:
-    """All of a job. ray: one process plans, and tasks go to whoever is free; else to rank k mod n, as with --rank."""
+    """Simulate a job. ray: one process plans, and idle workers get tasks; otherwise task k runs on rank k mod n."""
     n_ranks = cluster.nodes * cluster.cores
     active = min(n_ranks, plan.n_tasks)
     over, asked = measured["overheads"], measured["calls"]
     speed = min(cluster.link / min(active, cluster.cores), cluster.storage / active, cluster.stream)
     task = max(plan.task_bytes / plan.rate, plan.moved / speed) + over["task_s"]
     task += asked["per_task"] * active / cluster.calls
-    # Every rank asks about every source; the ranks of a node share what its file system's client remembers of answers.
-    # At its end a rank lists the marks, half of which are there, say; the last step opens them all.
+    # Every rank reads the metadata of every source; the ranks of a node share the client cache.
+    # At its end a rank lists the markers, of which half exist on average; the last step opens all of them.
     planners, lookers = (1, 1) if ray else (min(cluster.nodes, n_ranks), active)
     if not plan.marks:
         planners, task = plan.n_tasks, task + plan.start + plan.n_sources * over["source_s"]
@@ -155,7 +155,7 @@ def node_speeds(cluster: Cluster, rng: np.random.Generator) -> npt.NDArray[np.fl
 
 
 def by_ranks(n_tasks: int, task: float, cluster: Cluster, rng: np.random.Generator) -> tuple[float, int]:
-    """Ranks do their own tasks; what a lost node left is done when the job is started again. Seconds, tasks lost."""
+    """Simulate fixed assignment; tasks of a lost node run after a restart. Return seconds and lost tasks."""
     n_ranks = cluster.nodes * cluster.cores
     left = np.full(n_ranks, n_tasks // n_ranks)
     left[: n_tasks % n_ranks] += 1
@@ -173,7 +173,7 @@ def by_ranks(n_tasks: int, task: float, cluster: Cluster, rng: np.random.Generat
 
 
 def by_hand_out(n_tasks: int, task: float, cluster: Cluster, rng: np.random.Generator) -> tuple[float, int]:
-    """Whoever is free takes the next task; those of a lost node go to others, the node is gone for `requeue`."""
+    """Simulate dynamic assignment; tasks of a lost node run elsewhere; the node is missing for `requeue` seconds."""
     times = (task * node_speeds(cluster, rng)).tolist()
     deaths = np.cumsum(rng.exponential(cluster.node_life, (cluster.nodes, 64)), axis=1).tolist()
     free = [(0.0, core % cluster.nodes) for core in range(cluster.nodes * cluster.cores)]

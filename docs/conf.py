@@ -14,7 +14,7 @@ project = "fastpack"
 author = "fastpack developers"
 release = version = fastpack.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 extensions += ["api_pages", "command_reference", "json_reference"]
 exclude_patterns = ["_build", "_extensions"]
 
@@ -28,7 +28,6 @@ autodoc_default_options = {
     "members": True,
     "inherited-members": "object, BaseException, Enum, dict, list, tuple, str, int",
 }
-autosummary_generate = False  # api_pages writes one page for each public name
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88

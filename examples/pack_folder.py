@@ -48,7 +48,7 @@ def write_jsonl(folder: Path, pattern: str, target: Path) -> int:
 
 def texts(corpus: Path) -> Iterator[str]:
     """Yield the texts of an indexed JSONL file."""
-    reader = fastpack.LargeFileLinesReader(corpus)
+    reader = fastpack.modalities.LargeFileLinesReader(corpus)
     for number in range(len(reader)):
         yield json.loads(reader[number])["text"]
 
@@ -82,12 +82,16 @@ def pack(corpus: Path, tokenizer: Path | None) -> fastpack.PackResult:
 
 def decode(ids: list[int], tokenizer: Path | None) -> str:
     """Convert tokens to text."""
-    return bytes(ids).decode() if tokenizer is None else fastpack.PreTrainedHFTokenizer(str(tokenizer)).decode(ids)
+    return (
+        bytes(ids).decode()
+        if tokenizer is None
+        else fastpack.modalities.PreTrainedHFTokenizer(str(tokenizer)).decode(ids)
+    )
 
 
 def show(packed: Path, tokenizer: Path | None, seq_len: int) -> None:
     """Print the beginning of the first document as text, and the shapes of a training batch."""
-    documents = fastpack.PackedMemMapDatasetBase(packed, sample_key="tokens")
+    documents = fastpack.modalities.PackedMemMapDatasetBase(packed, sample_key="tokens")
     *ids, eod = documents[0]["tokens"].tolist()
     print(f"first document: {len(ids):,} tokens and the end token, {decode(ids, tokenizer)[:60]!r}")
     dataset = fastpack.PackedMemMapDatasetContinuous(

@@ -1,4 +1,4 @@
-"""Batches against memcpy of the same arrays, and against the two ways KempnerForge makes them."""
+"""Batches compared with memcpy of the same arrays and with the two implementations of KempnerForge."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS_A_SHARD, SHARDS = 8_000_000, 4  # 64 MB of uint16: more than a processor'
 
 
 def per_token_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """A sample made by a Python loop over the array's elements, as KempnerForge 5666d0d does."""
+    """Make a sample with a Python loop over the elements of the array, as KempnerForge 5666d0d."""
     ids, document = np.zeros(len(tokens), np.int64), 0
     for position in range(len(tokens)):
         ids[position] = document
@@ -29,7 +29,7 @@ def per_token_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def cumsum_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
-    """A sample made by vectorised NumPy, as KempnerForge's pending change does."""
+    """Make a sample with vectorised NumPy, as a pending change of KempnerForge."""
     ends = tokens == EOS
     ids = np.cumsum(ends) - ends
     labels = tokens[1:].copy()
@@ -38,7 +38,7 @@ def cumsum_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class Batches:
-    """Shuffled batches [32, 2048] from shards in the page cache, into arrays that are reused."""
+    """Shuffled batches [32, 2048] from shards in the page cache, into reused arrays."""
 
     params = ["numba", "cython"]
     param_names = ["backend"]
@@ -67,7 +67,7 @@ class Batches:
         self.folder.cleanup()
 
     def rows(self) -> np.ndarray:
-        """The next batch's sample numbers."""
+        """Return the sample numbers of the next batch."""
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         return self.order[self.position : self.position + ROWS]
 
@@ -100,7 +100,7 @@ class Batches:
     def track_packed_to_memcpy(self, _backend: str) -> float:
         return ratio(self.fill_packed, self.memcpy, rounds=300)
 
-    # Tried, without a gain: one fused loop, blocks, prefetching the next window.
+    # Tried without a gain: one fused loop, blocks, prefetching the next window.
     @row("packed batch", "x a Python loop over tokens + collate")
     def track_packed_to_python_loop(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
@@ -115,7 +115,7 @@ class Batches:
 
 
 class OneSample:
-    """`dataset[i]` at 2048 tokens against slicing a mapping by hand, as KempnerForge's plain dataset does."""
+    """`dataset[i]` with 2048 tokens compared with slicing a mapping, as KempnerForge's plain dataset."""
 
     timeout = 120
 

@@ -1,4 +1,4 @@
-"""What a command line costs before it does anything."""
+"""The start-up time of the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every benchmark uses: ratios measured in one process, interleaved, and realistic seeded inputs.
+"""Shared by all benchmarks: interleaved measurement of ratios in one process, and realistic seeded inputs.
 
-A `track_*` function returns a speed ratio (its `unit` says against what, e.g. "x memcpy") and carries a `title` for its
-row in docs/measured.md. What it has to reach stands in ../thresholds.toml.
+A `track_*` function returns a speed ratio (its `unit` names the reference, for example "x memcpy") and has a `title`
+for its row in docs/measured.md. ../thresholds.toml contains its target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def ratio(
     rounds: int = 9,
     clock: Callable[[], float] = time.thread_time,
 ) -> float:
-    """CPU time of `limit` over that of `ours`, each the best of `rounds` interleaved calls after one warm-up call."""
+    """Return the CPU time of `limit` divided by that of `ours`, each the best of `rounds` interleaved calls."""
     best = {ours: float("inf"), limit: float("inf")}
     ours(), limit()
     began = clock()
@@ -33,7 +33,7 @@ def ratio(
             started = clock()
             function()
             best[function] = min(best[function], clock() - started)
-        # Many short rounds cost nothing: only where they are long does it pay to stop.
+        # Short rounds are cheap: end early only if they are long.
         needed = _enough if done >= 3 else 2 * _enough
         if clock() - began > 0.3 and best[limit] >= needed * best[ours]:
             break
@@ -42,7 +42,7 @@ def ratio(
 
 @contextlib.contextmanager
 def enough_at(value: float) -> Iterator[None]:
-    """Inside, `ratio` ends before its last round once it has found `value` in three rounds, or twice that in one."""
+    """Let `ratio` end early once it has found `value` in three rounds, or twice that in one."""
     global _enough
     before, _enough = _enough, value
     try:
@@ -52,7 +52,7 @@ def enough_at(value: float) -> Iterator[None]:
 
 
 def row(title: str, unit: str) -> Callable[[F], F]:
-    """Marks a `track_*` function as a row of the table."""
+    """Mark a `track_*` function as a row of the table."""
 
     def mark(function: F) -> F:
         function.title, function.unit, function.pretty_name = title, unit, title  # type: ignore[attr-defined]
@@ -62,13 +62,13 @@ def row(title: str, unit: str) -> Callable[[F], F]:
 
 
 def document_lengths(n_tokens: int, rng: np.random.Generator) -> np.ndarray:
-    """Log-normal document lengths in tokens, mean about 800, until they sum to at least `n_tokens`."""
+    """Return log-normal document lengths (mean about 800 tokens) that sum to at least `n_tokens`."""
     lengths = rng.lognormal(mean=6.18, sigma=1.0, size=max(16, n_tokens // 500))
     return np.maximum(2, lengths).astype(np.int64)
 
 
 def token_stream(n_tokens: int, dtype: str, eos: int, rng: np.random.Generator) -> np.ndarray:
-    """`n_tokens` tokens over the whole range of `dtype`, `eos` at the end of each document and nowhere else."""
+    """Return `n_tokens` tokens over the whole range of `dtype`; `eos` occurs only at the end of each document."""
     top = np.iinfo(dtype).max
     tokens = rng.integers(0, top, n_tokens, dtype=dtype, endpoint=True)
     tokens[tokens == eos] = eos + 1

@@ -1,4 +1,4 @@
-"""Opening very many shards, drawing batches from them, what further outputs cost; blocks of packed files."""
+"""Opening many shards, batches from them, the cost of further outputs, and blocks of packed files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seql
 
 
 class Outputs:
-    """Batches [32, 2048] with every output in int32, against those with the usual three."""
+    """Batches [32, 2048] with all outputs in int32 compared with the default three."""
 
     params = ["numba", "cython"]
     param_names = ["backend"]
@@ -36,11 +36,11 @@ class Outputs:
         self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
         self.order = rng.permutation(len(self.dataset))
         self.position = 0
-        # Of a fixed length, as FlashAttention wants them under compilation: three times the mean number of documents.
+        # A fixed length, as compiled FlashAttention needs: three times the mean number of documents.
         self.every = self.dataset.new_outputs(ROWS, ALL, "int32", cu_seqlens_length=1 + 9 * ROWS)
         self.wide = self.dataset.new_outputs(ROWS)
         self.narrow = self.dataset.new_outputs(ROWS, dtype="int32")
-        self.dataset.batch(range(0, len(self.dataset), 100))  # every shard mapped
+        self.dataset.batch(range(0, len(self.dataset), 100))  # maps every shard
 
     def teardown(self, _backend: str) -> None:
         self.folder.cleanup()
@@ -63,7 +63,7 @@ class Outputs:
 
 
 class ManyShards:
-    """A folder of 10,000 shards: opening it, and batches drawn from anywhere in it."""
+    """A folder of 10,000 shards: opening it, and random batches from it."""
 
     timeout = 300
 
@@ -77,7 +77,7 @@ class ManyShards:
         kernels.use("cython")
         self.many = self.open()
         self.one = fastpack.MemoryMappedDataset(self.folder.name, LENGTH, "one.npy", True, EOS)
-        self.many.batch(range(len(self.many)))  # every shard mapped, and its pages touched
+        self.many.batch(range(len(self.many)))  # maps every shard and touches its pages
         self.order = rng.permutation(len(self.many))
         self.position = 0
         self.out = self.many.new_outputs(ROWS)
@@ -107,7 +107,7 @@ class ManyShards:
 
 
 class Manifest:
-    """50,000 small shards opened from their manifest, against their folder."""
+    """50,000 small shards opened from their manifest compared with their folder."""
 
     timeout = 300
 
@@ -133,7 +133,7 @@ class Manifest:
 
 
 class Mixture:
-    """Batches [32, 2048] drawn from eight datasets, against batches from one."""
+    """Batches [32, 2048] from eight datasets compared with batches from one."""
 
     timeout = 300
 
@@ -171,9 +171,9 @@ class Mixture:
 
 
 class Blocks:
-    """Blocks of a packed file of 32 million tokens: making the dataset, and shuffled batches of 65,536 tokens.
+    """Blocks of a packed file of 32 million tokens: creating the dataset, and shuffled batches of 65,536 tokens.
 
-    Against Modalities' way in plain NumPy: an index row a block, and a copy, widened to int32, a sample, then a stack.
+    The reference is Modalities' method in NumPy: an index row per block, a copy to int32 per sample, then a stack.
     """
 
     params = [129, 513, 2049]
@@ -233,7 +233,7 @@ class Blocks:
 
 
 class Documents:
-    """Blocks that begin with documents: the walk over the index of a packed file of a million documents."""
+    """Blocks that begin with documents: the traversal of the index of a packed file with a million documents."""
 
     timeout = 300
 
@@ -241,7 +241,7 @@ class Documents:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         self.path = Path(self.folder.name, "a.pbin")
-        lengths = np.maximum(2, rng.lognormal(2.5, 1.0, MILLION)).astype(np.int64)  # short, so that the file is small
+        lengths = np.maximum(2, rng.lognormal(2.5, 1.0, MILLION)).astype(np.int64)  # short documents make a small file
         with fastpack.PackedWriter(self.path, 2) as writer:
             writer.append_many(np.zeros(lengths.sum(), np.uint16), lengths)
         kernels.use("cython")

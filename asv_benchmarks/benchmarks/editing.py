@@ -1,4 +1,4 @@
-"""Merging, shuffling, chunking and filtering against a plain copy of the bytes, and against what Modalities does."""
+"""Merging, shuffling, chunking and filtering compared with a copy of the bytes and with Modalities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEBIBYTE = 1 << 20
 
 
 def copy(sources: list[Path], target: Path) -> None:
-    """What `dd bs=1M conv=fsync` does, one source after the other."""
+    """Copy the sources one after the other, as `dd bs=1M conv=fsync`."""
     block = bytearray(MEBIBYTE)
     with open(target, "wb", buffering=0) as output:
         for source in sources:
@@ -43,10 +43,10 @@ def write_packed(path: Path, n_tokens: int, seed: int) -> None:
 
 
 class Editing:
-    """256 MiB in four packed files of 2-byte tokens, documents of log-normal length, mean 800 tokens."""
+    """256 MiB in four packed files of 2-byte tokens; log-normal document lengths with a mean of 800 tokens."""
 
     timeout = 300
-    n_tokens = 32 << 20  # a file
+    n_tokens = 32 << 20  # per file
     rounds = 7
 
     def setup(self) -> None:
@@ -60,7 +60,7 @@ class Editing:
         shutil.rmtree(self.folder)
 
     def compare(self, ours: Callable[[], object], sources: list[Path]) -> float:
-        """The speed of `ours`, which writes `target`, in bytes a CPU second over that of a copy of `sources`."""
+        """Return the speed of `ours` (bytes of `target` per CPU second) divided by that of a copy of `sources`."""
 
         def fresh(function: Callable[[], object], target: Path) -> Callable[[], None]:
             def run() -> None:
@@ -108,10 +108,10 @@ class Editing:
 
 
 class TokenByToken:
-    """Against one `int.to_bytes` a token, which is how Modalities 0.5.0 writes chunks and filtered files.
+    """Compared with one `int.to_bytes` per token, as Modalities 0.5.0 writes chunks and filtered files.
 
-    Modalities itself, measured by hand on the same files, takes 207 times fastpack's CPU time for a chunk and 145 times
-    for a filter; 13 times for its other filter, which runs no Python for each token; 7 times for a merge, 4 for a
+    Modalities, measured by hand on the same files, takes 207 times the CPU time of fastpack for a chunk, 145 times for
+    a filter, 13 times for its other filter (without Python code per token), 7 times for a merge, and 4 times for a
     shuffle.
     """
 

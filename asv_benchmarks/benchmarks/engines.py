@@ -1,4 +1,4 @@
-"""Packing with each tokenizer engine: against that engine alone on the same texts, and against `tokenizers`."""
+"""Packing with each tokenizer engine compared with the engine alone on the same texts and with `tokenizers`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Engines:
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
         if importlib.util.find_spec(engine) is None:
-            raise NotImplementedError(f"{engine} is not installed")  # asv passes over it
+            raise NotImplementedError(f"{engine} is not installed")  # asv skips the benchmark
         self.parallelism = os.environ.get("TOKENIZERS_PARALLELISM")
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         self.folder = Path(tempfile.mkdtemp())
@@ -70,7 +70,7 @@ class _Engines:
         return {"settings": settings, "tokenizer": {"variant_key": VARIANT, "config": options}}
 
     def packing(self, engine: str) -> Callable[[], object]:
-        """Packing with a tokenizer that is ready and proved: what each further byte costs."""
+        """Packing with a loaded and validated tokenizer: the cost of each further byte."""
         settings = replace(load_pack_settings(self.config()), if_exists="override", on_error="raise")
         spec = TokenizerSpec(VARIANT, settings.tokenizer.config, engine)
         tokenizer = spec.build()
@@ -79,7 +79,7 @@ class _Engines:
         return lambda: Packer(settings, encoder, tokenizer).pack(targets)
 
     def alone(self, engine: str, texts: list[str]) -> Callable[[], object]:
-        """The library itself, its fastest way to ids, on texts in memory."""
+        """The fastest function of the library itself, on texts in memory."""
         parts = [texts[i : i + TEXTS_A_CALL] for i in range(0, len(texts), TEXTS_A_CALL)]
         description = Path(self.tokenizer_file).read_text(encoding="utf-8")
         if engine == "gigatoken":

@@ -1,4 +1,4 @@
-"""The pickled index against pickle, and the packed writer against a copy of its input."""
+"""The pickled index compared with pickle, and the packed writer with a copy of its input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .common import CORPUS_SEED, document_lengths, ratio, row
 
 
 def index_rows(n_rows: int) -> np.ndarray:
-    """The raw index of JSON lines of log-normal length, mean about 3 kB: offsets soon pass 32 bits."""
+    """Return the raw index of JSON lines of log-normal length (mean about 3 kB); most offsets exceed 32 bits."""
     rng = np.random.default_rng(CORPUS_SEED)
     lengths = np.maximum(2, rng.lognormal(7.5, 1.0, n_rows)).astype(np.int64)
     ends = np.cumsum(lengths + 1)
@@ -24,7 +24,7 @@ def index_rows(n_rows: int) -> np.ndarray:
 
 
 class PickledIndex:
-    """2 M rows; pickle needs seconds a round, so its best is taken of three."""
+    """2 million rows; pickle takes seconds per round, so three rounds must do."""
 
     rounds = 3
     timeout = 300
@@ -55,7 +55,7 @@ class PickledIndex:
 
 
 class Writer:
-    """Tokens of a tokenizer's dtype to 2-byte tokens in a file, documents of log-normal length, mean 800 tokens."""
+    """Tokens in the dtype of a tokenizer to 2-byte tokens in a file; log-normal document lengths, mean 800 tokens."""
 
     params = (["int32", "int64"],)
     param_names = ("dtype",)

@@ -1,4 +1,4 @@
-"""The raw index of a JSONL file against `wc -l`, which only counts its lines, and against json.loads on each line."""
+"""The raw index of a JSONL file compared with `wc -l`, which only counts lines, and with json.loads on each line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ WORDS_PER_LINE = {"long": (300, 560), "short": (4, 9), "escaped": (300, 560)}
 
 
 def jsonl_block(kind: str, n_bytes: int) -> bytes:
-    """At least `n_bytes` of JSON lines: long ones of 2 to 4 kB, short ones of 60 bytes, long ones in ASCII escapes.
+    """Return at least `n_bytes` of JSON lines: long (2 to 4 kB), short (60 bytes), or long with ASCII escapes.
 
-    Words of random letters, one in a hundred letters outside ASCII.
+    The words are random letters, of which one in a hundred is not ASCII.
     """
     rng = np.random.default_rng(CORPUS_SEED)
     letters = list("abcdefghijklmnopqrstuvwxyz" * 4 + "é")
@@ -39,13 +39,13 @@ def jsonl_block(kind: str, n_bytes: int) -> bytes:
 
 
 def cpu_of_this_and_its_children() -> float:
-    """Seconds of CPU time; a child counts once it was waited for."""
+    """Return the CPU time in seconds; a child counts after it was waited for."""
     both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
 class RawIndex:
-    """One file of each kind; every call writes an index of its own, as a user does."""
+    """One file of each kind; each call writes an index, as for a user."""
 
     n_bytes = 256 << 20
     block_bytes = 4 << 20
@@ -59,7 +59,7 @@ class RawIndex:
             for _ in range(self.n_bytes // len(block)):
                 file.write(block)
         self.targets = (self.folder / f"{number}.idx" for number in itertools.count())
-        kernels.use("cython")  # the command line's backend
+        kernels.use("cython")  # the backend of the command line
 
     def teardown(self, _kind: str) -> None:
         shutil.rmtree(self.folder)
@@ -102,7 +102,7 @@ class AgainstJson(RawIndex):
 
 
 class Kernels:
-    """One MiB in cache."""
+    """One MiB in the CPU cache."""
 
     params = [list(kernels.BACKENDS), ["long", "short"]]
     param_names = ["backend", "lines"]

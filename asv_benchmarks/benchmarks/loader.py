@@ -1,4 +1,4 @@
-"""The whole loader against torch's DataLoader over a per-sample dataset: tokens a second of CPU, of all processes."""
+"""The loader compared with torch's DataLoader over a per-sample dataset: tokens per CPU second of all processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 9
 
 
 class PeerDataset:
-    """Windows of mapped shards one by one, as KempnerForge 5666d0d makes them; tensors out."""
+    """Windows of mapped shards one by one as tensors, as KempnerForge 5666d0d."""
 
     def __init__(self, folder: str, packed: bool) -> None:
         self.maps = [np.load(path, mmap_mode="r") for path in sorted(Path(folder).glob("*.npy"))]
@@ -45,7 +45,7 @@ class PeerDataset:
 
 
 def workers_cpu(loader: Any) -> float:
-    """Seconds of CPU that a DataLoader iterator's worker processes used so far, all their threads."""
+    """Return the CPU seconds of all threads of the worker processes of a DataLoader iterator."""
     total = 0
     for worker in getattr(loader, "_workers", []):
         for task in Path(f"/proc/{worker.pid}/task").iterdir():
@@ -58,7 +58,7 @@ def endless(loader: Any) -> Iterator[Any]:
 
 
 class Loader:
-    """Shuffled batches [32, 2048] from shards in the page cache; the peer with 0 and 2 workers."""
+    """Shuffled batches [32, 2048] from shards in the page cache; torch's DataLoader with 0 and 2 workers."""
 
     params = [0, 2]
     param_names = ["num_workers"]
@@ -95,9 +95,10 @@ class Loader:
         return iter(self.data.DataLoader(dataset, ROWS, sampler=sampler, drop_last=True, **workers))
 
     def ratio(self, packed: bool, n_ours: int, n_theirs: int) -> float:
-        """CPU of a batch of theirs over one of ours: of this process in the best round, of workers on the average.
+        """Return the CPU time of a batch of torch divided by that of fastpack.
 
-        Workers make batches ahead, also while ours are timed: all they did is divided by all they made.
+        The time of this process is from the best round, that of workers an average: workers prefetch also while
+        fastpack is measured, so their total time is divided by the number of their batches.
         """
         loader, theirs = self.ours(packed), self.theirs(packed)
         ours, best, before = endless(loader), {"ours": float("inf"), "theirs": float("inf")}, workers_cpu(theirs)
@@ -126,7 +127,7 @@ def take(batches: Iterator[Any], count: int) -> None:
 
 
 def spent(work: Callable[[], object]) -> float:
-    """Seconds of CPU of this process, all its threads."""
+    """Return the CPU seconds of all threads of this process."""
     started = time.process_time()
     work()
     return time.process_time() - started

@@ -1,4 +1,4 @@
-"""The order of an epoch against `torch.randperm(n).tolist()` and a slice of it, in time and in peak memory."""
+"""The order of an epoch compared with `torch.randperm(n).tolist()` and a slice, in time and peak memory."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fastpack.datasets.permutations import feistel_keys
 from .common import CORPUS_SEED, ratio, row
 
 SAMPLES, RANKS, RANK = 10_000_000, 8, 3
-INDICES = 1_000_000  # of the computed permutation, a round
+INDICES = 1_000_000  # of the computed permutation, per round
 
-# Peak resident memory over what the imports left, in bytes. VmHWM, not ru_maxrss: that one inherits the parent's.
+# Peak resident memory in bytes beyond that of the imports. VmHWM instead of ru_maxrss, which includes the parent.
 PEAK = """
 import re
 def status(name):
@@ -49,7 +49,7 @@ def need_torch() -> None:
 
 
 class EpochOrder:
-    """One rank's shuffled order of 10 million samples on 8 ranks."""
+    """The shuffled order of one of 8 ranks for 10 million samples."""
 
     params = ["numba", "cython"]
     param_names = ["backend"]
@@ -76,7 +76,7 @@ class EpochOrder:
 
 
 class EpochOrderMemory:
-    """The same, each in a process of its own."""
+    """The same in separate processes."""
 
     timeout = 300
 
@@ -89,7 +89,7 @@ class EpochOrderMemory:
 
 
 class ComputedOrder:
-    """The permutation that takes no memory: nanoseconds an index at 10^12 samples."""
+    """The permutation without memory: nanoseconds per index for 10^12 samples."""
 
     params = ["numba", "cython"]
     param_names = ["backend"]

@@ -1,4 +1,4 @@
-"""Packing a JSONL file against the tokenizer alone on the same texts, and against a copy of its bytes."""
+"""Packing a JSONL file compared with the tokenizer alone on the same texts and with a copy of the bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EOD = "<|endoftext|>"
 
 
 def standard_library_texts(n_characters: int) -> list[str]:
-    """Real text: the standard library's sources, cut into documents of log-normal length."""
+    """Return the sources of the standard library, cut into documents of log-normal length."""
     folder = Path(os.__file__).parent
     source = "".join(path.read_text(encoding="utf-8", errors="ignore") for path in sorted(folder.glob("*.py")))
     rng = np.random.default_rng(CORPUS_SEED)
@@ -77,7 +77,7 @@ class Pack:
         tokenizer.save(path)
 
         def alone() -> None:
-            # A fresh one, as each run of pack has: its cache of words starts empty.
+            # A new tokenizer, as in each run of pack: its word cache is empty.
             fresh = Tokenizer.from_file(path)
             for i in range(0, len(texts), 64):
                 for encoding in fresh.encode_batch_fast(texts[i : i + 64]):

@@ -1,4 +1,4 @@
-"""Samples of a prepared WebDataset, a picture of 3 KB with txt and json each: against tarfile, Pillow, and in order."""
+"""Samples of a prepared WebDataset (a picture of 3 KB, txt, json) compared with tarfile and Pillow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT = ("txt", "json")
 
 
 def pictures(n: int, rng: np.random.Generator) -> list[bytes]:
-    """JPEG files of 2.8 KB each, 110 x 96 pixels."""
+    """Return JPEG files of 2.8 KB each, 110 x 96 pixels."""
     from PIL import Image
 
     found = []
@@ -38,7 +38,7 @@ def pictures(n: int, rng: np.random.Generator) -> list[bytes]:
 
 
 def write_dataset(folder: Path) -> None:
-    """The shards, prepared, without a dataset.yaml: samples are crude."""
+    """Write and prepare the shards without a dataset.yaml; samples are crude."""
     rng = np.random.default_rng(CORPUS_SEED)
     jpegs = pictures(20, rng)
     names = [f"{number}.tar" for number in range(SHARDS)]
@@ -64,7 +64,7 @@ def write_dataset(folder: Path) -> None:
 
 
 class SampleReads:
-    """One sample after the other, in the page cache."""
+    """Samples one by one, in the page cache."""
 
     params = ["mmap", "pread"]
     param_names = ["io"]
@@ -104,13 +104,13 @@ class SampleReads:
             self.decoded[i]
 
     def tarfile(self) -> None:
-        """As Energon's reader does, without its bookkeeping."""
+        """Read as Energon, without its bookkeeping."""
         with open(self.shard, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for _ in range(3 * CHUNK):
                 tar.extractfile(tar.next()).read()
 
     def pillow(self) -> None:
-        """What Energon makes of the pictures, by Pillow and NumPy alone."""
+        """Decode the pictures as Energon, with Pillow and NumPy alone."""
         from PIL import Image
 
         for jpeg in self.jpegs:

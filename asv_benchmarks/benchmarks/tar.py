@@ -1,4 +1,4 @@
-"""The scan of a WebDataset shard against Python's tarfile, which lists the same members."""
+"""The scan of a WebDataset shard compared with Python's tarfile, which lists the same members."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastpack.webdataset.shard_index import scan_shard
 
 from .common import CORPUS_SEED, ratio, row
 
-SHARDS = {  # samples, bytes of a picture
+SHARDS = {  # samples, bytes per picture
     "small pictures": (10_000, 3_000),
     "texts": (20_000, 0),
     "large pictures": (2_000, 300_000),
@@ -24,7 +24,7 @@ SHARDS = {  # samples, bytes of a picture
 
 
 def write_shard(path: Path, n_samples: int, picture_bytes: int) -> None:
-    """A sample is a picture of log-normal size (if any; zeros, which a file system need not hold), txt and json."""
+    """Write samples of a picture of log-normal size (optional; zeros, which can be sparse), txt and json."""
     rng = np.random.default_rng(CORPUS_SEED)
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), 6)) for _ in range(500)]
     with open(path, "wb") as file:
@@ -47,7 +47,7 @@ def _write_header(file: IO[bytes], name: str, n_bytes: int) -> None:
 
 
 def list_members(path: Path) -> int:
-    """As Energon does: member by member."""
+    """List member by member, as Energon."""
     n_files = 0
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
         for member in tar:
@@ -56,7 +56,7 @@ def list_members(path: Path) -> int:
 
 
 class ShardScans:
-    """A shard in the page cache; the samples and parts of it, with keys and names."""
+    """A shard in the page cache: its samples and fields, with keys and names."""
 
     params = (sorted(SHARDS),)
     param_names = ("shard",)

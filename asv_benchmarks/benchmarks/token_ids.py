@@ -1,4 +1,4 @@
-"""How often each token id occurs, as `report` counts them, against `np.bincount`."""
+"""Counting the occurrences of token ids, as `report` does, compared with `np.bincount`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID, IdCounter
 
 from .common import CORPUS_SEED, ratio, row
 
-AT_ONCE = 1 << 18  # what NumPy counts together: temporaries that stay in the cache
+AT_ONCE = 1 << 18  # tokens per call of NumPy, so that temporaries stay in the cache
 
 
 def zipf_tokens(n_tokens: int, vocab_size: int, dtype: str) -> np.ndarray:
-    """Tokens as frequent as words are, the k-th commonest 1/k of the first; ids about in order, as BPE gives them."""
+    """Return tokens with Zipf frequencies, with ids approximately in the order of frequency, as in BPE."""
     rng = np.random.default_rng(CORPUS_SEED)
     sums = np.cumsum(1 / np.arange(1, vocab_size + 1))
     ranks = np.searchsorted(sums, rng.random(n_tokens) * sums[-1]).clip(0, vocab_size - 1)
@@ -22,7 +22,7 @@ def zipf_tokens(n_tokens: int, vocab_size: int, dtype: str) -> np.ndarray:
 
 
 class TokenIds:
-    """Sixteen million tokens, ids of 50,257 in uint16 or of 128,256 in uint32; the command line's backend."""
+    """Sixteen million tokens: 50,257 ids in uint16 or 128,256 in uint32; the backend of the command line."""
 
     params = (["uint16", "uint32"],)
     param_names = ("dtype",)
@@ -41,7 +41,7 @@ class TokenIds:
         counts = np.zeros(self.vocab_size, np.int64)
         for start in range(0, len(self.tokens), AT_ONCE):
             some = self.tokens[start : start + AT_ONCE]
-            if some.itemsize > 2:  # bincount would make a table up to the largest id, whatever that is
+            if some.itemsize > 2:  # bincount allocates a table up to the largest id
                 some = some[(some >= 0) & (some < LARGEST_PLAUSIBLE_ID)]
             counts += np.bincount(some, minlength=len(counts))
 

@@ -1,4 +1,4 @@
-"""`verify` and checksums over files in the page cache, in bytes a second, and against a copy of as many bytes."""
+"""`verify` and checksums of files in the page cache, in bytes per second and compared with a copy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_TOKENS = 64 << 20
 
 
 def write_inputs(folder: Path) -> None:
-    """128 MiB each: a packed file and a shard of 2-byte tokens, and lines of log-normal length with their index."""
+    """Write 128 MiB each: a packed file, a shard of 2-byte tokens, and lines of log-normal length with an index."""
     rng = np.random.default_rng(CORPUS_SEED)
     tokens = token_stream(N_TOKENS, "uint16", EOS, rng)
     tokens[tokens > EOS] = 0
@@ -38,7 +38,7 @@ def write_inputs(folder: Path) -> None:
 
 
 class Verify:
-    """What is looked at, the command line's backend."""
+    """`verify` with the backend of the command line."""
 
     params = (["packed", "shard", "lines", "checksums"],)
     param_names = ("what",)

@@ -1,1 +1,1 @@
-"""fastpack beside the systems whose files it reads and writes: the same work, the same files, one table a system."""
+"""Comparisons of fastpack with other systems: the same work on the same files, one table per system."""

@@ -1,13 +1,13 @@
 """Prepare the same data with Megatron-Energon 7.4.1 and with fastpack, compare every file, and train on fastpack's.
 
-    python asv_benchmarks/peers/energon.py                       makes an environment for the peer on its first run
-    python asv_benchmarks/peers/energon.py --peer-python PATH    a Python that has megatron-energon==7.4.1
-    python asv_benchmarks/peers/energon.py --write               puts the table into README.md
-    python asv_benchmarks/peers/energon.py --scale 0.01          a look at whether all is well, in a minute
+    python asv_benchmarks/peers/energon.py                       create an environment for Energon on the first run
+    python asv_benchmarks/peers/energon.py --peer-python PATH    use a Python that has megatron-energon==7.4.1
+    python asv_benchmarks/peers/energon.py --write               write the table to README.md
+    python asv_benchmarks/peers/energon.py --scale 0.01          a quick check, in a minute
 
-Each run is a whole process, its imports included; rounds take turns, and the best round of each side counts. Then
-Energon's own loader reads what fastpack wrote, and every sample has to come exactly once. Exit code 1 when a row does
-not keep what it promises.
+Each run is a whole process with its imports; rounds alternate, and the best round of each side counts. Then Energon's
+loader reads the output of fastpack, and every sample must occur exactly once. The exit code is 1 if a row misses its
+target.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ LINES_PART = "all"
 
 
 class RunFailure(Exception):
-    """A command did not end with exit code 0; the message has the last line of what it said."""
+    """A command failed; the message contains the last line of its output."""
 
 
 @dataclass
 class Work:
-    """One thing to prepare: `title`, the least CPU ratio, arguments of `prepare`, and what the loader has to get.
+    """A dataset to prepare: `title`, the target CPU ratio, arguments of `prepare`, and the expected samples.
 
-    expected: part -> {"samples", "distinct", "digest"}, as energon_read.py prints it.
+    expected: split -> {"samples", "distinct", "digest"}, as energon_read.py prints it.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Work:
 
 @dataclass
 class Row:
-    """What was found: `peer` and `ours` are {"cpu", "wall", "peak"} of the best round; `note` says what failed."""
+    """The result: `peer` and `ours` are {"cpu", "wall", "peak"} of the best round; `note` names failures."""
 
     title: str
     bar: float
@@ -95,7 +95,7 @@ class Row:
 
     @property
     def failures(self) -> list[str]:
-        """What the row promises and does not keep."""
+        """Return the targets that the row misses."""
         if self.note:
             return [self.note]
         found = [f"differs: {text}" for text in self.different]
@@ -126,7 +126,7 @@ class Row:
 
 
 class Comparison:
-    """The two sides: `folder`/energon and `folder`/fastpack hold hard links to the same tars and lines."""
+    """The two sides: `folder`/energon and `folder`/fastpack contain hard links to the same tars and lines."""
 
     def __init__(self, folder: Path, peer_python: str, rounds: int, budget: float) -> None:
         self.folder, self.rounds, self.budget = folder, rounds, budget
@@ -136,10 +136,10 @@ class Comparison:
             "fastpack": [sys.executable, "-P", "-m", "fastpack"],
         }
         self.environment = {**os.environ, "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
-        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # else modules may be compiled in every run
+        self.environment.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise modules can be compiled in every run
 
     def row(self, work: Work) -> Row:
-        """Prepare `work` in turns, compare, and have Energon load it; failures become the row's note."""
+        """Prepare `work` alternately, compare, and load it with Energon; failures become the note of the row."""
         row = Row(work.title, work.bar, expected=sum(part["samples"] for part in work.expected.values()))
         sides = {name: self._links(name, work.source) for name in self.commands}
         best: dict[str, dict[str, float]] = {}
@@ -192,7 +192,7 @@ class Comparison:
         return found
 
     def _load(self, path: Path, expected: dict[str, Any]) -> int:
-        """Samples that Energon's loader got from what fastpack prepared; RunFailure where they are not those."""
+        """Return the number of samples that Energon's loader reads; raise RunFailure for wrong samples."""
         command = [self.peer_python, str(HERE / "energon_read.py"), str(path), *expected]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines() or [""]
@@ -206,7 +206,7 @@ class Comparison:
 
 
 def all_work(folder: Path, scale: float, only: str) -> Iterator[Work]:
-    """Make each input just before it is needed. JSON lines come last."""
+    """Yield the datasets; create each input just before it is needed. JSON lines come last."""
     for (title, bar), shards in zip(TITLES, (shards.scaled(scale) for shards in ALL_SHARDS), strict=True):
         if only in title:
             make_shards(folder / shards.name, shards)
@@ -229,7 +229,7 @@ LINES_TITLE = "600,000 JSON lines"
 
 
 def prepare_arguments(shards: Shards) -> list[str]:
-    """Options that both sides take."""
+    """Return the options for both sides."""
     caption = "txt,json[caption]" if shards.has_text else "json[caption]"
     fields = {"image": "jpg", "caption": caption} if shards.picture_bytes else {"text": caption}
     kind = "CaptioningSample" if shards.picture_bytes else "TextSample"
@@ -238,7 +238,7 @@ def prepare_arguments(shards: Shards) -> list[str]:
 
 
 def expected_of(shards: Shards) -> dict[str, Any]:
-    """What the loader has to get of each part that is not empty."""
+    """Return the expected samples of each non-empty split."""
     found, first = {}, 0
     for part, count in zip(PARTS, shards.counts, strict=True):
         numbers = range(first, first + count)
@@ -250,7 +250,7 @@ def expected_of(shards: Shards) -> dict[str, Any]:
 
 
 def summary(samples: Iterator[tuple[str, str]]) -> dict[str, Any]:
-    """As energon_read.py makes it, of pairs of key and text."""
+    """Return the summary of pairs of key and text, as energon_read.py."""
     lines = sorted(f"{key}\t{text}\n" for key, text in samples)
     digest = hashlib.sha256("".join(lines).encode()).hexdigest()
     return {"samples": len(lines), "distinct": len(lines), "digest": digest}
@@ -269,7 +269,7 @@ def footer(peer_python: str, rounds: int, scale: float) -> str:
 
 
 def run(args: argparse.Namespace) -> list[Row]:
-    """Measure what was asked for; prints each row as it comes, then the table."""
+    """Measure the selected rows; print each one when it is finished, then the table."""
     python = args.peer_python or str(make_peer(args.venv, REQUIREMENTS))
     folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-", dir=args.folder))
     comparison = Comparison(folder, python, args.rounds, args.budget)

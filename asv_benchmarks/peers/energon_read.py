@@ -1,10 +1,10 @@
-"""Under the peer's Python: load a prepared dataset with Energon's own loader, and say which samples came.
+"""Load a prepared dataset with Energon's loader, in Energon's environment, and print a summary of the samples.
 
-    python energon_read.py PATH PART...
+    python energon_read.py PATH SPLIT...
 
-Prints {part: {"samples", "distinct", "digest"}} as JSON on the last line; `digest` is over the sorted pairs of key and
-text. A part is read by `get_train_dataset`, for one epoch, and `val` and `test` by `get_val_dataset` as well: then both
-must agree. A .jsonl file has one part, `all`.
+Prints {split: {"samples", "distinct", "digest"}} as JSON on the last line; `digest` is over the sorted pairs of key and
+text. `get_train_dataset` reads one epoch of each split; `get_val_dataset` also reads `val` and `test`, with equal
+results. A .jsonl file has one split, `all`.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def cook(sample):
 
 
 class Encoder(TaskEncoder):
-    """Samples as they are, in lists."""
+    """Return unchanged samples in lists."""
 
     cookers = [Cooker(cook)]
 
@@ -54,7 +54,7 @@ def text_of(sample):
 
 
 def check_picture(sample):
-    """A decoded picture is float32 [3, H, W]."""
+    """Check that a decoded picture is float32 [3, H, W]."""
     image = getattr(sample, "image", None)
     if image is not None and (image.ndim != 3 or image.shape[0] != 3 or min(image.shape) < 3):
         raise ValueError(f"{sample.__key__}: an image of the shape {tuple(image.shape)}")

@@ -19,7 +19,7 @@ EOD = "<|endoftext|>"
 MIB = 1 << 20
 N_PARTS = 4
 LARGE = 6
-VOCABULARIES = {1: 250, 2: 32_000, 4: 70_000}  # bytes a token -> entries
+VOCABULARIES = {1: 250, 2: 32_000, 4: 70_000}  # bytes per token -> entries
 
 CHAT_CONFIG = """\
 settings:
@@ -44,7 +44,7 @@ chat_template_data: {{system: You are helpful., assistant: Assistant, begin: ^}}
 
 
 def make_tokenizers(folder: Path) -> None:
-    """A byte-level BPE for each token size, trained on the standard library: `folder`/<bytes a token>/."""
+    """Train a byte-level BPE tokenizer for each token size on the standard library: `folder`/<bytes per token>/."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     texts = list(sources())
@@ -69,9 +69,9 @@ def make_tokenizers(folder: Path) -> None:
 
 
 def make_inputs(folder: Path, n_bytes: int, tokenizers: str) -> None:
-    """What every operation reads: text.jsonl and the packed files of `n_bytes`, large.jsonl of six times as many.
+    """Write the inputs of all operations: text.jsonl and packed files of `n_bytes`, and large.jsonl, six times larger.
 
-    tokenizers: the folder of `make_tokenizers` as the configurations are to name it.
+    tokenizers: the folder of `make_tokenizers`, as named in the configurations.
     """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(SEED)
@@ -115,7 +115,7 @@ def tokenizer(folder: str, size: int) -> dict[str, Any]:
 
 
 def sources() -> Iterator[str]:
-    """The texts of the standard library's modules, tests among them, in the order of their paths."""
+    """Return the texts of the modules of the standard library, including tests, in the order of their paths."""
     folder = Path(os.__file__).parent
     for path in sorted(folder.rglob("*.py")):
         if "site-packages" not in path.parts:
@@ -123,7 +123,7 @@ def sources() -> Iterator[str]:
 
 
 def texts(n_characters: int, rng: np.random.Generator) -> Iterator[str]:
-    """Documents of log-normal length cut from the sources one behind the other, again from the start if need be."""
+    """Yield documents of log-normal length, cut consecutively from the sources, cyclically."""
     text = "".join(itertools.islice(sources(), 4000))
     start = done = 0
     while done < n_characters:
@@ -139,7 +139,7 @@ def text_lines(n_bytes: int, rng: np.random.Generator) -> Iterator[bytes]:
 
 
 def chat_lines(n_bytes: int, rng: np.random.Generator) -> Iterator[bytes]:
-    """Conversations of two to six turns."""
+    """Yield conversations of two to six turns."""
     stream = texts(n_bytes, rng)
     for i in itertools.count():
         turns = list(itertools.islice(stream, 2 * int(rng.integers(1, 4))))
@@ -154,7 +154,7 @@ def write_lines(path: Path, lines: list[bytes]) -> None:
 
 
 def write_packed(path: Path, n_bytes: int, rng: np.random.Generator) -> None:
-    """Two-byte tokens over their whole range in documents of log-normal length, mean about 800 tokens."""
+    """Write two-byte tokens over their whole range in documents of log-normal length (mean about 800 tokens)."""
     lengths = np.maximum(2, rng.lognormal(6.18, 1.0, max(16, n_bytes // 1600))).astype(np.int64)
     tokens: npt.NDArray[np.uint16] = rng.integers(1, 1 << 16, int(lengths.sum()), dtype=np.uint16)
     tokens[np.cumsum(lengths) - 1] = 0

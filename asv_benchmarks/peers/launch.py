@@ -1,10 +1,10 @@
-"""Run one command and write what it took, as JSON, into a file.
+"""Run one command and write its cost to a file as JSON.
 
     python launch.py REPORT COMMAND...
 
-{"code", "cpu", "wall", "peak"}: its exit code, the seconds of its process and all that it waited for, user and system,
-and the largest of their peaks of resident memory in bytes. A process of its own, because a child's peak begins with
-that of whoever starts it, and this one is small. Standard library only.
+{"code", "cpu", "wall", "peak"}: the exit code, the user and system seconds of the process and its children, and the
+largest of their peaks of resident memory in bytes. A separate small process, because the peak of a child starts with
+that of its parent. Standard library only.
 """
 
 import json

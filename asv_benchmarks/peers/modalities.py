@@ -1,13 +1,13 @@
-"""Run Modalities 0.5.0 and fastpack on the same files and print what each takes, and whether their bytes are equal.
+"""Run Modalities 0.5.0 and fastpack on the same files; print their times and whether their bytes are equal.
 
-    python asv_benchmarks/peers/modalities.py                       makes an environment for the peer on its first run
-    python asv_benchmarks/peers/modalities.py --peer-python PATH    a Python that has modalities==0.5.0
-    python asv_benchmarks/peers/modalities.py --write               puts the table into README.md
-    python asv_benchmarks/peers/modalities.py --only pack --mib 64  some rows, more text
+    python asv_benchmarks/peers/modalities.py                       create an environment on the first run
+    python asv_benchmarks/peers/modalities.py --peer-python PATH    use a Python that has modalities==0.5.0
+    python asv_benchmarks/peers/modalities.py --write               write the table to README.md
+    python asv_benchmarks/peers/modalities.py --only pack --mib 64  select rows, use more text
 
-Each side runs in an interpreter of its own that has imported everything and warmed up on small inputs; rounds take
-turns, and the best round of each side counts. CPU time is that of a process and its children, on one worker each.
-Exit code 1 when a row does not keep what it promises.
+Each side runs in its own interpreter, after imports and a warm-up on small inputs; rounds alternate, and the best round
+of each side counts. CPU time is that of a process and its children, with one worker each. The exit code is 1 if a row
+misses its target.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from peers.work import INDEX_RIGHT, Work, all_work  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastpack" / "modalities-0.5.0"
-SECONDS_PER_ROUND = 0.2  # of calls of what takes less
+SECONDS_PER_ROUND = 0.2  # for operations that take less
 TINY = 50_000
 
 Best = dict[str, Any]
 
 
 class Comparison:
-    """Both sides and their folders: `folder`/modalities, /fastpack, and what both read."""
+    """Both sides and their folders: `folder`/modalities, `folder`/fastpack, and the inputs."""
 
     def __init__(self, folder: Path, peer_python: str, rounds: int, budget: float, timeout: float) -> None:
         self.folder, self.rounds, self.budget = folder, rounds, budget

@@ -35,7 +35,7 @@ def cpu_seconds() -> float:
 
 
 class Modalities:
-    """The operations by modalities 0.5.0."""
+    """The operations of Modalities 0.5.0."""
 
     def __init__(self) -> None:
         from modalities import api
@@ -169,7 +169,7 @@ def is_kept(number: int) -> bool:
 
 
 def sample_order(n_samples: int) -> list[int]:
-    """The same samples on both sides, here and there in the file."""
+    """Return random sample numbers, equal for both sides."""
     return [i * 7919 % n_samples for i in range(N_SAMPLES)]
 
 
@@ -213,7 +213,7 @@ def answer(side: Any, request: Request) -> dict[str, Any]:
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the peer prints is no answer
+    os.dup2(2, 1)  # output of the peer is not part of the answer
     cpu, wall = cpu_seconds(), time.perf_counter()
     side = {"modalities": Modalities, "fastpack": Fastpack}[sys.argv[1]]()
     ready = {"cpu": cpu_seconds() - cpu, "wall": time.perf_counter() - wall, "python": sys.version.split()[0]}

@@ -1,4 +1,4 @@
-"""From measurements to the Markdown table of the README."""
+"""The Markdown table of the README from measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER = ("operation", "input", "Modalities CPU / wall", "fastpack CPU / wall", 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: seconds a call, the best of the rounds; `note` instead of them where a side could not be measured."""
+    """One row: seconds per call, the best of the rounds, or a `note` if a side could not be measured."""
 
     title: str
     input: str
@@ -28,12 +28,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """How many times our CPU time the peer takes."""
+        """Return the CPU time of the peer divided by that of fastpack."""
         return self.peer_cpu / self.our_cpu if self.our_cpu else 0.0
 
     @property
     def failure(self) -> str | None:
-        """What the row promises and does not keep."""
+        """Return the targets that the row misses."""
         if not self.our_cpu:
             return f"not measured: {self.note}"
         if self.equal != self.equal_expected:
@@ -57,7 +57,7 @@ class Row:
 
 
 def shown(value: float) -> str:
-    """Three significant digits, thousands with a comma, no exponent."""
+    """Format with three significant digits and thousands separators, without exponent."""
     if value >= 99.95:
         return f"{value:,.0f}"
     text = f"{value:.3g}"
@@ -65,6 +65,6 @@ def shown(value: float) -> str:
 
 
 def rendered(rows: list[Row], footer: str) -> str:
-    """The Markdown table and the sentence below it."""
+    """Return the Markdown table and the sentence below it."""
     cells = [list(HEADER), ["---"] * len(HEADER), *(row.cells() for row in rows)]
     return markdown(cells, footer)

@@ -1,4 +1,4 @@
-"""Seeded WebDataset shards and JSON lines: pictures that Pillow made, captions, what a crawl says of each."""
+"""Seeded WebDataset shards and JSON lines: pictures, captions, and metadata as from a crawl."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ QUALITY = 85
 
 @dataclass(frozen=True)
 class Shards:
-    """Tars of one kind: `n_shards` of `n_samples` each, whose parts are a picture of about that many bytes, txt, json.
+    """Tars of one kind: `n_shards` with `n_samples` each, with the fields picture (about that many bytes), txt, json.
 
-    picture_bytes: 0 for none. counts: how many shards a split by `ratio` gives train, val and test.
+    picture_bytes: 0 for none. counts: the numbers of shards in train, val and test for the split `ratio`.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Shards:
         return (*(["jpg"] if self.picture_bytes else []), *(["txt"] if self.has_text else []), "json")
 
     def scaled(self, scale: float) -> Shards:
-        """The same with `scale` times the samples, at least two a shard."""
+        """Return the same with `scale` times the samples, at least two per shard."""
         n_samples = max(2, round(self.n_samples * scale))
         names = (self.name, self.n_shards, n_samples, self.picture_bytes, self.has_text, self.ratio, self.counts)
         return Shards(*names)
@@ -48,7 +48,7 @@ class Shards:
         return f"{shard:05d}{sample:07d}"
 
     def caption(self, shard: int, sample: int) -> str:
-        """The caption of a sample, always the same."""
+        """Return the deterministic caption of a sample."""
         words = sources()
         n_words = 6 + (sample * 7 + shard) % 30
         first = (sample * 7919 + shard * 104_729) % (len(words) - n_words)
@@ -69,7 +69,7 @@ _words: list[str] = []
 
 
 def sources() -> list[str]:
-    """Words of the standard library's own texts."""
+    """Return words of the texts of the standard library."""
     if not _words:
         folder = Path(os.__file__).parent
         for path in sorted(folder.glob("*.py")):
@@ -78,7 +78,7 @@ def sources() -> list[str]:
 
 
 def make_shards(folder: Path, shards: Shards) -> None:
-    """Write the tars of `shards` into `folder`, which is made."""
+    """Create `folder` and write the tars of `shards` to it."""
     folder.mkdir(parents=True)
     pictures = make_pictures(shards.picture_bytes) if shards.picture_bytes else []
     for number in range(shards.n_shards):
@@ -92,7 +92,7 @@ def make_shards(folder: Path, shards: Shards) -> None:
 
 
 def members(shards: Shards, number: int, pictures: list[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of one tar."""
+    """Yield names and contents of the members of one tar."""
     for sample in range(shards.n_samples):
         key, caption = shards.key(number, sample), shards.caption(number, sample)
         picture = pictures[(sample * 31 + number) % len(pictures)] if pictures else b""
@@ -107,9 +107,9 @@ def members(shards: Shards, number: int, pictures: list[bytes]) -> Iterator[tupl
 
 
 def make_pictures(n_bytes: int) -> list[bytes]:
-    """JPEG files of about `n_bytes` in the mean: gradients with noise on them."""
+    """Return JPEG files of about `n_bytes` on average: gradients with noise."""
     side = int(n_bytes**0.5)
-    for _ in range(3):  # a size, what it gives, a better size
+    for _ in range(3):  # try a size, measure the result, improve the size
         pictures = list(pictures_of(side, np.random.default_rng(SEED)))
         mean = sum(map(len, pictures)) / len(pictures)
         side = max(16, int(side * (n_bytes / mean) ** 0.5))
@@ -129,7 +129,7 @@ def pictures_of(side: int, rng: np.random.Generator) -> Iterator[bytes]:
 
 
 def make_lines(path: Path, n_lines: int) -> None:
-    """JSON lines of log-normal length, about 250 bytes in the mean."""
+    """Write JSON lines of log-normal length, about 250 bytes on average."""
     rng = np.random.default_rng(SEED)
     text = "".join(c for c in " ".join(sources()) if c.isprintable() and c not in '"\\').encode()
     lengths = np.maximum(5, rng.lognormal(5.0, 0.8, n_lines)).astype(np.int64).tolist()

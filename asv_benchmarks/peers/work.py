@@ -1,4 +1,4 @@
-"""What is compared: one `Work` a row of the table, with the ratio it is to reach."""
+"""The compared operations: one `Work` per row of the table, with its target ratio."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ INDEX_RIGHT = "no: the right index"
 class Work:
     """One operation on one input.
 
-    out: file or folder that both sides write, relative to their own folders; empty for what returns arrays. options:
-    keyword arguments of fastpack alone. bar: how many times the peer's CPU time at least, None where nothing is
-    promised. equal: what the column of equal bytes has to say.
+    out: the file or folder that both sides write, relative to their own folders; empty for operations that return
+    arrays. options: keyword arguments of fastpack only. bar: the target ratio of CPU times, None for no target. equal:
+    the expected text in the column of equal bytes.
     """
 
     title: str
@@ -32,11 +32,11 @@ class Work:
 
     @property
     def shared(self) -> tuple[Any, ...]:
-        """What the peer's side depends on: neighbours that have it in common share its measurement."""
+        """Return the inputs of the peer; adjacent rows with equal inputs share its measurement."""
         return self.operation, self.source, self.out, json.dumps(self.arguments)
 
     def request(self, inputs: str, seconds: float) -> dict[str, Any]:
-        """For a runner; `@` in the arguments stands for the folder of the inputs."""
+        """Return the request for a runner; `@` in the arguments is replaced by the folder of the inputs."""
         request = {
             "operation": self.operation,
             "source": f"@/{self.source}",
@@ -50,7 +50,7 @@ class Work:
 
 
 def all_work() -> list[Work]:
-    """Every row, in the order of the table."""
+    """Return all rows in the order of the table."""
     return [*_index(), *_pack(), *_edits(), *_chat(), *_reads()]
 
 
@@ -62,11 +62,11 @@ def _index() -> Iterator[Work]:
 
 
 def _pack() -> Iterator[Work]:
-    """One byte a token: no fast engine, for 256 bytes and an end of document are no vocabulary of one byte."""
+    """Return the row for packing; there is no fast engine for one byte per token, because 257 ids need two bytes."""
     for size, entries in VOCABULARIES.items():
         yield _packing(size, f"{entries:,} entries, engine tokenizers", "text", 1.5, "tokenizers")
     for size, entries in VOCABULARIES.items():
-        if size > 1:  # what "auto" costs is the proof of the engine, whatever the size of the text
+        if size > 1:  # the cost of "auto" is the validation of the engine, independent of the size of the text
             yield _packing(size, f"{entries:,} entries, engine auto", "large", 20, "auto")
 
 

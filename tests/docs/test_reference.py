@@ -28,12 +28,18 @@ def test_the_command_reference_has_every_command_alias_and_option() -> None:
         assert not {option for option in options if "_" not in option and option not in page}
 
 
-def test_the_api_reference_has_a_page_for_every_public_name() -> None:
-    names = api_pages.public_names("fastpack")
-    modules = {"energon", "kernels", "modalities", "tatm", "webdataset"}
-    assert {*names, *modules} == set(fastpack.__all__)
-    page = api_pages.namespace_page("fastpack", names)
-    assert all(f"\n{name} <fastpack.{name}>\n" in page for name in names)
-    assert ".. autoclass:: fastpack.PackedFile" in api_pages.object_page("fastpack", "PackedFile")
-    assert ".. autoexception:: fastpack.FormatError" in api_pages.object_page("fastpack", "FormatError")
-    assert ".. autofunction:: fastpack.pack" in api_pages.object_page("fastpack", "pack")
+def test_the_api_reference_has_a_page_for_every_public_object() -> None:
+    names = set(api_pages.public_objects("fastpack"))
+    assert {"inspect", "pack", "StatefulDataLoader"} <= names
+    assert set(fastpack.__all__) - names == {"energon", "kernels", "modalities", "tatm", "webdataset"}
+    assert ".. autoclass:: fastpack.PackedFile" in api_pages.object_page("fastpack.PackedFile", fastpack.PackedFile)
+    assert ".. autoexception:: fastpack.E" in api_pages.object_page("fastpack.E", fastpack.FormatError)
+    assert ".. autofunction:: fastpack.pack" in api_pages.object_page("fastpack.pack", fastpack.pack)
+
+
+def test_an_object_of_two_namespaces_has_one_page() -> None:
+    listed = {"WebDataset": ("fastpack.WebDataset", fastpack.WebDataset), "Own": ("fastpack.energon.Own", object)}
+    page = api_pages.namespace_page("fastpack.energon", listed)
+    assert "| [`WebDataset`](fastpack.WebDataset.rst) | " in page
+    assert "\nOwn <fastpack.energon.Own>\n" in page
+    assert "WebDataset <" not in page
