@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.distributed.plan import part_bytes
+from fastpack.distributed.map_concatenate import task_bytes
 
 GB, TB, PB, HOUR = 10**9, 10**12, 10**15, 3600.0
 
@@ -74,7 +74,7 @@ def plan_of(job: str, n_bytes: int, measured: dict[str, Any]) -> Plan:
     unit = SAMPLE_BYTES if job == "prepare" else 1  # what the rates count
     documents, has_last = n_bytes / DOCUMENT_BYTES, job not in ("verify", "chunk")
     task = {"verify": SOURCE_BYTES, "chunk": CHUNK, "prepare": max(TAR_TASK, n_bytes // 4096)}.get(job, 0)
-    task = task or part_bytes(n_bytes, None)
+    task = task or task_bytes(n_bytes, None)
     out = found["out_per_byte"] / unit if job in ("index", "prepare") else float(job != "verify")
     moved = min(task, n_bytes) * (out + (TAR_READ if job == "prepare" else 1.0))
     start, memory = ranks["start_s"], ranks["memory"]

@@ -48,7 +48,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("torch", "torch", "fastpack.torch") from error
 
 if TYPE_CHECKING:
-    from torch import Tensor  # pyright: ignore[reportMissingImports]
+    from torch._tensor import Tensor  # pyright: ignore[reportMissingImports]  # else it takes this file for torch
 else:
     Tensor = torch.Tensor
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastpack
-from fastpack.distributed.plan import MAX_PARTS
+from fastpack.distributed.map_concatenate import MAX_TASKS
 
 FOLDER = Path(__file__).parents[1] / "asv_benchmarks"
 MIB = 1 << 20
@@ -45,7 +45,7 @@ def test_the_page_holds_what_the_script_prints(modules: tuple[ModuleType, Module
 def test_the_rules_of_the_simulation(modules: tuple[ModuleType, ModuleType], measured: Any, ray: bool) -> None:
     _, simulation = modules
     plan = simulation.plan_of("pack, tokenizers", 10 * simulation.TB, measured)
-    assert plan.n_tasks == MAX_PARTS
+    assert plan.n_tasks == MAX_TASKS
 
     def run(cluster: Any, of: Any = plan, seed: int = 0) -> Any:
         return simulation.simulate(of, cluster, measured, ray=ray, seed=seed)
@@ -56,7 +56,7 @@ def test_the_rules_of_the_simulation(modules: tuple[ModuleType, ModuleType], mea
     least = rounds * plan.task_bytes / plan.rate
     assert least <= found.ranks < 1.1 * least
     assert (found.lost, found.busy) == (0, 1.0)
-    assert run(replace(calm, nodes=200)).busy == pytest.approx(MAX_PARTS / 6400)
+    assert run(replace(calm, nodes=200)).busy == pytest.approx(MAX_TASKS / 6400)
     assert run(replace(calm, slow_share=1.0)).ranks == pytest.approx(3 * found.ranks, rel=0.1)
     ill = replace(calm, node_life=50 * least)
     assert run(ill) == run(ill)

@@ -161,7 +161,7 @@ def _edges(longest: int, per_octave: int) -> Lengths:
 
 
 def _sums_between(amounts: Lengths, ends: Lengths) -> Lengths:
-    """Sums of `amounts` between consecutive `ends`."""
+    """Return the sums of `amounts` between consecutive `ends`."""
     sums = np.concatenate([[0], np.cumsum(amounts)])
     return np.diff(sums[ends])
 

@@ -1,4 +1,4 @@
-"""The options of commands whose work many machines can share, and who then does it."""
+"""The options of commands that can run on several machines, and the dispatch to ranks or Ray."""
 
 from __future__ import annotations
 
@@ -14,62 +14,64 @@ if TYPE_CHECKING:
     from fastpack.distributed.plan import Plan
 
 _PARTS = ("--world-size", "--part-bytes", "--parts-folder")
-_SAID = 10  # failures of tasks that are told of one by one, and not only counted
+_MAX_MESSAGES = 10  # failures of tasks with a message each; more are only counted
 _T = TypeVar("_T")
 
 
 def add_spread_options(
     parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
 ) -> None:
-    """`--executor`, `--rank`, `--collect` and what belongs to them.
+    """Add `--executor`, `--rank`, `--collect` and the options that belong to them.
 
-    part_bytes: whether it can be said how large tasks are; of: what their bytes are counted in; least: the default.
+    part_bytes: whether the size of tasks is an option. of: the input whose bytes it counts. least: its default.
     """
     group = parser.add_argument_group(
         "on many machines",
-        "The work is cut into tasks whose results meet in TARGET.parts, in a folder that all machines share, or in a "
-        "store. What is done is not done again, so a run that was killed is simply started again.",
+        "The job is divided into tasks, whose results are in TARGET.parts, in a folder that all machines share, or in "
+        "an object store. Finished tasks are not repeated, so a killed run can simply be started again.",
     )
     group.add_argument(
         "--executor",
         choices=("local", "ray"),
         default="local",
-        help="who does the work: this process (default), or a Ray cluster (extra ray)",
+        help="run in this process (default), or on a Ray cluster (extra ray)",
     )
     group.add_argument(
-        "--address", metavar="A", help="of the Ray cluster (default: RAY_ADDRESS, else one of this machine alone)"
+        "--address", metavar="A", help="address of the Ray cluster (default: RAY_ADDRESS, else a local cluster)"
     )
     group.add_argument(
         "--rank",
         metavar="I",
-        help="do the share of rank I, from 0; `slurm`: as SLURM_PROCID and SLURM_NTASKS, or SLURM_ARRAY_TASK_ID, say; "
-        "`torchrun`: as RANK and WORLD_SIZE say",
+        help="do the tasks of rank I, from 0; `slurm`: by SLURM_PROCID and SLURM_NTASKS, or SLURM_ARRAY_TASK_ID; "
+        "`torchrun`: by RANK and WORLD_SIZE",
     )
-    group.add_argument("--world-size", type=int, metavar="N", help="of how many ranks")
-    group.add_argument("--collect", action="store_true", help="the last step, once: join what all ranks left")
+    group.add_argument("--world-size", type=int, metavar="N", help="number of ranks")
+    group.add_argument(
+        "--collect", action="store_true", help="the last step, once: concatenate the results of all ranks"
+    )
     if part_bytes:
         group.add_argument(
             "--part-bytes",
             type=int,
             metavar="N",
-            help=f"bytes of {of} that a task takes, the same for all ranks (default: {least}, or a 4096th of all)",
+            help=f"bytes of {of} per task, the same for all ranks (default: {least}, or a 4096th of all)",
         )
     else:
         parser.set_defaults(part_bytes=None)
     group.add_argument(
         "--parts-folder",
         metavar="DIR",
-        help="where the results of tasks meet, a folder or URL that all machines see (default: the target's folder)",
+        help="folder or URL of the tasks' results, visible to all machines (default: the target's folder)",
     )
 
 
 def is_spread(args: argparse.Namespace) -> bool:
-    """Whether the work is to be done in tasks."""
+    """Return whether the job runs as tasks."""
     return args.rank is not None or bool(args.collect) or args.executor == "ray"
 
 
 def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
-    """What is wrong with these options, and those of `not_with` (such as "--dry-run"), which do not go with them."""
+    """Return the message for a wrong combination of options; those of `not_with` do not work with tasks."""
     if args.address is not None and args.executor != "ray":
         return "--address: only with --executor ray"
     if not is_spread(args):
@@ -100,15 +102,15 @@ def _dest(option: str) -> str:
 
 
 def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
-    """Do a rank's share and say so (None), or the last step, on Ray all before it: its result.
+    """Run a rank and return None, or run the last step and return its result; on Ray, run all tasks first.
 
-    The files of the tasks stay until `clear`.
+    The files of the tasks remain until `clear`.
     """
     failed: list[str] = []
 
     def fail(text: str) -> None:
         failed.append(text)
-        if len(failed) <= _SAID:
+        if len(failed) <= _MAX_MESSAGES:
             say(args, text)
 
     bar = progress(args, lambda: f"{label} ({len(failed)} task{ending(len(failed))} failed)" if failed else label)
@@ -131,7 +133,7 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
 
 
 def clear(args: argparse.Namespace, plan: Plan) -> None:
-    """Remove the files of the tasks: what they were for is written."""
+    """Remove the files of the tasks after the last step."""
     from fastpack.distributed import plan as tasks
 
     try:

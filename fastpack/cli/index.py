@@ -40,7 +40,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--index-path",
         metavar="PATH",
-        help="where the index goes, of one file (default: SRC's stem with .idx)",
+        help="path of the index, for a single file (default: SRC's stem with .idx)",
     )
     add_policy_option(parser)
     add_dry_run_option(parser)
@@ -49,7 +49,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--drop-faulty",
         action="store_true",
-        help="leave out lines that are no JSON instead of stopping at the first",
+        help="skip lines that are not JSON instead of stopping at the first",
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that check lines (default: 1)")
     parser.add_argument(
@@ -90,7 +90,7 @@ def _index(args: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as faulty:
         warnings.simplefilter("always")
         try:
-            results = _index_in_parts(args) if is_spread(args) else _index_here(args, one)
+            results = _index_as_tasks(args) if is_spread(args) else _index_here(args, one)
         except FaultyLine as error:
             raise JobError(_locate(error)) from error
     if args.rank is not None:
@@ -120,7 +120,7 @@ def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
     return [create_raw_index(args.src, args.index_path, **options)] if one else create_raw_indices(args.src, **options)
 
 
-def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
+def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult]:
     from fastpack.distributed.index_tasks import collect_index, plan_index
 
     policy = args.file_existence_policy
@@ -144,8 +144,7 @@ def _index_in_parts(args: argparse.Namespace) -> list[IndexResult]:
 
 
 def _dry_run(args: argparse.Namespace) -> int:
-    """Say what would be written: an index has as many entries as the file has lines, if none is faulty."""
-
+    """Print what would be written: an index has one entry per line, unless lines are faulty."""
     from fastpack.documents.raw_index_check import default_index_path
     from fastpack.documents.source_paths import find_sources
     from fastpack.io import may_write, size_of
@@ -194,7 +193,7 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 def _locate(error: Exception) -> str:
-    """Where and why, before the line itself: a line may be long."""
+    """Return position and reason, before the line itself, which may be long."""
     return f"{error.__notes__[0]}: {_shorten(str(error))} (--drop-faulty leaves such lines out)"
 
 

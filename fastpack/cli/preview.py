@@ -15,7 +15,7 @@ from fastpack.cli.output import emit, put, say
 if TYPE_CHECKING:
     from fastpack.inspection.preview_shards import FoundShards
     from fastpack.inspection.preview_tokens import Reader
-    from fastpack.tokenizers.decode import ReadBack
+    from fastpack.tokenizers.decode import TokenDecoder
 
 SHOWN = 3  # documents, if the user cannot be asked for more
 NO_TOKENIZER = "none"
@@ -213,12 +213,12 @@ def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:
 def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
     from fastpack.inspection.preview_tokens import Reader
 
-    decoder: ReadBack | None = None
+    decoder: TokenDecoder | None = None
     if tokenizer is not None:
-        from fastpack.tokenizers.decode import ReadBack
+        from fastpack.tokenizers.decode import TokenDecoder
         from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-        decoder = ReadBack(TokenizerSpec.from_name(tokenizer).build())
+        decoder = TokenDecoder(TokenizerSpec.from_name(tokenizer).build())
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
         if decoder is None:

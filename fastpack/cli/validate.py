@@ -66,9 +66,9 @@ def _with_safe_names(path: str, text: str) -> str:
 def _look(args: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from fastpack.tokens.flat.validate_shards import look_into
+    from fastpack.tokens.flat.validate_shards import check_contents
 
-    deep = look_into(
+    deep = check_contents(
         args.path,
         vocab_size=args.vocab_size,
         eos_token_id=args.eos_token_id,

@@ -157,7 +157,7 @@ def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:
         yield from list(report.lines())[:-1]
         verdict = "sound" if report.is_sound else "DAMAGED"
         rows.append(
-            (verdict, f"{report.n_errors:,}", f"{report.n_warnings:,}", report.kind, report.path, report.looked_at())
+            (verdict, f"{report.n_errors:,}", f"{report.n_warnings:,}", report.kind, report.path, report.amounts())
         )
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:

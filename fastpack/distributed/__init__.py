@@ -1,1 +1,1 @@
-"""Work in parts that many machines share: plans and their tasks, and who runs them."""
+"""Jobs on several machines: plans and their tasks, and the ranks or the Ray cluster that run them."""

@@ -1,7 +1,7 @@
-"""`merge`, `shuffle` and `chunk` in tasks: ranges of what is to be written, which are then joined into the file.
+"""`merge`, `shuffle` and `chunk` as tasks: write ranges of the output, then concatenate them.
 
-A shuffled file is cut between documents: a task is those that begin in a share of its bytes, and its file has them and
-then their lengths in tokens, int64 (lines have none). A merged file is cut between tokens.
+A shuffled file is divided between documents: a task has those that begin in its range of bytes; its file contains the
+documents and then their lengths in tokens, int64 (lines have none). A merged file is divided between tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +18,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fastpack.distributed.concatenate import append_parts, counted, join_bytes, join_packed, part_of
-from fastpack.distributed.plan import Done, Plan, Task, part_bytes, parts_folder, results
+from fastpack.distributed.map_concatenate import (
+    append_outputs,
+    byte_counter,
+    concatenate_bytes,
+    concatenate_packed,
+    numbered_tasks,
+    task_bytes,
+    task_folder,
+    task_output,
+)
+from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
@@ -39,7 +48,7 @@ _EDITS: dict[str, Callable[..., Edit]] = {
     "chunk pbin": chunk_of_documents,
     "chunk jsonl": chunk_of_lines,
 }
-_MERGE = "fastpack.distributed.edit_tasks:merge_part"
+_MERGE = "merge"
 
 
 def plan_shuffling(
@@ -52,7 +61,7 @@ def plan_shuffling(
     folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
 ) -> Plan:
-    """A shuffle (of one path) or a chunk in tasks; `collect_edit` does the last step.
+    """Plan a shuffle (of one path) or a chunk as tasks; `collect_edit` is the last step.
 
     options: "seed"; of chunks "chunk_id", "num_chunks" and "global_seed" instead; of lines "compat" as well.
     bytes_per_task: of output (default: 256 MiB, or more where that would make thousands; small tasks read each page of
@@ -62,19 +71,18 @@ def plan_shuffling(
     check_compat(options.get("compat"))
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
     if options["seed" if kind.startswith("shuffle") else "global_seed"] is None:
-        raise ValueError("processes that share a shuffle need a seed: without one each would have an order of its own")
+        raise ValueError("processes that share a shuffle need a seed: without one, each would have its own order")
     kept = is_kept(paths, target, file_existence_policy)
     if kind.endswith("pbin"):
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
-    borders = _borders(total, part_bytes(total, bytes_per_task, MAX_WINDOW))
-    n_parts = len(borders) - 1
-    tasks = [
-        Task(f"{part:06d}", {"part": part, "of": n_parts}, end - start)
-        for part, (start, end) in enumerate(pairwise(borders))
-    ]
-    return _plan("fastpack.distributed.edit_tasks:shuffle_part", settings, as_path(target), tasks, kept, folder)
+    borders = _borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
+    n_tasks = len(borders) - 1
+    tasks = numbered_tasks(
+        ({"number": number, "of": n_tasks}, end - start) for number, (start, end) in enumerate(pairwise(borders))
+    )
+    return _plan("shuffle", settings, as_path(target), tasks, kept, folder)
 
 
 def plan_merge(
@@ -87,20 +95,18 @@ def plan_merge(
     folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
 ) -> Plan:
-    """`merge_packed_data` in tasks; `collect_edit` does the last step. Other arguments are those of `plan_shuffling`,
-    but for tasks of 64 MiB.
+    """Plan `merge_packed_data` as tasks; `collect_edit` is the last step.
 
-    Raises what `merge_packed_data` raises, but for what is wrong with an index: that is found by the last step.
+    Other arguments are those of `plan_shuffling`; the default task has 64 MiB. Raises what `merge_packed_data` raises,
+    except for errors in an index, which the last step finds.
     """
     check_compat(compat)
     target = as_path(target)
     paths = find_sources(src_paths, target)
     kept = is_kept(paths, target, file_existence_policy)
     sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True)
-    tasks = []
-    for number, pieces in enumerate(_pieces(sources, size, bytes_per_task)):
-        n_tokens = sum(end - start for _, start, end in pieces)
-        tasks.append(Task(f"{number:06d}", {"pieces": pieces}, n_tokens * size))
+    pieces = _pieces(sources, size, bytes_per_task)
+    tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
     settings = {"sources": list(map(list, sources)), "size": size, "compat": compat, "paths": list(map(str, paths))}
     return _plan(_MERGE, settings, target, tasks, kept, folder)
 
@@ -113,20 +119,20 @@ def _plan(
     )  # among the settings as well: tasks see to it that nothing changed
     settings = {**settings, "target": str(target), "stamps": stamps}
     unneeded = frozenset(task.name for task in tasks if kept)
-    return Plan(function, parts_folder(str(target), folder), settings, stamps, tasks, unneeded)
+    return Plan(function, task_folder(str(target), folder), settings, stamps, tasks, unneeded)
 
 
 def _borders(total: int, n_bytes: int) -> list[int]:
-    """Where `total` bytes are cut into equal parts of up to `n_bytes`, one at least."""
-    n_parts = max(1, -(-total // n_bytes))
-    return [total * part // n_parts for part in range(n_parts + 1)]
+    """Return the borders of equal ranges of `total` bytes, at most `n_bytes` each, at least one range."""
+    n_tasks = max(1, -(-total // n_bytes))
+    return [total * number // n_tasks for number in range(n_tasks + 1)]
 
 
 def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator[list[tuple[int, int, int]]]:
-    """Of each task: (number of the source, first of its tokens, end)."""
+    """Yield for each task its pieces: (number of the source, first token, end)."""
     ends = list(accumulate(source.n_tokens for source in sources))
     total = ends[-1] * size
-    for start, end in pairwise(border // size for border in _borders(total, part_bytes(total, asked))):
+    for start, end in pairwise(border // size for border in _borders(total, task_bytes(total, asked))):
         pieces = []
         number = bisect_right(ends, start)
         while start < end:
@@ -137,8 +143,8 @@ def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator
         yield pieces
 
 
-def merge_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, int]:
-    """Do a task of `plan_merge`: tokens into `path`; returns their bytes."""
+def merge_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, int]:
+    """Copy the tokens of a task to `path`; return their size in bytes."""
     with AtomicFile(path, follow=False) as file:
         file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
@@ -148,16 +154,16 @@ def merge_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: 
         return {"bytes": file.tell()}
 
 
-def shuffle_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Do a task of `plan_shuffling`: documents and their lengths into `path`; returns how much that is.
+def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Write the documents of a task and their lengths to `path`; return their numbers and sizes.
 
-    The order and where the documents lie are found out once a process, for all tasks of a plan.
+    The order and the positions of the documents are computed once per process, for all tasks of a plan.
     """
     whole = _whole(json.dumps(settings), arguments["of"])
     if isinstance(whole, Exception):
         raise whole
     (documents, order, size), borders, warned = whole
-    first, end = borders[arguments["part"] : arguments["part"] + 2]
+    first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
     n_bytes = int(lengths.sum())
@@ -170,7 +176,7 @@ def shuffle_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
 
 
 class _Whole(NamedTuple):
-    """All that is to be written, where the tasks begin and end in its order, and what was warned of."""
+    """The whole output, the borders of the tasks in its order, and the texts of warnings."""
 
     edit: Edit
     borders: list[int]
@@ -178,8 +184,8 @@ class _Whole(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _whole(settings: str, n_parts: int) -> _Whole | Exception:
-    """What was wrong is kept as well: thousands of tasks would find it out anew."""
+def _whole(settings: str, n_tasks: int) -> _Whole | Exception:
+    """Return the whole output or its error, which is cached, too: thousands of tasks would repeat the failing work."""
     given = json.loads(settings)
     try:
         check_unchanged(given["stamps"])
@@ -191,7 +197,7 @@ def _whole(settings: str, n_parts: int) -> _Whole | Exception:
     lengths = edit.documents.lengths[edit.order]
     starts = np.cumsum(lengths)
     starts -= lengths
-    shares = [edit.documents.n_bytes * part // n_parts for part in range(1, n_parts)]
+    shares = [edit.documents.n_bytes * number // n_tasks for number in range(1, n_tasks)]
     borders = [0, *np.searchsorted(starts, shares).tolist(), len(starts)]
     return _Whole(edit, borders, [str(warning.message) for warning in warned])
 
@@ -199,10 +205,10 @@ def _whole(settings: str, n_parts: int) -> _Whole | Exception:
 def collect_edit(
     plan: Plan, *, file_existence_policy: ExistencePolicy = "error", progress: Progress | None = None
 ) -> EditResult:
-    """Join what the tasks of a plan of this module left into the file.
+    """Concatenate the outputs of the tasks of a plan of this module.
 
-    Raises JobError where tasks are not done, with their names, and where a source has changed meanwhile; TargetExists
-    by the policy.
+    Raises JobError with the names of tasks that are not done, and for a source that has changed; TargetExists by the
+    policy.
     """
     target, n_sources = as_path(plan.settings["target"]), len(plan.settings["paths"])
     if plan.unneeded or not may_write(target, file_existence_policy):
@@ -210,29 +216,31 @@ def collect_edit(
     done = results(plan)
     check_unchanged(plan.stamps)
     left = [done[task.name] for task in plan.tasks]
-    advance = counted(progress, sum(found.result["bytes"] for found in left))
-    join = _join_merged if plan.function == _MERGE else _join_shuffled
-    return replace(join(plan, left, target, file_existence_policy, advance), sources=n_sources)
+    advance = byte_counter(progress, sum(found.result["bytes"] for found in left))
+    concatenate = _concatenate_merged if plan.function == _MERGE else _concatenate_shuffled
+    return replace(concatenate(plan, left, target, file_existence_policy, advance), sources=n_sources)
 
 
-def _join_merged(
+def _concatenate_merged(
     plan: Plan, left: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
     sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
-    parts = [part_of(done, done.result["bytes"]) for done in left]
-    return write_merged(sources, size, target, policy, lambda output: append_parts(output, parts, advance))
+    outputs = [task_output(done, done.result["bytes"]) for done in left]
+    return write_merged(sources, size, target, policy, lambda output: append_outputs(output, outputs, advance))
 
 
-def _join_shuffled(
+def _concatenate_shuffled(
     _plan: Plan, left: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
     for text in left[0].result["warned"]:
         warnings.warn(text, DataWarning, stacklevel=3)
     n_documents = sum(done.result["documents"] for done in left)
     size = left[0].result["token_size"]
-    parts = [part_of(done, done.result["bytes"], 0 if size is None else done.result["documents"]) for done in left]
+    outputs = [
+        task_output(done, done.result["bytes"], 0 if size is None else done.result["documents"]) for done in left
+    ]
     if size is None:
-        n_bytes = join_bytes(parts, target, policy, advance)
+        n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    n_bytes = join_packed(parts, size, target, policy, advance)
-    return EditResult(target, n_documents, sum(part.n_bytes for part in parts) // size, n_bytes)
+    n_bytes = concatenate_packed(outputs, size, target, policy, advance)
+    return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)

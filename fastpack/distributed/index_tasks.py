@@ -1,7 +1,7 @@
-"""`index` in tasks: ranges of bytes are scanned and judged anywhere, in any order, and then joined into the indexes.
+"""`index` as tasks: scan and validate chunks of the sources, then concatenate the rows into the indexes.
 
-A task's file has, of each of its pieces, the rows of the good lines, int64 [n, 2], and of the faulty ones, int64
-[m, 3]: the number of the line, counted from the first of the piece, and its row.
+The file of a task contains, for each chunk, the rows of the valid lines, int64[n, 2], and those of the faulty lines,
+int64[m, 3]: the number of the line, counted from 0 in the chunk, and its row.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, part_bytes, parts_folder, results
+from fastpack.distributed.map_concatenate import chunk_bytes, numbered_tasks, split_sources, task_bytes, task_folder
+from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.documents.create_index import FaultLog, IndexResult, check_paths, may_write_index
 from fastpack.documents.create_indices import check_targets
 from fastpack.documents.json_lines import Rows, faulty_lines, line_start_from, scan_lines
@@ -33,7 +34,7 @@ from fastpack.io import (
 )
 from fastpack.io.source_fingerprints import fingerprint
 
-_ROWS = 1 << 16  # joined at once
+_ROWS = 1 << 16  # copied at once
 
 
 def plan_index(
@@ -45,7 +46,7 @@ def plan_index(
     folder: str | None = None,
     file_existence_policy: ExistencePolicy = "error",
 ) -> Plan:
-    """`create_raw_index` of one source, or `create_raw_indices`, in tasks; `collect_index` does the last step.
+    """Plan `create_raw_index` of one source, or `create_raw_indices`, as tasks; `collect_index` is the last step.
 
     bytes_per_task: of source (default: 64 MiB, or more where that would make thousands); folder: of the tasks' files.
     Raises what they raise before they read lines.
@@ -57,15 +58,13 @@ def plan_index(
     known = enumerate(zip(paths, targets, strict=True))
     kept = {number for number, pair in known if not may_write_index(*pair, file_existence_policy)}
     stamps = list(map(fingerprint, paths))
-    sizes = [size for _, size, _ in stamps]
-    tasks = []
-    for number, pieces in enumerate(cut(sizes, [False] * len(sizes), part_bytes(sum(sizes), bytes_per_task))):
-        share = sum(sizes[source] // n_parts for source, _, n_parts in pieces)
-        tasks.append(Task(f"{number:06d}", {"pieces": list(map(list, pieces))}, share))
-    unneeded = frozenset(t.name for t in tasks if kept.issuperset(source for source, _, _ in t.arguments["pieces"]))
+    sizes = [stamp.n_bytes for stamp in stamps]
+    groups = split_sources(sizes, [False] * len(sizes), task_bytes(sum(sizes), bytes_per_task))
+    tasks = numbered_tasks(({"chunks": list(map(list, group))}, chunk_bytes(group, sizes)) for group in groups)
+    unneeded = frozenset(t.name for t in tasks if kept.issuperset(source for source, _, _ in t.arguments["chunks"]))
     settings = {"sources": paths, "targets": list(map(str, targets)), "validate": validate}
-    home = parts_folder(str(targets[0]), folder)
-    return Plan("fastpack.distributed.index_tasks:index_part", home, settings, stamps, tasks, unneeded)
+    home = task_folder(str(targets[0]), folder)
+    return Plan("index", home, settings, stamps, tasks, unneeded)
 
 
 def _paths(sources: Sources) -> list[str]:
@@ -76,13 +75,13 @@ def _paths(sources: Sources) -> list[str]:
     return paths
 
 
-def index_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[list[int]]:
-    """Do a task: rows into `path`; returns of each piece how many lines are good, and how many faulty."""
+def index_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[list[int]]:
+    """Scan the chunks of a task and write the rows to `path`; return [valid, faulty] lines of each chunk."""
     counts: list[list[int]] = []
     with AtomicFile(path, follow=False) as file:
-        for number, part, n_parts in arguments["pieces"]:
+        for number, chunk, n_chunks in arguments["chunks"]:
             data = open_bytes(settings["sources"][number])
-            start, end = (line_start_from(data, len(data) * border // n_parts) for border in (part, part + 1))
+            start, end = (line_start_from(data, len(data) * border // n_chunks) for border in (chunk, chunk + 1))
             n_good, bad, before = 0, [np.empty((0, 3), np.int64)], 0
             for rows in scan_lines(stop_at(data, end), start=start, end=end):
                 faults = [row for row, _ in faulty_lines(data, rows)] if settings["validate"] else []
@@ -106,28 +105,28 @@ def collect_index(
     file_existence_policy: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> list[IndexResult]:
-    """Join what the tasks of `plan_index` left into the indexes; the results, in the order of the sources.
+    """Concatenate the rows of all tasks into the indexes; return the results in the order of the sources.
 
-    Raises and warns as `create_raw_indices`, and JobError, with their names, where tasks are not done.
+    Raises and warns as `create_raw_indices`; raises JobError with the names of tasks that are not done.
     """
     targets = [as_path(path) for path in plan.settings["targets"]]
     kept = [not may_write(target, file_existence_policy) for target in targets]
-    pieces = _pieces(plan, results(plan)) if not all(kept) else {}
+    chunks = _chunk_rows(plan, results(plan)) if not all(kept) else {}
     total, done = sum(task.n_bytes for task in plan.tasks), 0
     found: list[IndexResult] = []
     for number, (source, target) in enumerate(zip(plan.settings["sources"], targets, strict=True)):
         if kept[number]:
             found.append(IndexResult(target, 0, 0, 0, written=False))
         else:
-            found.append(_join(plan, source, target, pieces[number], drop_faulty_entries, file_existence_policy))
+            found.append(_concatenate(plan, source, target, chunks[number], drop_faulty_entries, file_existence_policy))
         done += size_of(source)
         if progress is not None:
             progress(min(done, total), total)
     return found
 
 
-class _Piece:
-    """Rows of a piece: `n_good` from byte `start` of `path` on, then `n_bad` faulty ones."""
+class _ChunkRows:
+    """The rows of a chunk: `n_good` from byte `start` of `path`, then `n_bad` rows of faulty lines."""
 
     def __init__(self, path: str, start: int, n_good: int, n_bad: int) -> None:
         self.path, self.start, self.n_good, self.n_bad = path, start, n_good, n_bad
@@ -141,32 +140,32 @@ class _Piece:
         return map_bytes(self.path)[start : start + 24 * self.n_bad].view(np.int64).reshape(-1, 3)
 
 
-def _pieces(plan: Plan, done: Mapping[str, Done]) -> dict[int, list[_Piece]]:
-    """By the number of the source, in order."""
-    pieces: dict[int, list[_Piece]] = {}
+def _chunk_rows(plan: Plan, done: Mapping[str, Done]) -> dict[int, list[_ChunkRows]]:
+    """Return the rows of each source by its number, in order."""
+    chunks: dict[int, list[_ChunkRows]] = {}
     for task in plan.needed:
         start, left = 0, done[task.name]
-        for (number, _, _), (n_good, n_bad) in zip(task.arguments["pieces"], left.result, strict=True):
-            pieces.setdefault(number, []).append(_Piece(left.path, start, n_good, n_bad))
+        for (number, _, _), (n_good, n_bad) in zip(task.arguments["chunks"], left.result, strict=True):
+            chunks.setdefault(number, []).append(_ChunkRows(left.path, start, n_good, n_bad))
             start += 16 * n_good + 24 * n_bad
         check_size(left, start)
-    return pieces
+    return chunks
 
 
-def _join(
-    plan: Plan, source: str, target: AnyPath, pieces: Sequence[_Piece], drop: bool, policy: ExistencePolicy
+def _concatenate(
+    plan: Plan, source: str, target: AnyPath, chunks: Sequence[_ChunkRows], drop: bool, policy: ExistencePolicy
 ) -> IndexResult:
-    n_bad = sum(piece.n_bad for piece in pieces)
+    n_bad = sum(chunk.n_bad for chunk in chunks)
     n_bytes = size_of(source)
     faults = FaultLog(source, open_bytes(source) if n_bad else np.empty(0, np.uint8), drop)
     with RawIndexWriter(target, policy) as writer:
         if plan.settings["validate"] and n_bytes == 0:
             faults.empty_file()
-        for piece in pieces:
-            for number, *row in piece.bad() if piece.n_bad else ():
+        for chunk in chunks:
+            for number, *row in chunk.bad() if chunk.n_bad else ():
                 faults.report(faults.n_lines + int(number), np.array(row))
-            for rows in piece.good() if piece.n_good else ():
+            for rows in chunk.good() if chunk.n_good else ():
                 writer.append(rows)
-            faults.n_lines += piece.n_good + piece.n_bad
+            faults.n_lines += chunk.n_good + chunk.n_bad
     faults.summarise()
     return IndexResult(target, writer.n_rows, faults.dropped, n_bytes)

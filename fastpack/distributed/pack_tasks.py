@@ -1,7 +1,7 @@
-"""`pack` in tasks: parts of the sources are tokenised anywhere, in any order, and then joined into the packed files.
+"""`pack` as tasks: tokenise chunks of the sources, then concatenate the tokens into the output files.
 
-A task's file has the tokens of its documents, as the packed file will have them, and then their lengths in tokens,
-int64. Joined in order they are, byte for byte, what `pack_encoded_data` writes.
+The file of a task contains the tokens of its documents in the format of the output, then their lengths in tokens,
+int64. Concatenated in order they are, byte for byte, what `pack_files` writes.
 """
 
 from __future__ import annotations
@@ -9,22 +9,32 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
 
-from fastpack.distributed.concatenate import append_parts, counted, join_packed, part_of
-from fastpack.distributed.plan import Done, Plan, Task, cut, part_bytes, parts_folder, results
+from fastpack.distributed.map_concatenate import (
+    append_outputs,
+    byte_counter,
+    chunk_bytes,
+    concatenate_packed,
+    numbered_tasks,
+    split_sources,
+    task_bytes,
+    task_folder,
+    task_output,
+)
+from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.encoder import Counts, Encoder
+from fastpack.packing.encoder import Counts, Encoded, Encoder
 from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
 from fastpack.packing.pack_result import PackResult, Skipped
 from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, stop_error
 from fastpack.packing.settings import PackSettings
-from fastpack.packing.source_batches import lines_before, read_part
+from fastpack.packing.source_batches import SourceBatch, lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of, tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy, npy_header
@@ -43,70 +53,68 @@ def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, fold
     paths = [path for source in settings.sources for path in (source.path, source.index_path) if path is not None]
     stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(settings)]]
     sizes = dict(zip(paths, (stamp.n_bytes for stamp in stamps), strict=False))
-    folder = parts_folder(settings.output or targets[0].output, folder)
-    tasks = list(_tasks(targets, sizes, bytes_per_task))
-    unneeded = frozenset(task.name for number, task in tasks if kept[number])
-    return Plan(
-        "fastpack.distributed.pack_tasks:pack_part",
-        folder,
-        settings.as_json(),
-        stamps,
-        [task for _, task in tasks],
-        unneeded,
-    )
+    folder = task_folder(settings.output or targets[0].output, folder)
+    work = list(_split(targets, sizes, bytes_per_task))
+    tasks = numbered_tasks((arguments, n_bytes) for _, arguments, n_bytes in work)
+    unneeded = frozenset(task.name for task, (number, _, _) in zip(tasks, work, strict=True) if kept[number])
+    return Plan("pack", folder, settings.as_json(), stamps, tasks, unneeded)
 
 
-def _tasks(targets: Sequence[Target], known: Mapping[str, int], asked: int | None) -> Iterator[tuple[int, Task]]:
-    """(number of the target, task) for parts of sources, which are named by their number among all."""
+def _split(
+    targets: Sequence[Target], known: Mapping[str, int], requested: int | None
+) -> Iterator[tuple[int, dict[str, Any], int]]:
+    """Yield (number of the target, arguments, input bytes) of each task; chunks name sources by number among all."""
     sizes = [[known[source.path] for source in target.sources] for target in targets]
-    n_bytes = part_bytes(sum(map(sum, sizes)), asked)
-    first = number = 0
-    for target_number, (target, its_sizes) in enumerate(zip(targets, sizes, strict=True)):
+    n_bytes = task_bytes(sum(map(sum, sizes)), requested)
+    first = 0
+    for number, (target, target_sizes) in enumerate(zip(targets, sizes, strict=True)):
         whole = [is_compressed(source.path) for source in target.sources]
-        for pieces in cut(its_sizes, whole, n_bytes):
-            numbered = [[first + source, part, n_parts] for source, part, n_parts in pieces]
-            share = sum(its_sizes[source] // n_parts for source, _, n_parts in pieces)
-            yield target_number, Task(f"{number:06d}", {"pieces": numbered}, share)
-            number += 1
+        for group in split_sources(target_sizes, whole, n_bytes):
+            chunks = [[first + source, chunk, n_chunks] for source, chunk, n_chunks in group]
+            yield number, {"chunks": chunks}, chunk_bytes(group, target_sizes)
         first += len(target.sources)
 
 
-def pack_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Do a task: tokens and lengths into `path`.
+def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Tokenise the chunks of a task; write tokens and document lengths to `path`.
 
-    Returns documents, tokens, token_size, engine, engine_note, and of each piece its lines and what was left out, with
-    lines counted from the piece's first. Raises ValueError for a faulty document under "error".
+    Returns documents, tokens, token_size, engine, engine_note, counts, and for each chunk its number of lines and its
+    skipped lines, counted from 1 in the chunk. Raises ValueError for a faulty document under `on_error="raise"`.
     """
     encoder, size, engine, note = _encoder(json.dumps(settings))
     chosen = PackSettings.from_json(settings)
-    lengths, pieces = array("q"), list[tuple[int, list[tuple[int, str]]]]()
+    lengths, counts = array("q"), Counts()
+    chunks: list[tuple[int, list[tuple[int, str]]]] = []
     with AtomicFile(path, follow=False) as file:
-        counts = Counts()
-        for number, part, n_parts in arguments["pieces"]:
-            source = chosen.sources[number]
-            n_lines = 0
+        for number, chunk, n_chunks in arguments["chunks"]:
+            source, n_lines = chosen.sources[number], 0
             skipped: list[tuple[int, str]] = []
-            for piece in read_part(source, part, n_parts, MAX_BATCH_BYTES):
-                encoded = encoder.encode(piece.batch)
-                if encoded.stop is not None:
-                    raise stop_error(piece, encoded.stop, lines_before(source, part, n_parts))
+            for batch in read_chunk(source, chunk, n_chunks, MAX_BATCH_BYTES):
+                encoded = encoder.encode(batch.batch)
+                _check(encoded, batch, chosen, partial(lines_before, source, chunk, n_chunks))
                 counts = counts.plus(encoded.counts)
-                if encoded.faulty and chosen.on_error == "raise":
-                    position, reason = encoded.faulty[0]
-                    line = piece.lines[position] + lines_before(source, part, n_parts)
-                    raise ValueError(f"{source.path}: line {line} at byte {piece.offset(position)}: {reason}")
-                found = [(int(piece.lines[position]), reason) for position, reason in encoded.faulty]
-                skipped += sorted([*piece.omitted, *found])
+                found = [(int(batch.lines[position]), reason) for position, reason in encoded.faulty]
+                skipped += sorted([*batch.omitted, *found])
                 if len(encoded.tokens):
                     file.write(encoded.tokens)
                 lengths.frombytes(encoded.lengths.astype(np.int64, copy=False).tobytes())
-                n_lines = piece.n_lines
-            pieces.append((n_lines, skipped))
+                n_lines = batch.n_lines
+            chunks.append((n_lines, skipped))
         n_tokens = file.tell() // size
         if lengths:
             file.write(lengths.tobytes())
-    done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "pieces": pieces}
+    done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "chunks": chunks}
     return {**done, "counts": counts, "engine": engine, "engine_note": note}
+
+
+def _check(encoded: Encoded, batch: SourceBatch, settings: PackSettings, before: Callable[[], int]) -> None:
+    """Raise for a document that ends the job; before: the number of lines of the file before the chunk."""
+    if encoded.stop is not None:
+        raise stop_error(batch, encoded.stop, before())
+    if encoded.faulty and settings.on_error == "raise":
+        position, reason = encoded.faulty[0]
+        line = batch.lines[position] + before()
+        raise ValueError(f"{batch.batch.path}: line {line} at byte {batch.offset(position)}: {reason}")
 
 
 @lru_cache(maxsize=1)
@@ -119,27 +127,27 @@ def _encoder(settings: str) -> tuple[Encoder, int, str, str | None]:
 def collect_pack(
     plan: Plan, *, if_exists: ExistencePolicy = "error", progress: Progress | None = None
 ) -> list[PackResult]:
-    """Join what the tasks of a plan of `plan_pack` left into the packed files; their results, in order.
+    """Concatenate the outputs of the tasks of `plan_pack`; return the results of the output files in order.
 
-    Raises JobError, with their names, where tasks are not done; TargetExists by the policy.
+    Raises JobError with the names of tasks that are not done; TargetExists by the policy.
     """
     targets = targets_of(PackSettings.from_json(plan.settings))
     kept = [not may_write(target.output, if_exists) for target in targets]
     if all(kept):
         return [PackResult(target.output, 0, 0, kept_existing=True) for target in targets]
     done = results(plan)
-    left = [(task, done[task.name]) for task in plan.needed]
-    advance = counted(progress, sum(_n_bytes(found) for _, found in left))
+    finished = [(task, done[task.name]) for task in plan.needed]
+    advance = byte_counter(progress, sum(_n_bytes(found) for _, found in finished))
     packed: list[PackResult] = []
     first = 0
     for target, keeps in zip(targets, kept, strict=True):
         last = first + len(target.sources)
-        parts = [(task, found) for task, found in left if first <= task.arguments["pieces"][0][0] < last]
+        own = [(task, found) for task, found in finished if first <= task.arguments["chunks"][0][0] < last]
         if keeps:
             packed.append(PackResult(target.output, 0, 0, kept_existing=True))
         else:
-            packed.append(_join(target, [found for _, found in parts], if_exists, advance))
-            packed[-1].skipped.extend(_skipped(parts, plan.settings, len(target.sources) > 1))
+            packed.append(_concatenate(target, [found for _, found in own], if_exists, advance))
+            packed[-1].skipped.extend(_skipped(own, plan.settings, len(target.sources) > 1))
         first = last
     return packed
 
@@ -149,36 +157,37 @@ def _n_bytes(done: Done) -> int:
     return n_bytes
 
 
-def _join(target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]) -> PackResult:
-    said = tasks[0].result
-    parts = [part_of(done, _n_bytes(done), done.result["documents"]) for done in tasks]
-    n_bytes = sum(part.n_bytes for part in parts)
+def _concatenate(
+    target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]
+) -> PackResult:
+    first = tasks[0].result
+    size = first["token_size"]
+    outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
+    n_bytes = sum(output.n_bytes for output in outputs)
     if is_npy(target.output):
-        with AtomicFile(target.output, policy=policy) as output:
-            output.write(npy_header(n_bytes // said["token_size"], said["token_size"]))
-            output.reserve(n_bytes)
-            append_parts(output, parts, advance)
+        with AtomicFile(target.output, policy=policy) as file:
+            file.write(npy_header(n_bytes // size, size))
+            file.reserve(n_bytes)
+            append_outputs(file, outputs, advance)
     else:
-        join_packed(parts, said["token_size"], target.output, policy, advance)
-    n_documents, n_tokens = sum(part.n_documents for part in parts), n_bytes // said["token_size"]
+        concatenate_packed(outputs, size, target.output, policy, advance)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(
         target.output,
-        n_documents,
-        n_tokens,
-        [],
-        engine=said["engine"],
-        engine_note=said["engine_note"],
+        documents=sum(output.n_documents for output in outputs),
+        tokens=n_bytes // size,
+        engine=first["engine"],
+        engine_note=first["engine_note"],
         **counts._asdict(),
     )
 
 
-def _skipped(parts: Sequence[tuple[Task, Done]], settings: Mapping[str, Any], several: bool) -> Iterator[Skipped]:
-    """What was left out, with lines counted from the start of each source."""
+def _skipped(finished: Sequence[tuple[Task, Done]], settings: Mapping[str, Any], several: bool) -> Iterator[Skipped]:
+    """Yield the skipped lines, counted from the start of each source."""
     before: dict[int, int] = {}
-    for task, done in parts:
-        for (number, _, _), (n_lines, skipped) in zip(task.arguments["pieces"], done.result["pieces"], strict=True):
+    for task, done in finished:
+        for (number, _, _), (n_lines, skipped) in zip(task.arguments["chunks"], done.result["chunks"], strict=True):
             first = before.get(number, 0)
             for line, reason in skipped:
                 found: Skipped = {"line": first + line, "reason": reason}

@@ -1,7 +1,7 @@
-"""`prepare` in tasks: shards are walked anywhere, in any order; the last step makes the indexes of what they found.
+"""`prepare` as tasks: scan shards, then build the indexes of the dataset from the scans.
 
-A task writes `.tar.idx` beside each of its shards, and a file with all that the index of the dataset needs of them: the
-int64 columns of `ShardScan` one behind the other, then keys, names of parts and metadata of media as text.
+A task writes `.tar.idx` next to each of its shards, and a file with everything that the index of the dataset needs: the
+int64 columns of `ShardScan`, concatenated, then sample keys, field names and media metadata as text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.distributed.plan import Done, Plan, Task, check_size, cut, parts_folder, results
+from fastpack.distributed.map_concatenate import numbered_tasks, split_sources, task_folder
+from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
 from fastpack.io.source_fingerprints import fingerprint
@@ -33,7 +34,7 @@ from fastpack.webdataset.preparation.walk_shards import (
 from fastpack.webdataset.sample_index import ShardRecord
 from fastpack.webdataset.shard_index import ShardScan
 
-SHARD_BYTES = 1 << 30  # of shards that share a task: of a tar only the headers are read
+SHARD_BYTES = 1 << 30  # of the shards of a task: only the headers of a tar are read
 
 
 def plan_walk(
@@ -47,7 +48,7 @@ def plan_walk(
     bytes_per_task: int | None = None,
     folder: str | None = None,
 ) -> Plan:
-    """The walk of `prepare_webdataset` in tasks; its last step is that function, with `walker_of(plan)`.
+    """Plan the scan of `prepare_webdataset` as tasks; the last step is that function with `walker_of(plan)`.
 
     bytes_per_task: of shards (default: 1 GiB, or more where that would make thousands); no shard is cut. folder: of the
     tasks' files. Raises what it raises before it walks.
@@ -56,30 +57,30 @@ def plan_walk(
     root, names = plain_path(path), shards_of(path, exclude)
     sizes = [_size(root, name) for name in names]
     n_bytes = bytes_per_task or max(SHARD_BYTES, sum(sizes) // 4096)
-    tasks = []
-    for number, pieces in enumerate(cut(sizes, [True] * len(names), n_bytes)):
-        shards = [names[shard] for shard, _, _ in pieces]
-        tasks.append(Task(f"{number:06d}", {"shards": shards}, sum(sizes[shard] for shard, _, _ in pieces)))
+    groups = [[shard for shard, _, _ in group] for group in split_sources(sizes, [True] * len(names), n_bytes)]
+    tasks = numbered_tasks(
+        ({"shards": [names[shard] for shard in group]}, sum(sizes[shard] for shard in group)) for group in groups
+    )
     wanted = None if media is None else [media.strategy, list(media.patterns)]
     settings = {"root": root, "sample_tables": sample_tables, "again": walk_all, "media": wanted}
     stamps = [
         fingerprint(os.path.join(root, name)) if size else [name] for name, size in zip(names, sizes, strict=True)
     ]
-    home = parts_folder(os.path.join(root, nvmeta.FOLDER), folder)
-    return Plan("fastpack.distributed.prepare_tasks:walk_part", home, settings, stamps, tasks)
+    home = task_folder(os.path.join(root, nvmeta.FOLDER), folder)
+    return Plan("walk", home, settings, stamps, tasks)
 
 
 def _size(root: str, name: str) -> int:
     try:
         return size_of(os.path.join(root, name))
-    except OSError:  # a link that leads nowhere: the walk will say so
+    except OSError:  # a broken link: the scan will report it
         return 0
 
 
-def walk_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
-    """Do a task: walk shards that changed since the dataset was prepared; their scans into `path`.
+def walk_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
+    """Scan the shards of a task that changed since the dataset was prepared; write the scans to `path`.
 
-    Returns of each shard its `ShardRecord`, and sizes of what is in the file; "unchanged", or "bad".
+    Returns for each shard its `ShardRecord` and the sizes of its data in the file, or "unchanged", or "bad".
     """
     root, options = settings["root"], _options(settings)
     unchanged = set(unchanged_shards(root, arguments["shards"], options))
@@ -106,7 +107,7 @@ def _options(settings: Mapping[str, Any], *, skip_bad_shards: bool = True) -> Wa
 
 
 def _write(file: AtomicFile, scan: ShardScan, media: Sequence[Any]) -> list[int]:
-    """Append a shard; the number of bytes of each column and text."""
+    """Append the scan of a shard; return the size in bytes of each column and text."""
     names = list(dict.fromkeys(scan.part_names))
     numbers = dict(zip(names, range(len(names)), strict=True))
     columns = [
@@ -132,7 +133,7 @@ def _ends(texts: Sequence[bytes]) -> npt.NDArray[np.int64]:
 
 
 def _read(path: str, data: npt.NDArray[np.uint8], sizes: Sequence[int]) -> tuple[ShardScan, list[Any]]:
-    """What `_write` appended for the shard `path`."""
+    """Return what `_write` appended for the shard `path`."""
     ends = np.cumsum(sizes).tolist()
     pieces = [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
     offsets, samples, places, n_bytes, numbers, sparse, key_ends, name_ends, members = (
@@ -150,10 +151,10 @@ def _split(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> list[byt
 
 
 def walker_of(plan: Plan, *, skip_bad_shards: bool = False) -> Callable[[str], WalkResult]:
-    """Gives of each shard what a task found. JobError, with their names, where tasks are not done.
+    """Return a function from a shard's name to the scan of its task. JobError with the names of unfinished tasks.
 
-    A shard that was bad is looked at again, and then the error is the one that walking it here would have raised.
-    Its JobError names a shard that changed since its task.
+    A bad shard is scanned again, so that the error is the one of a local scan. JobError for a shard that changed since
+    its task.
     """
     root, options = plan.settings["root"], _options(plan.settings, skip_bad_shards=skip_bad_shards)
     done = results(plan)

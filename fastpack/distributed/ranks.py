@@ -1,4 +1,4 @@
-"""Processes that share a plan by their numbers: rank i of n does the tasks k with k % n == i that are not done."""
+"""Ranks share the tasks of a plan: rank i of n does the unfinished tasks k with k % n == i."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fastpack.distributed.plan import Plan, finished, run_task, unmarked
+from fastpack.distributed.plan import Plan, finished, without_marker
+from fastpack.distributed.task_execution import run_task
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt
 from fastpack.io import Progress
 
-FROM = ("slurm", "torchrun")  # whose environment says which rank this is
+FROM = ("slurm", "torchrun")  # their environment variables give the rank
 
 
 @dataclass(frozen=True)
 class RankResult:
-    """What a rank did: tasks of its own, those that were done before, those of all ranks that are still to do."""
+    """The result of a rank: its tasks, those of them finished before, and the unfinished tasks of all ranks."""
 
     tasks: int
     done_before: int
@@ -29,9 +30,10 @@ def run_rank(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> RankResult:
-    """Do this rank's tasks. A task that fails costs no other; JobError at the end names the first that did.
+    """Do the tasks of a rank. A failing task does not stop the others; a JobError at the end names the first.
 
-    progress(bytes done, in all), of the tasks that were still to do; say: is told of each task that fails.
+    progress: called with (bytes done, bytes in all) of the unfinished tasks. say: called for each
+    failure.
     """
     check_rank(rank, world_size)
     own = [task for task in plan.tasks[rank::world_size] if task.name not in plan.unneeded]
@@ -52,22 +54,22 @@ def run_rank(
         raise
     if failed:
         raise JobError(f"{len(failed)} of {len(own)} tasks of rank {rank} failed; task {failed[0][0]}: {failed[0][1]}")
-    # Thousands of ranks that opened thousands of marks each would keep a file system busy for minutes.
-    left = unmarked(plan) or {task.name for task in plan.needed} - finished(plan).keys()
+    # Read other ranks' markers only when all exist: thousands of ranks would open thousands of markers each.
+    left = without_marker(plan) or {task.name for task in plan.needed} - finished(plan).keys()
     return RankResult(len(own), len(own) - len(todo), len(left))
 
 
 def check_rank(rank: int, world_size: int) -> None:
-    """ValueError for a rank that cannot be."""
+    """Raise ValueError for a rank outside 0 to world_size - 1."""
     if world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} of {world_size}: ranks count from 0 to the world size less one")
 
 
 def find_rank(asked: str, world_size: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """Rank and world size: a number and the size given with it, or what `slurm` or `torchrun` set for this process.
+    """Return rank and world size: the numbers given, or those that `slurm` or `torchrun` set for this process.
 
-    Slurm: each process of each array task is a rank of its own (SLURM_PROCID and SLURM_NTASKS, SLURM_ARRAY_TASK_ID and
-    SLURM_ARRAY_TASK_COUNT). ValueError where something is missing or makes no sense.
+    Slurm: each process of each array task is a rank (SLURM_PROCID and SLURM_NTASKS, SLURM_ARRAY_TASK_ID and
+    SLURM_ARRAY_TASK_COUNT). Raises ValueError for missing or contradictory values.
     """
     if asked in FROM:
         if world_size is not None:
@@ -101,7 +103,7 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _array(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Which one of how many array tasks this is."""
+    """Return the number of this array task, from 0, and the number of array tasks."""
     number, count = _number(environment, "SLURM_ARRAY_TASK_ID"), _number(environment, "SLURM_ARRAY_TASK_COUNT")
     first = _number(environment, "SLURM_ARRAY_TASK_MIN", 0)
     last = _number(environment, "SLURM_ARRAY_TASK_MAX", first + count - 1)

@@ -1,7 +1,7 @@
-"""A plan's tasks on a Ray cluster (extra `ray`).
+"""Run the tasks of a plan on a Ray cluster (extra `ray`).
 
-Ray only says who runs what: a task gets two strings, and reads the plan from the folder where its results go; nothing
-but the text of an error comes back. What a lost node was at is run anew elsewhere.
+Ray only schedules: a task receives strings and reads the plan from the folder of its results; only the text of an error
+is returned. Tasks of a lost node run again on another one.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from fastpack.distributed.plan import Plan, Task, finished, load_plan, run_task, save_plan
+from fastpack.distributed.plan import Plan, Task, finished, load_plan, save_plan
+from fastpack.distributed.task_execution import run_task
 from fastpack.errors import JobError, MissingExtra
 from fastpack.io import Progress, absolute, as_path
 
-RETRIES = 5  # of a task whose worker or node was lost; more often it is the task that kills them
-AHEAD = 4  # tasks given to Ray for each processor, so that none waits for the driver
-_PATIENCE = 1.0  # seconds between looks at how many processors there are
+RETRIES = 5  # of a task whose worker or node was lost; after that, the task itself is the likely cause
+AHEAD = 4  # submitted tasks per CPU, so that no CPU waits for the driver
+_POLL_SECONDS = 1.0  # between queries of the number of CPUs
 
 
 def run_on_ray(
@@ -31,12 +32,12 @@ def run_on_ray(
     progress: Progress | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Do all tasks that are not done; address: of the cluster (default: RAY_ADDRESS, else one of this machine alone).
+    """Do all unfinished tasks; address: of the cluster (default: RAY_ADDRESS, else a local one).
 
-    Every node has to see the working directory and the plan's folder, and to have the same fastpack. progress(bytes
-    done, in all), of the tasks that were still to do; say: is told of each task that fails. A task that fails costs no
-    other; JobError at the end names the first that did, or where the cluster cannot be reached. MissingExtra without
-    Ray.
+    Every node needs access to the working directory and the plan's folder, and the same fastpack. progress: called with
+    (bytes done, bytes in all) of the unfinished tasks. say: called with a message for each failure. A failing task does
+    not stop the others. Raises JobError with the first failure at the end, or if the cluster cannot be reached;
+    MissingExtra without Ray.
     """
     done = finished(plan)
     todo = [task for task in plan.needed if task.name not in done]
@@ -44,7 +45,7 @@ def run_on_ray(
         return
     save_plan(plan)
     ray = _ray()
-    with contextlib.redirect_stdout(sys.stderr), _connected(ray, address):  # Ray tells of lost nodes on stdout
+    with contextlib.redirect_stdout(sys.stderr), _connected(ray, address):  # Ray reports lost nodes on stdout
         failed = _run(ray, plan, todo, progress, say)
     if failed:
         name, error = failed[0]
@@ -52,16 +53,16 @@ def run_on_ray(
 
 
 def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
     try:
-        return importlib.import_module("ray")  # types are checked without it
+        return importlib.import_module("ray")  # type checkers run without Ray
     except ImportError:
         raise MissingExtra("ray", "ray", "--executor ray") from None
 
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None) -> Iterator[None]:
-    """The cluster that this process is connected to already, or for the time being this one."""
+    """Use the cluster that this process is connected to, or connect to one."""
     if ray.is_initialized():
         yield
         return
@@ -79,19 +80,19 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
 def _run(
     ray: Any, plan: Plan, todo: list[Task], progress: Progress | None, say: Callable[[str], None]
 ) -> list[tuple[str, str]]:
-    """Hand out tasks as they are done; those that failed, with what was wrong."""
+    """Submit tasks as others finish; return (name, error) of failed tasks."""
     remote = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(do_task)
     home, folder = absolute(plan.home), os.getcwd()
     total, n_bytes = sum(task.n_bytes for task in todo), 0
     queue, running = list(reversed(todo)), dict[Any, Task]()
     failed: list[tuple[str, str]] = []
-    looked, ahead = 0.0, 0
+    queried, ahead = 0.0, 0
     while queue or running:
-        if time.monotonic() - looked > _PATIENCE:
-            looked, ahead = time.monotonic(), AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        if time.monotonic() - queried > _POLL_SECONDS:
+            queried, ahead = time.monotonic(), AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         for task in [queue.pop() for _ in range(min(ahead - len(running), len(queue)))]:
             running[remote.options(name=f"fastpack {task.name}").remote(home, task.name, folder)] = task
-        ready, _ = ray.wait(list(running), num_returns=1, timeout=_PATIENCE)
+        ready, _ = ray.wait(list(running), num_returns=1, timeout=_POLL_SECONDS)
         for reference in ready:
             task = running.pop(reference)
             error = _outcome(ray, reference)
@@ -107,14 +108,14 @@ def _run(
 def _outcome(ray: Any, reference: Any) -> str | None:
     try:
         error: str | None = ray.get(reference)
-    except ray.exceptions.RayError as lost:  # of the worker, again and again
+    except ray.exceptions.RayError as lost:  # the worker was lost in every retry
         text = str(lost).strip()
         return f"{type(lost).__name__}: {text.splitlines()[0] if text else 'no reason given'}"
     return error
 
 
 def do_task(home: str, name: str, folder: str) -> str | None:
-    """On a node: one task of the plan in `home`, in the driver's working directory; the text of its error."""
+    """Do one task of the plan in `home` on a node, in the driver's working directory; return the text of its error."""
     try:
         os.chdir(folder)
         task, plan = _task(home, name)

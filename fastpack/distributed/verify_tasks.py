@@ -1,4 +1,4 @@
-"""`verify` in tasks: files are looked at anywhere, in any order; the last step puts the findings into one report."""
+"""`verify` as tasks: verify files in any order, then merge the findings into one report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import VerifyOptions
-from fastpack.distributed.plan import Plan, Task, parts_folder, results
+from fastpack.distributed.map_concatenate import numbered_tasks, task_folder
+from fastpack.distributed.plan import Plan, results
 from fastpack.errors import FastpackError
 from fastpack.inspection.check_checksums import check_sums, files_with_sums
 from fastpack.inspection.verify import CHECKERS, found, jobs_in, kind_of
@@ -30,12 +31,12 @@ def plan_verify(
     threads: int = 2,
     folder: str | None = None,
 ) -> Plan:
-    """`verify` of each of `paths` in tasks: a file each, or a dataset; `collect_verify` does the last step.
+    """Plan `verify` of each of `paths` as tasks, one per file or dataset; `collect_verify` is the last step.
 
-    folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it looks into
-    files where there is one path; of several, those that cannot be looked at are left to the last step.
+    folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it reads files,
+    for a single path; of several paths, the last step reports those that cannot be verified.
     """
-    home = parts_folder(f"{absolute(paths[0])}.verify", folder)
+    home = task_folder(f"{absolute(paths[0])}.verify", folder)
     look = {
         "vocab_size": vocab_size,
         "eos_token_id": eos_token_id,
@@ -45,7 +46,7 @@ def plan_verify(
         "dataset_config": dataset_config,
         "split_parts": split_parts,
     }
-    tasks: list[Task] = []
+    tasks: list[tuple[dict[str, Any], int]] = []
     stamps: list[Any] = []
     for number, path in enumerate(paths):
         try:
@@ -61,20 +62,20 @@ def plan_verify(
             known = _stamps(file, home)
             stamps += known
             arguments = {"number": number, "path": os.fspath(file), "kind": kind}
-            tasks.append(Task(f"{len(tasks):06d}", arguments, max(1, sum(size for _, size, _ in known))))
+            tasks.append((arguments, max(1, sum(size for _, size, _ in known))))
     settings = {"paths": [os.fspath(path) for path in paths], "look": look, "threads": threads}
-    return Plan("fastpack.distributed.verify_tasks:verify_part", home, settings, stamps, tasks)
+    return Plan("verify", home, settings, stamps, numbered_tasks(tasks))
 
 
 def _stamps(path: AnyPath, home: str) -> list[Any]:
-    """Of a file that may be gone, or of all files of a dataset, but for those that tasks write in `home`."""
+    """Return fingerprints of a file, which may be missing, or of all files of a dataset except those in `home`."""
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     files = [file for file in files if not absolute(file).startswith(f"{absolute(home)}/")]
     return [fingerprint(os.fspath(file)) if file.exists() else [os.fspath(file), 0, 0] for file in files]
 
 
-def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
-    """Do a task: look at one file or dataset; returns what the report has of it."""
+def verify_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
+    """Verify one file or dataset; return its share of the report."""
     path, kind = as_path(arguments["path"]), arguments["kind"]
     report = VerifyReport(os.fspath(path), kind)
     if kind == "checksums":
@@ -91,9 +92,9 @@ def verify_part(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path
 
 
 def collect_verify(plan: Plan) -> list[VerifyReport | Exception]:
-    """The report of each path, as `verify` gives it, or why it cannot be looked at.
+    """Return the report of each path, as `verify` does, or the error why it cannot be verified.
 
-    JobError, with their names, where tasks are not done.
+    Raises JobError with the names of tasks that are not done.
     """
     done = results(plan)
     reports: list[VerifyReport | Exception] = []
@@ -118,9 +119,9 @@ def collect_verify(plan: Plan) -> list[VerifyReport | Exception]:
     return reports
 
 
-def _add(report: VerifyReport, part: Mapping[str, Any]) -> None:
-    report.count(**part["checked"])
-    report.take(*(Finding(**finding) for finding in part["findings"]))
-    unlisted = part["errors"] - sum(finding["severity"] == "error" for finding in part["findings"])
-    report.n_more += part["more"]
+def _add(report: VerifyReport, result: Mapping[str, Any]) -> None:
+    report.count(**result["checked"])
+    report.take(*(Finding(**finding) for finding in result["findings"]))
+    unlisted = result["errors"] - sum(finding["severity"] == "error" for finding in result["findings"])
+    report.n_more += result["more"]
     report.n_errors += unlisted

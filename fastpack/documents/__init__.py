@@ -1,1 +1,1 @@
-"""Where text comes from: JSON lines, compressed or not, their byte-offset index, and field extraction."""
+"""Sources of text: JSON Lines files, compressed or not, their byte-offset indexes, and field extraction."""

@@ -1,4 +1,4 @@
-"""Whether a JSONL file and its indexes, `.idx` and `.jsonl.idx`, fit each other; whether its lines are JSON."""
+"""Checks a JSON Lines file and its indexes, `.idx` and `.jsonl.idx`, against each other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fastpack.errors import FormatError
 from fastpack.io import AnyPath, open_bytes
 from fastpack.io.pickled_index import decode_prefix
 
-_JUDGED = 1000  # lines that no index has, of which it is asked whether they are JSON
+_MAX_PARSED = 1000  # lines without an entry that are parsed
 _WRITE = "`fastpack index` writes it"
-_AGAIN_OFFSETS = "`fastpack prepare` rebuilds it"
-_AGAIN = "`fastpack repair` or `fastpack index --force` writes it anew"
+_REBUILD_OFFSETS = "`fastpack prepare` rebuilds it"
+_REBUILD = "`fastpack repair` or `fastpack index --force` rebuilds it"
 
 
 def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
-    """Fill the report; see `fastpack.inspection.verify.verify`."""
+    """Add the findings of a JSON Lines file to the report."""
     data = open_bytes(path)
     report.count(bytes=len(data))
     n_nul = len(data) - used_bytes(data, 0, len(data))
@@ -38,13 +38,13 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
 
 
 def check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
-    """An `.idx` file that is given by its own name: with the raw file beside it, where there is one."""
+    """Add the findings of an `.idx` file, and of its raw file if there is one, to the report."""
     is_offsets = path.name.endswith(".jsonl.idx")
     raw = path.with_suffix("") if is_offsets else path.with_suffix(".jsonl")
     if raw.is_file():
         check(raw, report, options)
         return
-    report.add("warning", path, None, f"no {raw.name} beside it", "the file that it is the index of")
+    report.add("warning", path, None, f"no {raw.name} next to it", "the file that it is the index of")
     try:
         entries = len(read_offset_index(path)) - 1 if is_offsets else len(_decode(path, report))
         report.count(entries=entries)
@@ -53,7 +53,7 @@ def check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> 
 
 
 def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
-    """The index of Modalities beside the file, in the order of the file; None where there is none that can be used."""
+    """Read the index of Modalities, in the order of the file; None if there is no valid one."""
     index_path = default_index_path(path)
     if not index_path.is_file():
         if not jsonl_offsets_path(path).is_file():
@@ -63,7 +63,7 @@ def _read_index(path: AnyPath, data: Data, report: VerifyReport) -> Rows | None:
         index = _decode(index_path, report)
         check_bounds(index, len(data), index_path)
     except FormatError as error:
-        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_AGAIN}")
+        report.add("error", error.path, error.offset, str(error.found), f"{error.expected}: {_REBUILD}")
         return None
     report.count(entries=len(index))
     if counts_characters(data, index):
@@ -85,7 +85,7 @@ def _decode(path: AnyPath, report: VerifyReport) -> Rows:
 
 
 def _check_offsets(path: AnyPath, data: Data, report: VerifyReport) -> None:
-    """Compare the offsets of a JSON lines dataset of Energon with the lines, if there are any."""
+    """Compare the offset index of Energon with the lines, if there is one."""
     offsets_path = jsonl_offsets_path(path)
     if not offsets_path.is_file():
         return
@@ -97,19 +97,19 @@ def _check_offsets(path: AnyPath, data: Data, report: VerifyReport) -> None:
         report.take(Finding.of(error))
         return
     if fault := jsonl_offsets_fault(data, offsets):
-        report.add("error", offsets_path, None, fault, f"a sample for each line of {path.name}: {_AGAIN_OFFSETS}")
+        report.add("error", offsets_path, None, fault, f"a sample for each line of {path.name}: {_REBUILD_OFFSETS}")
 
 
 class _Lines:
-    """The lines of a file beside what its indexes say."""
+    """Compares the lines of a file with its index."""
 
     def __init__(
         self, path: AnyPath, data: Data, index: Rows | None, report: VerifyReport, options: VerifyOptions
     ) -> None:
         self._path, self._data, self._index = path, data, index
         self._report, self._options = report, options
-        self._done = 0  # entries of the index that were compared
-        self._judged = self._faulty = self._wrong = self._missing = 0
+        self._done = 0  # entries of the index compared so far
+        self._parsed = self._faulty = self._wrong = self._missing = 0
 
     def check(self) -> None:
         n_lines = 0
@@ -118,22 +118,22 @@ class _Lines:
             if self._index is not None:
                 self._compare(rows, self._index)
             if self._options.deep:
-                self._judge(rows)
+                self._parse(rows)
             if self._options.progress is not None:
                 self._options.progress(int(rows[-1].sum()), len(self._data))
         if self._index is not None and self._done < len(self._index):
             self._wrong_entry(self._done, self._index[self._done])  # a length of 0 at the end of the file
         self._report.count(lines=n_lines)
         for amount, path, what, expected in (
-            (self._wrong, default_index_path(self._path), "entries that are no line", _AGAIN),
-            (self._missing, default_index_path(self._path), "lines of JSON that it does not have", _AGAIN),
-            (self._faulty, self._path, "lines that are no JSON", "JSON on each line"),
+            (self._wrong, default_index_path(self._path), "entries that are not lines", _REBUILD),
+            (self._missing, default_index_path(self._path), "lines of JSON without an entry", _REBUILD),
+            (self._faulty, self._path, "lines that are not JSON", "JSON on each line"),
         ):
             if amount > 1:
                 self._report.add("error", path, None, f"{amount} {what} in all", expected)
 
     def _compare(self, rows: Rows, index: Rows) -> None:
-        """The entries up to the last of these lines have to be lines; lines without entry have to be faulty ones."""
+        """Entries up to the last of these lines must be lines; lines without an entry must be faulty."""
         end = int(np.searchsorted(index[:, 0], rows[-1, 0], side="right"))
         entries, first = index[self._done : end], self._done
         self._done = end
@@ -145,30 +145,30 @@ class _Lines:
             self._wrong_entry(first + int(wrong[0]), entries[int(wrong[0])], len(wrong))
         without = np.ones(len(rows), bool)
         without[at[rows[at, 0] == entries[:, 0]]] = False
-        self._judge_missing(rows[without])
+        self._check_missing(rows[without])
 
     def _wrong_entry(self, number: int, row: Rows, amount: int = 1) -> None:
         if not self._wrong:
             found = f"entry {number} = ({int(row[0])}, {int(row[1])})"
-            expected = f"a line of {self._path.name}, its start and its length: {_AGAIN}"
+            expected = f"a line of {self._path.name}, its start and its length: {_REBUILD}"
             self._report.add("error", default_index_path(self._path), None, found, expected)
         self._wrong += amount
 
-    def _judge_missing(self, rows: Rows) -> None:
-        """Lines that the index leaves out: only such that are no JSON may be."""
+    def _check_missing(self, rows: Rows) -> None:
+        """Check that the lines that the index leaves out are not JSON."""
         self._report.count(lines_left_out=len(rows))
-        rows = rows[: max(0, _JUDGED - self._judged)]
-        self._judged += len(rows)
+        rows = rows[: max(0, _MAX_PARSED - self._parsed)]
+        self._parsed += len(rows)
         faulty = {row for row, _ in faulty_lines(self._data, rows)}
         missing = [row for number, row in enumerate(rows.tolist()) if number not in faulty]
         if missing and not self._missing:
             found = f"no entry for the line at byte {missing[0][0]} of {self._path.name}, which is JSON"
-            self._report.add("error", default_index_path(self._path), None, found, f"one: {_AGAIN}")
+            self._report.add("error", default_index_path(self._path), None, found, f"one: {_REBUILD}")
         self._missing += len(missing)
 
-    def _judge(self, rows: Rows) -> None:
+    def _parse(self, rows: Rows) -> None:
         for number, error in faulty_lines(self._data, rows):
             if not self._faulty:
-                found = f"a line that is no JSON ({error})"
+                found = f"a line that is not JSON ({error})"
                 self._report.add("error", self._path, int(rows[number, 0]), found, "JSON on each line")
             self._faulty += 1

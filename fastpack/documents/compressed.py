@@ -1,4 +1,4 @@
-"""Compressed JSON lines: what `x.jsonl.gz` and `x.jsonl.zst` unpack to, in blocks of whole lines."""
+"""Reads compressed JSON Lines files, `.gz` and `.zst`, in blocks of complete lines."""
 
 from __future__ import annotations
 
@@ -13,40 +13,47 @@ from fastpack.io import PathLike, open_stream
 
 SUFFIXES = (".gz", ".zst")
 MAGIC = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
-MAX_LINE_BYTES = 1 << 30  # a line beyond this is a compression bomb, not a document: 1 MB of gzip can hold it
+MAX_LINE_BYTES = 1 << 30  # a longer line is a compression bomb, not a document: 1 MB of gzip can contain it
 
 
 def is_compressed(path: PathLike) -> bool:
-    """Whether the name says so: `.gz` or `.zst`."""
+    """Return whether the name ends in `.gz` or `.zst`."""
     return os.fspath(path).endswith(SUFFIXES)
 
 
-def read_lines(path: PathLike, n_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Blocks of whole lines of about `n_bytes` unpacked bytes each, and how far the file itself is read, in bytes.
+def stem_of(path: str) -> str:
+    """Return a path without its suffix and its compression suffix: `a/x` of `a/x.jsonl.gz`."""
+    for suffix in SUFFIXES:
+        path = path.removesuffix(suffix)
+    return os.path.splitext(path)[0]
 
-    Every block ends with a newline but the last, which ends as the text does. A longer line makes a longer block.
-    Raises FormatError for a file that is not of its suffix's kind, damaged or cut short, MissingExtra without zstd.
+
+def read_lines(path: PathLike, n_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """Yield blocks of complete lines of about `n_bytes` decompressed bytes, and the position in the compressed file.
+
+    Every block except the last ends with a newline. A line that is longer than `n_bytes` makes a longer block. Raises
+    FormatError if the file does not have the format of its suffix, is damaged or truncated, MissingExtra without zstd.
     """
     kind = os.path.splitext(path)[1]
     with open_stream(path) as file:
         _check_magic(file, path, kind)
-        parts: list[bytes] = []
+        pieces: list[bytes] = []
         waiting = 0
-        with _unpacked(file, kind) as stream:
+        with _decompressor(file, kind) as stream:
             while block := _read(stream, n_bytes, file, path):
                 end = block.rfind(b"\n") + 1
                 if not end:
-                    parts.append(block)
+                    pieces.append(block)
                     waiting += len(block)
                     if waiting > MAX_LINE_BYTES:
                         raise FormatError(
                             path, file.tell(), f"a line of more than {MAX_LINE_BYTES:,} bytes", "a newline"
                         )
                     continue
-                yield b"".join([*parts, block[:end]]), file.tell()
-                parts, waiting = [block[end:]], len(block) - end
+                yield b"".join([*pieces, block[:end]]), file.tell()
+                pieces, waiting = [block[end:]], len(block) - end
         if waiting:
-            yield b"".join(parts), file.tell()
+            yield b"".join(pieces), file.tell()
 
 
 def _check_magic(file: IO[bytes], path: PathLike, kind: str) -> None:
@@ -57,7 +64,7 @@ def _check_magic(file: IO[bytes], path: PathLike, kind: str) -> None:
     file.seek(0)
 
 
-def _unpacked(file: IO[bytes], kind: str) -> Any:
+def _decompressor(file: IO[bytes], kind: str) -> Any:
     if kind == ".gz":
         import gzip
 
@@ -77,7 +84,7 @@ def _zstd() -> Any:
 
 
 def _read(stream: Any, n_bytes: int, file: IO[bytes], path: PathLike) -> bytes:
-    """Up to `n_bytes`, none only at the end."""
+    """Read up to `n_bytes`; empty at the end only."""
     try:
         return bytes(stream.read(n_bytes))
     except EOFError:

@@ -1,4 +1,4 @@
-"""Raw index of a JSON lines file: newline scan, JSON check, pickled index, in bounded memory."""
+"""Creates the raw index of a JSON Lines file: newline scan, JSON validation, pickled index, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,16 +33,26 @@ from fastpack.io import (
     same_file,
 )
 
-_WARNINGS = 100  # faulty lines warned of one by one
-_QUOTED = 65_536  # bytes of a faulty line that the message quotes
+_MAX_WARNINGS = 100  # faulty lines with a warning of their own
+_MAX_QUOTED = 65_536  # bytes of a faulty line in the message
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IndexResult(Result):
-    """What `create_raw_index` did.
+    """What `create_raw_index` wrote.
 
-    path: the index; entries: lines in it; dropped: faulty lines left out; bytes: size of the raw file; written: False
-    when the index existed and was kept (then the other numbers are 0).
+    Attributes
+    ----------
+    path
+        The index.
+    entries
+        Number of lines in the index.
+    dropped
+        Number of faulty lines that were left out.
+    bytes
+        Size of the raw file.
+    written
+        False if the index existed and was kept. The numbers are 0 then.
     """
 
     _shown = facts("path", "entries", "dropped", "bytes", "written")
@@ -55,9 +65,16 @@ class IndexResult(Result):
 
 
 class FaultyLine(FastpackError, ValueError):
-    """A line that `json.loads` refuses; the reason is the `__cause__`.
+    """A line that `json.loads` rejects; the reason is the `__cause__`.
 
-    path: the raw file; line: its number, from 1; offset: where the line starts, in bytes.
+    Attributes
+    ----------
+    path
+        The raw file.
+    line
+        The number of the line, from 1.
+    offset
+        The start of the line in bytes.
     """
 
     def __init__(self, text: str, path: str, line: int, offset: int) -> None:
@@ -78,15 +95,54 @@ def create_raw_index(
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> IndexResult:
-    """Write the raw index of a JSON lines file, byte for byte as Modalities does.
+    r"""Write the byte-offset index of a JSON Lines file, byte for byte as Modalities.
 
-    index_path: default `<stem>.idx` beside the source; missing folders are made. validate: every line must be what
-    `json.loads(bytes)` accepts. A faulty line raises FaultyLine (a ValueError) and nothing is written; with
-    drop_faulty_entries it is warned of (the first 100 one by one) and left out. validate=False takes every line, blank
-    ones too. num_threads: threads that validate; the result does not depend on it. progress(bytes done, in all).
+    Parameters
+    ----------
+    src_path
+        The JSON Lines file.
+    index_path
+        The index; by default `<stem>.idx` next to the source. Missing folders are created.
+    validate
+        Whether to check that `json.loads` accepts every line. Otherwise every line gets an entry, blank ones too.
+    drop_faulty_entries
+        Leave out faulty lines with a warning (one each for the first 100) instead of raising FaultyLine.
+    file_existence_policy
+        What to do if the index exists: "error", "skip" or "override".
+    num_threads
+        Number of threads that validate. The result does not depend on it.
+    progress
+        Called with (bytes done, total bytes).
 
-    Raises FileNotFoundError without a source, ValueError for a compressed one (.gz, .zst) and when the index would
-    replace the source, TargetExists (a ValueError) by the policy "error" when the index exists.
+    Returns
+    -------
+    IndexResult
+        The path of the index, and the number of lines.
+
+    Raises
+    ------
+    FaultyLine
+        If a line is not JSON (a ValueError). Nothing is written then.
+    FileNotFoundError
+        If the source does not exist.
+    TargetExists
+        If the index exists and the policy is "error" (a ValueError).
+    ValueError
+        If the source is compressed, or the index would replace the source.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text('{"text": "a"}\n{"text": "bcd"}\n')
+    >>> result = fastpack.create_raw_index(source)
+    >>> result.path.name, result.entries
+    ('a.idx', 2)
+    >>> fastpack.read_raw_index(result.path)
+    array([[ 0, 13],
+           [14, 15]])
+    >>> folder.cleanup()
     """
     if num_threads < 1:
         raise ValueError(f"num_threads must be at least 1, not {num_threads}")
@@ -100,8 +156,8 @@ def create_raw_index(
     with RawIndexWriter(target, file_existence_policy) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
-        # Closed at once when a fault ends the loop: left to the garbage collector, it may be one of the pool's own
-        # threads that has to wait for the pool.
+        # Close the generator when a fault ends the loop: otherwise the garbage collector may close it in a thread of
+        # the pool, which would wait for itself.
         with closing(_checked(data, progress, num_threads) if validate else _scanned(data, progress)) as chunks:
             for rows, faulty in chunks:
                 writer.append(faults.without(rows, faulty) if faulty else rows)
@@ -111,26 +167,28 @@ def create_raw_index(
 
 
 def all_lines(data: Data) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """The rows int64[n, 2] of all lines of a raw file, and for each whether it is JSON [n]."""
-    lines, judged = [np.empty((0, 2), np.int64)], [np.empty(0, bool)]
+    """Return the rows int64 [n, 2] of all lines of a raw file, and whether each line is JSON, bool [n]."""
+    lines, are_json = [np.empty((0, 2), np.int64)], [np.empty(0, bool)]
     for rows, faulty in _checked(data, None, 1):
         lines.append(rows.copy())
         good = np.ones(len(rows), bool)
         good[[i for i, _ in faulty]] = False
-        judged.append(good)
-    return np.concatenate(lines), np.concatenate(judged)
+        are_json.append(good)
+    return np.concatenate(lines), np.concatenate(are_json)
 
 
 def create_raw_data_index(
     src_path: PathLike, index_path: PathLike | None = None, file_existence_policy: ExistencePolicy = "error"
 ) -> IndexResult:
-    """`create_raw_index` under the name and with the arguments of Modalities' API."""
+    """Call `create_raw_index` (the name and arguments are those of Modalities' API)."""
     return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
 
 
 def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bool:
-    """As `files.may_write`. Warns of an index that stays although it does not belong to the source any more, and of
-    one that is replaced although it belongs to another file with the same default index path; TargetExists names it.
+    """Return whether the index may be written, as `may_write`.
+
+    Warns if an index is kept that does not belong to the current source, or if an index is replaced that belongs to
+    another file with the same default index path. TargetExists names that file.
     """
     if policy not in POLICIES or not exists(target):
         return may_write(target, policy)
@@ -144,7 +202,7 @@ def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bo
         if policy == "skip":
             warnings.warn(str(error), DataWarning, stacklevel=3)
             return False
-    except FormatError:  # not an index: there is nothing to say about it
+    except FormatError:  # not an index: no warning
         pass
     if owner is None:
         return may_write(target, policy)
@@ -158,26 +216,26 @@ def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bo
 
 
 def check_paths(source: str, target: AnyPath) -> None:
-    """FileNotFoundError without a source, ValueError for a compressed one, and where it would be replaced."""
+    """Raise FileNotFoundError without a source, ValueError for a compressed one and for an index that replaces it."""
     if not exists(source):
         raise FileNotFoundError(f"Raw data file does not exist: {source}")
     if is_compressed(source):
         raise ValueError(
-            f"{source} is compressed, so an index of its lines would lead nowhere: `fastpack pack` reads it as it is; "
-            "for an index, unpack it first"
+            f"{source} is compressed, so its lines cannot be read by position. Decompress it to create an index; "
+            "`fastpack pack` reads it as it is"
         )
     if same_file(source, target):
         raise ValueError(f"the index would replace the raw data: both are {source}")
 
 
 def _scanned(data: Data, progress: Progress | None) -> Generator[tuple[Rows, Faults]]:
-    """The rows of all lines, a chunk at a time in one buffer that is used again; none of them judged."""
+    """Yield the rows of all lines in chunks, without validating them. The buffer is reused."""
     for rows in scan_lines(data, progress):
         yield rows, []
 
 
 def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generator[tuple[Rows, Faults]]:
-    """The rows of all lines with the faulty ones among them, in order; `num_threads` chunks are judged at a time."""
+    """Yield the rows of all lines and the faults among them, in order; `num_threads` chunks are validated at a time."""
     if num_threads == 1:
         for rows in scan_lines(data, progress):
             yield rows, faulty_lines(data, rows)
@@ -189,11 +247,11 @@ def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generat
                 rows = rows.copy()
                 waiting.append((rows, pool.submit(faulty_lines, data, rows)))
                 while len(waiting) > 2 * num_threads:
-                    rows, judged = waiting.popleft()
-                    yield rows, judged.result()
+                    rows, faults = waiting.popleft()
+                    yield rows, faults.result()
             while waiting:
-                rows, judged = waiting.popleft()
-                yield rows, judged.result()
+                rows, faults = waiting.popleft()
+                yield rows, faults.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -204,22 +262,23 @@ def _line(data: Data, row: Rows) -> bytes:
 
 
 class FaultLog:
-    """Raises for the first faulty line, or warns of each and leaves it out."""
+    """Raises for the first faulty line, or warns of each line and leaves it out."""
 
     def __init__(self, path: str, data: Data, drop: bool) -> None:
-        self._path, self._data, self._drop = path, data, drop  # data: of the faulty lines, if there are any
-        self.n_lines = 0  # before the chunk at hand
+        self._path, self._data, self._drop = path, data, drop  # data is read for faulty lines only
+        self.n_lines = 0  # before the current chunk
         self.dropped = 0
 
     def report(self, number: int, row: Rows) -> None:
-        """A line that was found faulty before: its number, from 0, and its row."""
+        """Report a line that another process found faulty: its number, from 0, and its row."""
         line = _line(self._data, row)
         error = json_fault(line)
         if error is None:
-            raise JobError(f"{self._path} was changed since it was looked at: start again")
+            raise JobError(f"{self._path} changed during the run: start again")
         self._report(line, number, int(row[0]), error)
 
     def without(self, rows: Rows, faults: Faults) -> Rows:
+        """Report the faults, and return the rows without them."""
         for i, error in faults:
             self._report(_line(self._data, rows[i]), self.n_lines + i, int(rows[i, 0]), error)
         keep = np.ones(len(rows), bool)
@@ -227,31 +286,33 @@ class FaultLog:
         return rows[keep]
 
     def empty_file(self) -> None:
-        """An empty file is one faulty line, as Modalities reads it."""
+        """Report an empty file, which is one faulty line (as Modalities)."""
         error = json_fault(b"")
         assert error is not None
         self._report(b"", 0, 0, error)
 
     def summarise(self) -> None:
-        if self.dropped > _WARNINGS:
+        """Warn of the total if not every line had a warning of its own."""
+        if self.dropped > _MAX_WARNINGS:
             warnings.warn(
-                f"{self._path}: {self.dropped} faulty lines skipped, the first {_WARNINGS} of them named", stacklevel=3
+                f"{self._path}: {self.dropped} faulty lines skipped, the first {_MAX_WARNINGS} of them named",
+                stacklevel=3,
             )
 
     def _report(self, line: bytes, number: int, offset: int, error: Exception) -> None:
         if not self._drop:
             raise self._faulty_line(line, number, offset, error) from error
         self.dropped += 1
-        if self.dropped <= _WARNINGS:
-            warnings.warn(_peers_text(line), stacklevel=5)
+        if self.dropped <= _MAX_WARNINGS:
+            warnings.warn(_modalities_message(line), stacklevel=5)
 
     def _faulty_line(self, line: bytes, number: int, offset: int, error: Exception) -> FaultyLine:
-        faulty = FaultyLine(_peers_text(line), self._path, number + 1, offset)
+        faulty = FaultyLine(_modalities_message(line), self._path, number + 1, offset)
         reason = str(error) if line or number or offset else "the file is empty"
         faulty.add_note(f"{self._path}: line {number + 1} at byte {offset}: {reason}")
         return faulty
 
 
-def _peers_text(line: bytes) -> str:
-    quoted = f"{line!r}" if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}... ({len(line)} bytes)"
+def _modalities_message(line: bytes) -> str:
+    quoted = f"{line!r}" if len(line) <= _MAX_QUOTED else f"{line[:_MAX_QUOTED]!r}... ({len(line)} bytes)"
     return f'faulty line "{quoted}", skipping...'

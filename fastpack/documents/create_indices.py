@@ -1,4 +1,4 @@
-"""Raw indices of many JSON lines files: large files one by one on all threads, small ones side by side."""
+"""Creates the raw indexes of many JSON Lines files: large files one after another, small ones in parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import Sources, find_sources
 from fastpack.io import ExistencePolicy, Progress, size_of
 
-LARGE = 64 << 20  # bytes; below, threads of one file would wait for its fsync more than they work
+LARGE = 64 << 20  # bytes; with several threads per smaller file, fsync would dominate
 
 
 def create_raw_indices(
@@ -23,16 +23,46 @@ def create_raw_indices(
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> list[IndexResult]:
-    """Write the raw index of each of `sources` beside it: paths, directories, patterns (`build.sources`).
+    r"""Write the byte-offset index of each of many JSON Lines files next to it.
 
-    As `create_raw_index` for each; compressed files in directories and patterns are left out. The results, in the
-    order of the sources, do not depend on num_threads. An error ends the run; indices that are complete stay.
+    An error ends the run; complete indexes are kept.
 
-    Raises as `create_raw_index`, and ValueError where two sources would have the same index.
+    Parameters
+    ----------
+    sources
+        Paths, directories and glob patterns. Compressed files in directories and patterns are left out.
+    validate, drop_faulty_entries, file_existence_policy
+        As `create_raw_index`.
+    num_threads
+        Number of threads. The result does not depend on it.
+    progress
+        Called with (bytes done, total bytes).
+
+    Returns
+    -------
+    list of IndexResult
+        The results in the order of the sources.
+
+    Raises
+    ------
+    ValueError
+        If two sources would have the same index.
+    FaultyLine, FileNotFoundError, TargetExists
+        As `create_raw_index`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for name in ("a", "b"):
+    ...     _ = pathlib.Path(folder.name, f"{name}.jsonl").write_text('{"text": ""}\n')
+    >>> [(result.path.name, result.entries) for result in fastpack.create_raw_indices(folder.name)]
+    [('a.idx', 1), ('b.idx', 1)]
+    >>> folder.cleanup()
     """
     paths = find_sources(sources, compressed=False)
     check_targets(paths)
-    report = _Report(progress, sum(map(size_of, paths)))
+    total = _TotalProgress(progress, sum(map(size_of, paths)))
 
     def index(path: str, threads: int) -> IndexResult:
         return create_raw_index(
@@ -41,18 +71,16 @@ def create_raw_indices(
             drop_faulty_entries=drop_faulty_entries,
             file_existence_policy=file_existence_policy,
             num_threads=threads,
-            progress=report.of_one_file(),
+            progress=total.of_one_file(),
         )
 
     small = [path for path in paths if size_of(path) < LARGE or num_threads == 1]
     results = {path: index(path, num_threads) for path in paths if path not in set(small)}
-    results |= _side_by_side(lambda path: index(path, 1), small, num_threads)
+    results |= _in_parallel(lambda path: index(path, 1), small, num_threads)
     return [results[path] for path in paths]
 
 
-def _side_by_side(
-    index: Callable[[str], IndexResult], paths: Iterable[str], num_threads: int
-) -> dict[str, IndexResult]:
+def _in_parallel(index: Callable[[str], IndexResult], paths: Iterable[str], num_threads: int) -> dict[str, IndexResult]:
     if num_threads == 1:
         return {path: index(path) for path in paths}
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
@@ -64,7 +92,7 @@ def _side_by_side(
 
 
 def check_targets(paths: Iterable[str]) -> None:
-    """ValueError where two sources would have the same index."""
+    """Raise ValueError if two sources have the same default index path."""
     taken: dict[str, str] = {}
     for path in paths:
         other = taken.setdefault(str(default_index_path(path)), path)
@@ -72,8 +100,8 @@ def check_targets(paths: Iterable[str]) -> None:
             raise ValueError(f"{other} and {path} would both have the index {default_index_path(path)}: rename one")
 
 
-class _Report:
-    """Adds up the bytes that several threads report, each for a file of its own."""
+class _TotalProgress:
+    """Adds up the progress of several threads, each of which processes one file."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress, self._total = progress, total

@@ -1,4 +1,4 @@
-"""The text of a JSON line by a jq pattern: jq's own answer, at orjson's speed where the pattern is a plain path."""
+"""Extracts the text of a JSON line with a jq pattern; plain paths are evaluated with orjson, with jq's result."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _STEP = re.compile(
     re.VERBOSE,
 )
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-MAX_FAST_BYTES = 64 << 20  # of a line for jq and orjson, which end the process where they get no memory
+MAX_FAST_BYTES = 64 << 20  # longest line for jq and orjson, which abort the process when memory runs out
 _NAMES = {dict: "an object", list: "an array", int: "a number", float: "a number", bool: "a boolean"}
 
 
 class FaultyDocument(ValueError):
-    """The document cannot be packed; the message says why in one phrase."""
+    """A document that cannot be packed; the message is a phrase that gives the reason."""
 
 
 def parse_plain_path(pattern: str) -> tuple[Step, ...] | None:
-    """The steps of a pattern that is only a path (`.a.b`, `."odd key"`, `.["x"]`, `.a[0]`, `.`), else None."""
+    """Parse a pattern that is a plain path (`.a.b`, `."odd key"`, `.["x"]`, `.a[0]`, `.`) to its steps, else None."""
     text = pattern.strip()
     if text == ".":
         return ()
@@ -52,14 +52,14 @@ def parse_plain_path(pattern: str) -> tuple[Step, ...] | None:
 
 
 def compile_pattern(pattern: str) -> Callable[[Line], str]:
-    """A function from a line's bytes to its text: the first result of `pattern`, if that is a string.
+    """Compile a pattern to a function from the bytes of a line to its text: the first result, if it is a string.
 
-    It raises FaultyDocument where there is no such string. A pattern that is more than a path needs the extra `jq`.
-    Lines that orjson refuses (NaN, a BOM, deep nesting, lone surrogates, two values on a line) get jq's answer where jq
-    is installed, and that of the standard library's json, with jq's rules for surrogates and BOM, where it is not.
-    Lines of more than MAX_FAST_BYTES get the latter in any case; jq's other patterns refuse them.
+    The function raises FaultyDocument if there is no such string. Patterns other than paths need the extra `jq`. Lines
+    that orjson rejects (NaN, a BOM, deep nesting, lone surrogates, two values on a line) are evaluated by jq if it is
+    installed, else by the standard library with jq's rules for surrogates and BOM. Lines of more than MAX_FAST_BYTES
+    are always evaluated by the standard library; patterns other than paths reject them.
 
-    Raises ValueError for a pattern jq refuses, MissingExtra when jq is needed and not installed.
+    Raises ValueError for a pattern that jq rejects, MissingExtra if jq is needed and not installed.
     """
     steps = parse_plain_path(pattern)
     if steps is None:
@@ -118,11 +118,11 @@ def _by_jq(pattern: str) -> Callable[[Line], str]:
     try:
         program = jq.compile(pattern)
     except ValueError as error:
-        raise ValueError(f"the jq pattern {pattern!r} is refused: {_one_line(error)}") from None
+        raise ValueError(f"jq rejects the pattern {pattern!r}: {_one_line(error)}") from None
 
     def text_of(line: Line) -> str:
         if len(line) > MAX_FAST_BYTES:
-            raise FaultyDocument(f"a line of {len(line):,} bytes, more than the {MAX_FAST_BYTES:,} that jq is given")
+            raise FaultyDocument(f"a line of {len(line):,} bytes, more than {MAX_FAST_BYTES:,}, the limit for jq")
         source = decode(line)
         try:
             value = program.input_text(source).first()
@@ -139,7 +139,7 @@ def _by_jq(pattern: str) -> Callable[[Line], str]:
 
 
 def decode(line: Line) -> str:
-    """The line as text; FaultyDocument where it is not UTF-8."""
+    """Decode a line; raise FaultyDocument if it is not UTF-8."""
     try:
         return str(line, "utf-8")
     except UnicodeDecodeError as error:
@@ -148,7 +148,7 @@ def decode(line: Line) -> str:
 
 
 def walk(value: Any, steps: tuple[Step, ...]) -> Any:
-    """What jq finds on a path: null where a key or a position is missing, an error where the kind does not fit."""
+    """Evaluate a path as jq does: None for a missing key or position, FaultyDocument for a value of a wrong type."""
     for step in steps:
         if value is None:
             return None
@@ -166,7 +166,7 @@ _LONE_LOW = re.compile("[\udc00-\udfff]")
 
 
 def check_surrogates(source: str) -> None:
-    """Refuse, as jq does, a document in which the escape of a high surrogate has no low one behind it."""
+    """Raise FaultyDocument for the escape of a high surrogate that no low surrogate follows (as jq)."""
     high = False
     end = 0
     for match in _ESCAPE.finditer(source):

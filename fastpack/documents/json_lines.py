@@ -1,4 +1,4 @@
-"""The lines of a JSON lines file, and which of them are no JSON, as `json.loads` judges them."""
+"""Finds the lines of a JSON Lines file, and those that `json.loads` rejects."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from fastpack.io import ByteArray, Progress, drop_pages, peek
 
 Data: TypeAlias = ByteArray
 Rows: TypeAlias = npt.NDArray[np.int64]
-Faults: TypeAlias = list[tuple[int, Exception]]  # (row, what json.loads said)
+Faults: TypeAlias = list[tuple[int, Exception]]  # (row, error of json.loads)
 
-_WINDOW = 4 << 20  # bytes scanned at once: lines just scanned are validated while they are in the cache
-_CHUNK = 32_768  # rows at once: fewer make the calls between kernels felt, more leave the second-level cache
-_LOOK = 64 << 10  # bytes in which a newline is looked for at once
-_DROP = 32 << 20  # pages are given back in pieces of this size
+_WINDOW = 4 << 20  # bytes scanned at once: lines are validated while they are in the cache
+_CHUNK = 32_768  # rows at once: with fewer, kernel calls cost time; more do not fit the second-level cache
+_SEARCH_BYTES = 64 << 10  # bytes searched for a newline at once
+_DROP_BYTES = 32 << 20  # bytes whose pages are dropped together
 
 
 def scan_lines(
     data: Data, progress: Progress | None = None, *, start: int = 0, end: int | None = None
 ) -> Generator[Rows]:
-    """The rows int64[k, 2], (offset, length without the newline), of all lines of a file, a chunk at a time.
+    """Yield the rows int64 [k, 2], (offset, length without the newline), of all lines of a file, in chunks.
 
-    They are in one buffer that is used again for the next chunk. A last line without a newline is a line as well. The
-    pages of lines that the caller has seen are given back. progress(bytes scanned, in all). start, end: of the part
-    that is looked at, where lines begin.
+    The buffer of a chunk is reused for the next one. A last line without a newline counts as a line. Pages of lines
+    that the caller has processed are dropped. `progress` receives (bytes scanned, total bytes). `start` and `end` limit
+    the scan to a range; both are starts of lines.
     """
     buffer = np.empty((_CHUNK, 2), np.int64)
     n_bytes, line_start = len(data) if end is None else end, start
-    dropped = unused = start  # pages given back up to here; no line from `unused` on was judged before that
+    dropped = unused = start  # pages are dropped up to here; no line from `unused` on has been yielded before
     for first in range(start, n_bytes, _WINDOW):
         window = data[first : min(first + _WINDOW, n_bytes)]
         base = first
@@ -42,7 +42,7 @@ def scan_lines(
             window, base = window[consumed:], base + consumed
             if n_rows:
                 yield buffer[:n_rows]
-        if base - dropped >= _DROP:
+        if base - dropped >= _DROP_BYTES:
             drop_pages(data, unused, base)
             dropped, unused = base, line_start
         if progress is not None:
@@ -52,20 +52,20 @@ def scan_lines(
 
 
 def line_start_from(data: Data, offset: int) -> int:
-    """Where the first line begins that begins at `offset` or behind it; the end of the data where there is none."""
-    for first in range(max(0, offset - 1), len(data), _LOOK) if offset else ():
-        found = peek(data, first, first + _LOOK).tobytes().find(b"\n")
+    """Return the first start of a line at or after `offset`; the end of the data if there is none."""
+    for first in range(max(0, offset - 1), len(data), _SEARCH_BYTES) if offset else ():
+        found = peek(data, first, first + _SEARCH_BYTES).tobytes().find(b"\n")
         if found >= 0:
             return first + found + 1
     return len(data) if offset else 0
 
 
 def faulty_lines(data: Data, rows: Rows) -> Faults:
-    """The rows of int64[n, 2], (offset, length) in `data`, that are no JSON, each with the reason.
+    """Return the rows of int64 [n, 2], (offset, length) in `data`, that are not JSON, each with the error.
 
-    The kernel accepts most lines at a glance, json.loads has the last word.
+    The kernel accepts most lines; json.loads decides about the others.
     """
-    text, rows = _together(data, rows)
+    text, rows = _contiguous(data, rows)
     verdict = np.empty(len(rows), np.uint8)
     kernels.validate_json_rows(text, rows, verdict)
     faults: Faults = []
@@ -77,8 +77,8 @@ def faulty_lines(data: Data, rows: Rows) -> Faults:
     return faults
 
 
-def _together(data: Data, rows: Rows) -> tuple[npt.NDArray[np.uint8], Rows]:
-    """What has the lines `rows` as an array, and the rows in that: of what is far away, it is read as one piece."""
+def _contiguous(data: Data, rows: Rows) -> tuple[npt.NDArray[np.uint8], Rows]:
+    """Return an array with the lines, and their rows in it; of an object in a store, one range is read."""
     if isinstance(data, np.ndarray):
         return data, rows
     first = int(rows[:, 0].min(initial=len(data)))
@@ -86,11 +86,11 @@ def _together(data: Data, rows: Rows) -> tuple[npt.NDArray[np.uint8], Rows]:
 
 
 def json_fault(line: bytes) -> Exception | None:
-    """What `json.loads` raises for a line, None where it takes it."""
+    """Return the error that `json.loads` raises for a line; None if it accepts it."""
     try:
         json.loads(line)
-    except MemoryError:  # says nothing of the line
+    except MemoryError:  # not a property of the line
         raise
-    except Exception as error:  # any: also RecursionError, and ValueError of huge integers
-        return error.with_traceback(None)  # its frames would hold the mapping, and themselves, in a cycle
+    except Exception as error:  # including RecursionError, and ValueError for huge integers
+        return error.with_traceback(None)  # its frames would keep the mapping alive in a reference cycle
     return None

@@ -1,4 +1,4 @@
-"""What JSON lines and their indexes hold."""
+"""Facts about JSON Lines files and their indexes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fastpack.errors import StaleIndex
 from fastpack.io import AnyPath, Progress, drop_pages, map_bytes
 
 _NEWLINE = 10
-_COUNTED_BYTES = 64 << 20  # between two advices to the kernel to drop the pages behind
+_BLOCK_BYTES = 64 << 20  # bytes read before their pages are dropped
 
 
 def jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
-    """Lines and their lengths, by the index where there is one, else from the lines themselves. FormatError."""
+    """Return the number and lengths of lines, from the index if there is one. Raises FormatError."""
     data = map_bytes(path)
     index_path, offsets_path = default_index_path(path), jsonl_offsets_path(path)
     warnings: list[str] = []
@@ -56,7 +56,7 @@ def jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 
 def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -> Rows | None:
-    """The rows of the index; None, and a warning, where it does not belong to the file."""
+    """Read the rows of the index; None, with a warning, if it does not belong to the file."""
     try:
         index = read_raw_index_of(path, default_index_path(path), data)
     except StaleIndex as error:
@@ -68,7 +68,7 @@ def _index_of(path: AnyPath, data: npt.NDArray[np.uint8], warnings: list[str]) -
 
 
 def index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
-    """The entries of an index by itself: Modalities' `.idx`, or Energon's `.jsonl.idx` and `.tar.idx`."""
+    """Return facts about an index alone: `.idx` of Modalities, or `.jsonl.idx` and `.tar.idx` of Energon."""
     del options
     warnings: list[str] = []
     if path.name.endswith((".jsonl.idx", ".tar.idx")):
@@ -91,8 +91,8 @@ def index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 def _count_lines(data: npt.NDArray[np.uint8], progress: Progress | None) -> int:
     n_lines = 0
-    for start in range(0, len(data), _COUNTED_BYTES):
-        end = min(start + _COUNTED_BYTES, len(data))
+    for start in range(0, len(data), _BLOCK_BYTES):
+        end = min(start + _BLOCK_BYTES, len(data))
         n_lines += kernels.count_newlines(data[start:end])
         drop_pages(data, start, end)
         if progress is not None:

@@ -1,4 +1,4 @@
-"""Random access to the lines of a JSON lines file by its raw index."""
+"""Random access to the lines of a JSON Lines file by its raw index."""
 
 from __future__ import annotations
 
@@ -13,15 +13,46 @@ from fastpack.item_numbers import item_number
 
 
 class LargeFileLinesReader(Described):
-    """The lines of a raw file: `len()`, `[i]`, negative i too. Modalities' class, picklable (as paths) and fork-safe.
+    r"""Read the lines of a JSON Lines file by number, with its index (as Modalities).
 
-    index_path: default `<stem>.idx` beside the raw file. encoding: how lines are decoded, strictly (UnicodeDecodeError
-    where one is not in it); None gives bytes. use_sample_length_from_index=False: a line reaches to where the next one
-    of the index begins, its newline and faulty lines between them included, the last to the end of the file.
+    `len(reader)` is the number of lines, `reader[i]` is line i; i may be negative. A reader pickles as its paths and
+    can be used after a fork.
 
-    Raises FileNotFoundError when either file is missing, ValueError for an empty raw file, FormatError for a file that
-    is not an index, StaleIndex (a FormatError) for an index that does not belong to the raw file as it is now,
-    IndexError for an item beyond the last.
+    Parameters
+    ----------
+    raw_data_path
+        The JSON Lines file.
+    index_path
+        Its index; by default `<stem>.idx` next to it.
+    encoding
+        The encoding of lines, which are decoded strictly. None returns bytes.
+    use_sample_length_from_index
+        If False, a line extends to the start of the next line in the index (the last one to the end of the file): with
+        its newline, and with faulty lines in between.
+
+    Raises
+    ------
+    FileNotFoundError
+        If one of the files does not exist.
+    ValueError
+        If the raw file is empty.
+    FormatError
+        If the index is not an index.
+    StaleIndex
+        If the index does not belong to the current raw file (a FormatError).
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> from fastpack.modalities import LargeFileLinesReader
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text('{"text": "a"}\n{"text": "bcd"}\n')
+    >>> _ = fastpack.create_raw_index(source)
+    >>> with LargeFileLinesReader(source) as reader:
+    ...     len(reader), reader[-1]
+    (2, '{"text": "bcd"}')
+    >>> folder.cleanup()
     """
 
     _subject = "raw_data_path"
@@ -47,13 +78,26 @@ class LargeFileLinesReader(Described):
             )
         if self.raw_data_path.stat().st_size == 0:
             raise ValueError(f"cannot mmap an empty file: {self.raw_data_path}")
-        # A length in characters does no harm when it is not used.
+        # Lengths in characters are harmless if they are not used.
         self._file = JsonlFile(self.raw_data_path, self.index_path, warn_of_characters=use_sample_length_from_index)
         self._n_lines = len(self._file)
 
     @staticmethod
     def default_index_path(raw_data_path: PathLike, index_path: PathLike | None = None) -> AnyPath:
-        """`index_path`, or where the index is expected without one."""
+        """Return `index_path`, or the default index path.
+
+        Parameters
+        ----------
+        raw_data_path
+            The JSON Lines file.
+        index_path
+            Its index, if it is given.
+
+        Returns
+        -------
+        Path
+            The path of the index.
+        """
         return default_index_path(raw_data_path) if index_path is None else as_path(index_path)
 
     def __len__(self) -> int:
@@ -68,11 +112,22 @@ class LargeFileLinesReader(Described):
         return line if self.encoding is None else line.decode(self.encoding)
 
     def offset(self, i: int) -> int:
-        """Where line i, 0 <= i < len(self), begins, in bytes from the start of the raw file."""
+        """Return the start of a line in the raw file.
+
+        Parameters
+        ----------
+        i
+            Number of the line, 0 <= i < len(self).
+
+        Returns
+        -------
+        int
+            Bytes from the start of the file.
+        """
         return int(self._file.index[i, 0])
 
     def close(self) -> None:
-        """Let the mapping go; the next item opens it again."""
+        """Release the mapping; the next access opens it again."""
         self._file.close()
 
     def __enter__(self) -> LargeFileLinesReader:

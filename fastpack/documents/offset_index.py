@@ -133,7 +133,7 @@ def jsonl_offsets_fault(data: ByteArray, offsets: Offsets) -> str | None:
 
 
 def _starts_of_text(data: ByteArray, rows: Rows) -> Offsets:
-    """Starts of the lines that are not blank."""
+    """Return the starts of the lines that are not blank."""
     starts = rows[:, 0].copy()
     lengths = rows[:, 1]
     base = int(starts[0])

@@ -1,4 +1,4 @@
-"""JSON lines and their raw index: one (byte offset, byte length) per line, the newline left out."""
+"""JSON Lines files and their raw index: (byte offset, byte length) of each line, without the newline."""
 
 from __future__ import annotations
 
@@ -20,34 +20,83 @@ from fastpack.documents.raw_index_check import (
 )
 from fastpack.io import AtomicFile, ByteArray, ExistencePolicy, PathLike, as_path, map_bytes, open_bytes, pickled_index
 
-_ROWS_AT_ONCE = 16_384  # 256 KiB of rows stay in the second-level cache between the kernels
+_BLOCK_ROWS = 16_384  # 256 KiB of rows stay in the second-level cache between kernels
 
 
 def read_raw_index(path: PathLike) -> npt.NDArray[np.int64]:
-    """The rows int64[n, 2] of an `.idx` file: (byte offset, byte length) of each line.
+    """Read the byte-offset index of a JSON Lines file.
 
-    Any pickle protocol is read, none is unpickled. Raises FileNotFoundError, or FormatError where the file holds
-    anything else than a list of integer pairs.
+    Indexes of every pickle protocol are parsed; nothing is unpickled.
+
+    Parameters
+    ----------
+    path
+        The `.idx` file.
+
+    Returns
+    -------
+    NDArray
+        int64 [n, 2], (byte offset, byte length) of each line, without its newline.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    FormatError
+        If the file is not a list of pairs of integers.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> fastpack.write_raw_index(f"{folder.name}/a.idx", [(0, 13), (14, 15)])
+    >>> fastpack.read_raw_index(f"{folder.name}/a.idx").tolist()
+    [[0, 13], [14, 15]]
+    >>> folder.cleanup()
     """
     return pickled_index.decode(open_bytes(path)[:], path)
 
 
 def write_raw_index(path: PathLike, index: npt.ArrayLike) -> None:
-    """Write the rows (offset, length) [n, 2] as an `.idx` file, byte for byte as Modalities does; replaces `path`."""
+    """Write the byte-offset index of a JSON Lines file, byte for byte as Modalities.
+
+    Parameters
+    ----------
+    path
+        The `.idx` file; an existing one is replaced.
+    index
+        Integers [n, 2], (byte offset, byte length) of each line, without its newline.
+
+    Raises
+    ------
+    ValueError
+        If `index` does not have this shape or is not integer.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "a.idx")
+    >>> fastpack.write_raw_index(path, [(0, 13), (14, 15)])
+    >>> import pickle
+    >>> pickle.loads(path.read_bytes())
+    [(0, 13), (14, 15)]
+    >>> folder.cleanup()
+    """
     rows = np.asarray(index)
     if rows.size == 0:
         rows = np.empty((0, 2), np.int64)  # np.asarray([]) has neither the shape nor the dtype
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"an index of shape {rows.shape} and dtype {rows.dtype}, expected integers of shape (n, 2)")
     with RawIndexWriter(path) as writer:
-        for first in range(0, len(rows), _ROWS_AT_ONCE):
-            writer.append(rows[first : first + _ROWS_AT_ONCE].astype(np.int64))
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            writer.append(rows[first : first + _BLOCK_ROWS].astype(np.int64))
 
 
 class RawIndexWriter:
-    """An `.idx` file written row by row in bounded memory; it takes its name when the with block ends without error.
+    """Writes an `.idx` file in blocks, in bounded memory. The file gets its name when the with block succeeds.
 
-    Raises as `AtomicFile` does, TargetExists by `policy`.
+    Raises as `AtomicFile`, and TargetExists by `policy`.
     """
 
     def __init__(self, path: PathLike, policy: ExistencePolicy = "override") -> None:
@@ -56,10 +105,11 @@ class RawIndexWriter:
 
     @property
     def n_rows(self) -> int:
+        """The number of rows written."""
         return self._encoder.n_rows
 
     def append(self, rows: npt.NDArray[np.int64]) -> None:
-        """Add the rows int64[k, 2] of (offset, length)."""
+        """Append rows int64 [k, 2] of (offset, length)."""
         self._encoder.append(rows)
 
     def __enter__(self) -> RawIndexWriter:
@@ -77,11 +127,11 @@ class RawIndexWriter:
 
 
 class JsonlFile:
-    """A raw file and its index: `len()`, `line(i)` as bytes. Opened on first use, pickled as paths.
+    """The lines of a raw file as bytes, by its index. Opened at first use, pickled as paths.
 
-    path: the raw file; index_path: default `<stem>.idx` beside it, or `index`, rows int64[n, 2], which is then used.
-    Warns when the lengths count characters (see `repair_raw_index`). Raises StaleIndex, a FormatError, at first use
-    when the index does not belong to the raw file as it is now.
+    The index is read from `index_path` (default: `<stem>.idx` next to the file), unless its rows int64 [n, 2] are given
+    as `index`. Warns if lengths count characters (see `repair_raw_index`). Raises StaleIndex (a FormatError) at first
+    use if the index does not belong to the current raw file.
     """
 
     def __init__(
@@ -101,7 +151,7 @@ class JsonlFile:
 
     @property
     def index(self) -> npt.NDArray[np.int64]:
-        """int64[n, 2], (byte offset, byte length) of each line."""
+        """(byte offset, byte length) of each line, int64 [n, 2]."""
         if self._index is None:
             self._open()
         assert self._index is not None
@@ -109,25 +159,25 @@ class JsonlFile:
 
     @property
     def data(self) -> ByteArray:
-        """The raw file: its length, and slices uint8[n], read-only."""
+        """The bytes of the raw file, read-only."""
         if self._data is None:
             self._open()
         assert self._data is not None
         return self._data
 
     def line(self, i: int) -> bytes:
-        """The bytes of line i, 0 <= i < len(self), as the index gives them."""
+        """Return the bytes of line `i`, 0 <= i < len(self), by the index."""
         offset, length = self.index[i].tolist()
         return self.data[offset : offset + length].tobytes()
 
     def span(self, i: int) -> bytes:
-        """The bytes from line i to where line i + 1 begins (the last: to the end of the file), its newline included."""
+        """Return the bytes from the start of line `i` to that of the next line, or to the end of the file."""
         start = int(self.index[i, 0])
         end = int(self.index[i + 1, 0]) if i + 1 < len(self.index) else len(self.data)
         return self.data[start:end].tobytes()
 
     def close(self) -> None:
-        """Let the mapping and the index go; the next use opens them again."""
+        """Release the mapping and the index; the next use opens them again."""
         self._data = self._index = None
 
     def _open(self) -> None:
@@ -139,8 +189,8 @@ class JsonlFile:
             check_bounds(index, len(data), self.path)
         if self._given is None and self._warn_of_characters and counts_characters(data, index):
             warnings.warn(
-                f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0: lines will be cut "
-                "short; `fastpack index --repair-legacy` restores the lengths in bytes",
+                f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0, so lines will be "
+                "truncated; `fastpack index --repair-legacy` restores the lengths in bytes",
                 stacklevel=4,
             )
         self._data, self._index = data, index
@@ -155,11 +205,43 @@ class JsonlFile:
 def repair_raw_index(
     raw_data_path: PathLike, index_path: PathLike | None = None, *, out_path: PathLike | None = None
 ) -> int:
-    """Rewrite an index whose lengths count characters (Modalities before v0.4.0) in bytes; return how many changed.
+    r"""Correct an index whose lengths count characters (Modalities before v0.4.0) to lengths in bytes.
 
-    Those indices also leave out the carriage return before a newline, and may count the last line's newline. Each entry
-    must begin a line of the raw file and have its length by one of the two rules, else FormatError: the index then
-    belongs to another file. out_path: default is to replace the index itself.
+    Such indexes also leave out the carriage return before a newline, and may count the newline of the last line.
+
+    Parameters
+    ----------
+    raw_data_path
+        The JSON Lines file.
+    index_path
+        Its index; by default `<stem>.idx` next to it.
+    out_path
+        The corrected index; by default the index is replaced.
+
+    Returns
+    -------
+    int
+        Number of entries that changed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If one of the files does not exist.
+    FormatError
+        If an entry is not a line of the raw file by either rule: the index belongs to another file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text('"ä"\n"b"\n', encoding="utf-8")
+    >>> fastpack.write_raw_index(source.with_suffix(".idx"), [(0, 3), (5, 3)])
+    >>> fastpack.repair_raw_index(source)
+    1
+    >>> fastpack.read_raw_index(source.with_suffix(".idx")).tolist()
+    [[0, 4], [5, 3]]
+    >>> folder.cleanup()
     """
     index_path = default_index_path(raw_data_path) if index_path is None else as_path(index_path)
     data, old = map_bytes(raw_data_path), read_raw_index(index_path)

@@ -1,9 +1,9 @@
-"""Whether a raw index belongs to its source as the source is now.
+"""Checks whether a raw index belongs to the current contents of its source.
 
-An `.idx` file records neither the name nor the size of its source, so this is decided by the contents: no entry ends
-after the end of the source, no line of JSON follows the last entry, and entries are whole lines. The last is checked
-for a sample of the entries. It is checked for all of them, in one pass over the source, when the index is not newer
-than the source; the time alone decides nothing, since copies often get new times, in any order.
+An `.idx` file records neither the name nor the size of its source, so the contents decide: no entry ends after the end
+of the source, no line of JSON follows the last entry, and entries are complete lines. The last condition is checked for
+a sample of the entries, and for all of them, in one pass over the source, if the index is not newer than the source.
+Modification times alone decide nothing: copies often get new times, in any order.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from fastpack.errors import StaleIndex
 from fastpack.io import AnyPath, ByteArray, PathLike, as_path, is_remote, open_bytes, peek, pickled_index, stat_of
 
 _NEWLINE, _RETURN = 10, 13
-_SAMPLED = 64 << 20  # bytes that the first lines of a file are looked for in
-_SAMPLED_ROWS = 64  # at the beginning, at the end, and between them
+_SAMPLED_BYTES = 64 << 20  # bytes that are searched for the first lines of a file
+_SAMPLED_ROWS = 64  # at the beginning, at the end, and in between
 _SAMPLED_REMOTE_ROWS = 2  # each costs a request
-_MOST_OF_A_LINE = 1 << 20  # bytes of a sampled line that are searched for a newline
-_LEGACY_ROWS = 1000  # lengths that are not bytes: how many of them are compared with the characters of their lines
-_SOURCE_SUFFIXES = (".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # of files that share a default index path
+_MAX_LINE_BYTES = 1 << 20  # bytes of a sampled line that are searched for a newline
+_LEGACY_ROWS = 1000  # lengths that are not in bytes: number that is compared with the characters of their lines
+_SOURCE_SUFFIXES = (".json", ".jsonl", ".ndjson", ".txt", ".parquet")  # files that share a default index path
 
 
 def default_index_path(raw_data_path: PathLike) -> AnyPath:
-    """Where the index of a raw file is expected: beside it, `<stem>.idx`."""
+    """Return the default index path of a raw file: `<stem>.idx` next to it."""
     path = as_path(raw_data_path)
     return path.parent / f"{path.stem}.idx"
 
 
 def read_raw_index_of(path: PathLike, index_path: PathLike, data: ByteArray | None = None) -> Rows:
-    """The rows int64[n, 2] of the index of a raw file; data: the bytes of the raw file, if it is open.
+    """Read and check the rows int64 [n, 2] of the index of a raw file; `data`: the raw file, if it is open.
 
     Raises FileNotFoundError, FormatError for a file that is not an index, StaleIndex as `check_raw_index`.
     """
@@ -45,10 +45,10 @@ def read_raw_index_of(path: PathLike, index_path: PathLike, data: ByteArray | No
 
 
 def check_raw_index(path: PathLike, index_path: PathLike, data: ByteArray, rows: Rows, *, whole: bool = True) -> None:
-    """Raise StaleIndex when `rows`, read from `index_path`, is not the index of the raw file `path` with bytes `data`.
+    """Raise StaleIndex if `rows`, read from `index_path`, is not the index of the raw file `path` with bytes `data`.
 
-    Gaps between entries (lines that are not JSON), any order of entries, and lengths in characters are accepted. With
-    whole=False the rows are the first of the index, and only they are checked.
+    Gaps between entries (lines that are not JSON), any order of entries, and lengths in characters are accepted.
+    `whole=False`: the rows are the first of the index, and only they are checked.
     """
     fault = _fault(path, index_path, data, rows) if whole else _fault_of_rows(data, rows)
     if fault is None:
@@ -59,7 +59,7 @@ def check_raw_index(path: PathLike, index_path: PathLike, data: ByteArray, rows:
         index_path,
         path,
         fault,
-        f"It is the index of {owner}, which has the same default index path: give one of the two another (--index-path)"
+        f"It is the index of {owner}, which has the same default index path: pass --index-path for one of the two"
         if owner
         else f"`fastpack index {os.fspath(path)}{option} --force` rebuilds it",
         owner,
@@ -67,19 +67,19 @@ def check_raw_index(path: PathLike, index_path: PathLike, data: ByteArray, rows:
 
 
 def _fault(path: PathLike, index_path: PathLike, data: ByteArray, rows: Rows) -> str | None:
-    """What shows that the rows are not those of the raw file; None where nothing does."""
+    """Why the rows are not those of the raw file; None if they are."""
     fault = _fault_of_rows(data, rows) or _fault_after(data, rows)
     if fault is not None or is_remote(path) or is_remote(index_path):
-        return fault  # times of a store are those of uploads, which say nothing
+        return fault  # the times in a store are those of uploads
     before, after = stat_of(path), stat_of(index_path)
     if after.st_mtime_ns > before.st_mtime_ns:
         return None
     states = [(status.st_size, status.st_mtime_ns, status.st_ino) for status in (before, after)]
-    return _fault_of_any(os.fspath(path), os.fspath(index_path), tuple(states))
+    return _fault_of_all(os.fspath(path), os.fspath(index_path), tuple(states))
 
 
 def _fault_of_rows(data: ByteArray, rows: Rows) -> str | None:
-    """The first entry found that is not a line: of all those that end after the file, and of a sample."""
+    """Describe an entry that ends after the file, or an entry of a sample that is not a line; None if there is none."""
     ends = rows.sum(axis=1)
     if len(rows) and int(ends.max()) > len(data):
         entry = int((ends > len(data)).argmax())
@@ -91,11 +91,11 @@ def _fault_of_rows(data: ByteArray, rows: Rows) -> str | None:
     for number in sorted(numbers):
         offset, length = rows[number].tolist()
         before = offset > 0
-        piece = peek(data, offset - before, offset + min(length, _MOST_OF_A_LINE) + 1)
+        piece = peek(data, offset - before, offset + min(length, _MAX_LINE_BYTES) + 1)
         text = piece[int(before) :]
         if before and piece[0] != _NEWLINE:
             return f"no line begins at byte {offset}"
-        if length <= _MOST_OF_A_LINE:
+        if length <= _MAX_LINE_BYTES:
             ends_a_line = len(text) == length or text[length] == _NEWLINE  # the former at the end of the file
             if kernels.count_newlines(text[:length]) == 0 and (ends_a_line or _is_legacy(data, offset, length)):
                 continue
@@ -111,13 +111,13 @@ def _ends_at(data: ByteArray, end: int) -> bool:
 
 
 def _is_legacy(data: ByteArray, offset: int, length: int) -> bool:
-    """Whether a length is that of the line at `offset` in characters, as Modalities counted before v0.4.0."""
+    """Whether `length` is the length of the line at `offset` in characters (as Modalities before v0.4.0)."""
     line = line_at(data, offset)
     return line is not None and length in known_lengths(line, offset + len(line) + 1 >= len(data))
 
 
 def _fault_after(data: ByteArray, rows: Rows) -> str | None:
-    """A line of JSON after the last entry; lines that are not JSON are left out of an index on request."""
+    """Describe a line of JSON after the last entry; an index may leave out lines that are not JSON."""
     start = 0
     if len(rows):
         last = int(rows[:, 0].max())
@@ -126,12 +126,12 @@ def _fault_after(data: ByteArray, rows: Rows) -> str | None:
             return f"no line begins at byte {last}"
         start = last + len(line) + 1
     for lines in scan_lines(data, start=start) if start < len(data) else ():
-        if found := _json_among(data, lines):
+        if found := _missing_json_line(data, lines):
             return found
     return None
 
 
-def _json_among(data: ByteArray, lines: Rows) -> str | None:
+def _missing_json_line(data: ByteArray, lines: Rows) -> str | None:
     faulty = {number for number, _ in faulty_lines(data, lines)}
     for number in range(len(lines)):
         if number not in faulty:
@@ -140,8 +140,8 @@ def _json_among(data: ByteArray, lines: Rows) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def _fault_of_any(path: str, index_path: str, _states: tuple[tuple[int, int, int], ...]) -> str | None:
-    """As `_fault`, by all entries and lines; remembered, since every step of a command asks again."""
+def _fault_of_all(path: str, index_path: str, _states: tuple[tuple[int, int, int], ...]) -> str | None:
+    """As `_fault`, from all entries and lines; cached, because every step of a command checks again."""
     data, rows = open_bytes(path), pickled_index.decode(open_bytes(index_path)[:], index_path)
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     done = 0
@@ -156,7 +156,7 @@ def _fault_of_any(path: str, index_path: str, _states: tuple[tuple[int, int, int
 
 
 def _difference(data: ByteArray, lines: Rows, entries: Rows) -> str | None:
-    """The first entry that is not one of the lines, or the first line of JSON without an entry."""
+    """Describe the first entry that is not a line, or the first line of JSON without an entry."""
     at = np.searchsorted(lines[:, 0], entries[:, 0]).clip(max=len(lines) - 1)
     astray = np.flatnonzero(lines[at, 0] != entries[:, 0])
     if len(astray):
@@ -168,11 +168,11 @@ def _difference(data: ByteArray, lines: Rows, entries: Rows) -> str | None:
             return f"the line at byte {offset} is not {length} bytes long"
     without = np.ones(len(lines), bool)
     without[at] = False
-    return _json_among(data, lines[without]) if without.any() else None
+    return _missing_json_line(data, lines[without]) if without.any() else None
 
 
 def other_source(path: PathLike, index_path: PathLike) -> str | None:
-    """The file next to `path` that has the same default index path and whose index this is, if there is one."""
+    """Return the file next to `path` with the same default index path that the index belongs to, if there is one."""
     source = as_path(path)
     if is_remote(path) or is_remote(index_path) or as_path(index_path) != default_index_path(path):
         return None
@@ -184,8 +184,8 @@ def other_source(path: PathLike, index_path: PathLike) -> str | None:
 
 
 def check_bounds(index: npt.NDArray[np.int64], n_bytes: int, path: PathLike) -> None:
-    """Raise FormatError when an entry of `index` (int64[n, 2], no negative ones) reaches beyond a file of `n_bytes`."""
-    if len(index) and int(index[:, 0].max()) + int(index[:, 1].max()) > n_bytes:  # one cheap test for the usual file
+    """Raise FormatError if an entry of `index` (int64 [n, 2], not negative) ends after a file of `n_bytes`."""
+    if len(index) and int(index[:, 0].max()) + int(index[:, 1].max()) > n_bytes:  # a cheap test for the usual case
         beyond = index[:, 0] + index[:, 1] > n_bytes
         if beyond.any():
             entry = int(beyond.argmax())
@@ -194,13 +194,13 @@ def check_bounds(index: npt.NDArray[np.int64], n_bytes: int, path: PathLike) -> 
 
 
 def counts_characters(data: ByteArray, index: npt.NDArray[np.int64], sample: int = 64) -> bool:
-    """Whether one of the first `sample` lengths ends before its line does, as those that count characters do."""
+    """Return whether one of the first `sample` entries ends before its line, as lengths in characters do."""
     rows = index[:sample]
     first = int(rows[:, 0].min(initial=len(data)))
-    text = peek(data, first, min(len(data), first + _SAMPLED, int(rows.sum(axis=1).max(initial=0)) + 1))
+    text = peek(data, first, min(len(data), first + _SAMPLED_BYTES, int(rows.sum(axis=1).max(initial=0)) + 1))
     for offset, length in rows.tolist():
         end = offset + length - first
-        if end >= len(text) or text[end] == _NEWLINE:  # as a length in bytes ends, at the end of the file or before one
+        if end >= len(text) or text[end] == _NEWLINE:  # a length in bytes ends at a newline or at the end of the file
             continue
         line = line_at(data, offset)
         if line is not None and length < len(line) and length in known_lengths(line, False):
@@ -209,7 +209,7 @@ def counts_characters(data: ByteArray, index: npt.NDArray[np.int64], sample: int
 
 
 def line_at(data: ByteArray, offset: int) -> npt.NDArray[np.uint8] | None:
-    """The line that begins at `offset`, without its newline; None when no line begins there."""
+    """Return the line that begins at `offset`, without its newline; None if no line begins there."""
     if offset >= len(data) or (offset and data[offset - 1 : offset][0] != _NEWLINE):
         return None
     row, step, at = np.empty((1, 2), np.int64), 4096, offset
@@ -222,7 +222,7 @@ def line_at(data: ByteArray, offset: int) -> npt.NDArray[np.uint8] | None:
 
 
 def known_lengths(line: npt.NDArray[np.uint8], is_last: bool) -> set[int]:
-    """The lengths a generation of Modalities gives `line`: in bytes, or in characters with "\\r\\n" read as "\\n"."""
+    r"""Return the lengths that versions of Modalities give `line`: in bytes, or in characters with "\r\n" as "\n"."""
     n_characters = int(np.count_nonzero((line & 0xC0) != 0x80))
     ends_in_return = bool(len(line)) and line[-1] == _RETURN
     n_text = n_characters - ends_in_return

@@ -32,7 +32,7 @@ def recover_raw_index(raw: AnyPath) -> RecoveredIndex:
 
 
 def _problem_of(path: AnyPath, data: npt.NDArray[np.uint8], lines: Rows, are_json: npt.NDArray[np.bool_]) -> str:
-    """What is wrong with an index; empty if all entries are lines and no line of JSON is missing."""
+    """Describe what is wrong with an index; empty if all entries are lines and no line of JSON is missing."""
     if not path.exists():
         return "no index"
     try:

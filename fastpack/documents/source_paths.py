@@ -1,4 +1,4 @@
-"""Which files a user means: paths, directories, patterns."""
+"""Resolves the paths, directories and patterns that a user gives to files."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ WILDCARDS = frozenset("*?[")
 
 
 class InputNotFound(FileNotFoundError, ValueError):
-    """A file that is to be read is not there (FileNotFoundError; Modalities' check raises a ValueError)."""
+    """An input file does not exist (a FileNotFoundError; Modalities raises a ValueError)."""
 
 
 def find_sources(given: Sources, *, compressed: bool = True) -> list[str]:
-    """The JSON lines files that `given` names, one path or several.
+    """Return the JSON Lines files that `given` names, one path or several.
 
-    A directory stands for all .jsonl and .ndjson files below it, compressed ones (.gz, .zst) among them, a pattern
-    (`*`, `?`, `[...]`, `**` for any folders) for what it matches, each sorted by path; hidden files are left out.
-    compressed=False leaves those out of directories and patterns. Raises InputNotFound where there is none, ValueError
-    for a file that is named twice.
+    A directory stands for all .jsonl and .ndjson files below it, compressed ones (.gz, .zst) included. A pattern (`*`,
+    `?`, `[...]`, `**` for any folders) stands for its matches. Both are sorted by path, without hidden files.
+    `compressed=False` leaves compressed files out of directories and patterns. Raises InputNotFound if there is no
+    file, ValueError for a file that is named twice.
     """
     paths = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     if not paths:
-        raise ValueError("no source is given: name a file, a directory or a pattern")
+        raise ValueError("no source is given: pass a file, a directory or a pattern")
     found: dict[str, str] = {}  # real path -> path
     for path in [os.fspath(path) for path in paths]:
         one = is_file(path)
         for file in [path] if one else _expand(path, compressed):
             real = real_path(file)
             if one and real in found:
-                raise ValueError(f"{path} is named twice: its documents would be taken twice")
+                raise ValueError(f"{path} is named twice: its documents would be used twice")
             found.setdefault(real, file)
     return list(found.values())
 
 
 def is_one_file(given: Sources) -> bool:
-    """Whether one path is given, and it is no directory and no pattern."""
+    """Return whether a single path is given that is neither a directory nor a pattern."""
     if not isinstance(given, (str, os.PathLike)):
         return False
     path = os.fspath(given)
@@ -54,36 +54,36 @@ def _expand(path: str, compressed: bool) -> list[str]:
     endings = tuple(s + c for s in PLAIN_SUFFIXES for c in ("", *(SUFFIXES if compressed else ())))
     if is_folder(path):
         files = [file for file in _files_below(path) if file.endswith(endings)]
-        wanted = f"{', '.join(PLAIN_SUFFIXES)}{' (.gz, .zst)' if compressed else ''} files"
+        expected = f"{', '.join(PLAIN_SUFFIXES)}{' (.gz, .zst)' if compressed else ''} files"
     elif WILDCARDS.intersection(path):
         files = _matching(path)
         files = files if compressed else [file for file in files if not file.endswith(SUFFIXES)]
-        wanted = "matching files"
+        expected = "matching files"
     else:
-        raise InputNotFound(f"{path} is not there (or is not a file)")
+        raise InputNotFound(f"{path} does not exist (or is not a file)")
     if not files:
-        raise InputNotFound(f"{path}: no {wanted} there")
+        raise InputNotFound(f"{path}: no {expected} found")
     return sorted(files)
 
 
 def _matching(pattern: str) -> list[str]:
     if is_remote(pattern):
-        folder, way = _split_pattern(pattern)
-        return [os.fspath(path) for path in as_path(folder).glob(way) if path.is_file()]
+        folder, rest = _split_pattern(pattern)
+        return [os.fspath(path) for path in as_path(folder).glob(rest) if path.is_file()]
     return [file for file in glob.iglob(pattern, recursive=True) if os.path.isfile(file)]
 
 
 def _split_pattern(url: str) -> tuple[str, str]:
-    """The folder down to the first part with a wildcard, and the rest."""
-    parts = url.split("/")
-    first = next(k for k, part in enumerate(parts) if WILDCARDS.intersection(part))
-    return "/".join(parts[:first]), "/".join(parts[first:])
+    """Split a pattern into the folder before the first path component with a wildcard, and the rest."""
+    names = url.split("/")
+    first = next(k for k, name in enumerate(names) if WILDCARDS.intersection(name))
+    return "/".join(names[:first]), "/".join(names[first:])
 
 
 def _files_below(folder: str) -> Iterable[str]:
     if is_remote(folder):
         found = ((path.relative_to(RemotePath(folder)), path) for path in RemotePath(folder).rglob("*"))
-        yield from (str(path) for way, path in found if not any(part.startswith(".") for part in way.parts))
+        yield from (str(path) for relative, path in found if not any(name.startswith(".") for name in relative.parts))
         return
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

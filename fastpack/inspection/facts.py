@@ -119,7 +119,6 @@ class InspectResult(dict[str, Any]):
     """
 
     path: Annotated[str, "the inspected file or folder"]
-    kind: Annotated[str, "the format"]
     bytes: Annotated[Count, "size of the data"]
     warnings: Annotated[list[str], "warnings, one sentence each"]
 

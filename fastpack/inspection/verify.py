@@ -243,7 +243,7 @@ def _checker_of(path: AnyPath) -> Checker | None:
 
 
 def _jobs_of_files(folder: AnyPath) -> list[Job]:
-    """The files of a folder that can be checked, unfinished ones included."""
+    """Return the files of a folder that can be checked, unfinished ones included."""
     if not folder.is_dir():
         return []
     names = set(os.listdir(folder))

@@ -1,4 +1,4 @@
-"""Compares a random share of the documents with the tokenizer's own library while a faster engine encodes them."""
+"""Compare a random share of the documents with the tokenizer's own library while a faster engine encodes them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
 from fastpack.tokenizers.postprocess import FasterTokenizer
 
 SEED = 20_480
-TIME_SHARE = 0.08  # of the time of a process goes into comparing, unless a share of the documents is asked for
-_FIRST_RATE = 5e-7  # seconds a character, before it is measured
+TIME_SHARE = 0.08  # share of a process's time for comparing, unless a share of the documents is given
+_FIRST_RATE = 5e-7  # seconds per character, before it is measured
 
 
 def check_share(share: float | None) -> None:
-    """ValueError for a share of documents that is none."""
+    """Raise ValueError for a share of documents outside 0 to 1."""
     if share is not None and not 0.0 <= share <= 1.0:
         raise ValueError(f"audit: found {share}, expected a share of the documents from 0 to 1, or None")
 
 
 class Audit:
-    """Compares what an engine gave. share: of the documents; None: as many as take `TIME_SHARE` of the time."""
+    """Compares the ids of an engine. share: of the documents; None: as many as take `TIME_SHARE` of the time."""
 
     def __init__(self, tokenizer: Tokenizer, eod: int, share: float | None) -> None:
         self._own = tokenizer.own if isinstance(tokenizer, FasterTokenizer) else None
@@ -33,9 +33,9 @@ class Audit:
     def compare(
         self, texts: Sequence[str], tokens: Tokens, lengths: Lengths, key: int, seconds: float
     ) -> tuple[int, int | None]:
-        """How many of a batch's documents were compared, and the number of the first that differs, if one does.
+        """Return how many documents of a batch were compared, and the number of the first that differs, or None.
 
-        key: makes the choice of each batch another one; seconds: that the engine took.
+        key: seeds the random choice of documents; seconds: time that the engine took.
         """
         if self._own is None or not texts or self._share == 0.0:
             return 0, None
@@ -52,7 +52,7 @@ class Audit:
         return len(chosen), first
 
     def _affordable(self, n_characters: int, seconds: float) -> float:
-        """The share of a batch that may be compared so that comparing stays within its share of the time."""
+        """Return the share of a batch that can be compared within the share of the time."""
         self._credit += seconds * TIME_SHARE / (1 - TIME_SHARE)
         rate = self._seconds / self._characters if self._characters else _FIRST_RATE
         return max(0.0, self._credit) / max(rate * n_characters, 1e-12)

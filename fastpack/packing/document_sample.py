@@ -1,4 +1,4 @@
-"""Some of the user's own documents, spread over the sources: what engines are compared on, what a message names."""
+"""Sample documents from all sources: engines are compared on them, and messages name their keys."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from fastpack import io as files
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.settings import PackSettings, Source
-from fastpack.packing.source_batches import read_pieces
+from fastpack.packing.source_batches import read_batches
 
 SAMPLE_BYTES = 4 << 20
-PLACES = 32  # of a sample, in all sources together
-SOURCES = 8  # more are not opened
+PLACES = 32  # positions of a sample, in all sources together
+SOURCES = 8  # at most so many are opened
 
 
 def sample_texts(settings: PackSettings) -> list[str]:
-    """At most 4 MiB of documents from places spread over the sources; the faulty ones are left out."""
+    """Return at most 4 MiB of documents from positions in all sources, without faulty ones."""
     text_of = compile_pattern(settings.text_pattern)
     texts: list[str] = []
     for line in sample_lines(settings):
@@ -30,7 +30,7 @@ def sample_texts(settings: PackSettings) -> list[str]:
 
 
 def sample_lines(settings: PackSettings) -> Iterator[bytes]:
-    """The lines of `sample_texts`."""
+    """Yield the lines of `sample_texts`."""
     every = -(-len(settings.sources) // SOURCES)
     sources = settings.sources[::every]
     for source in sources:
@@ -38,7 +38,7 @@ def sample_lines(settings: PackSettings) -> Iterator[bytes]:
 
 
 def first_keys(source: Source) -> list[str]:
-    """The keys of a source's first document, at most ten; none where it is no object."""
+    """Return at most ten keys of a source's first document; none if it is not an object."""
     line = next(_sample_lines(source, SAMPLE_BYTES), b"")
     try:
         document = orjson.loads(line)
@@ -48,8 +48,8 @@ def first_keys(source: Source) -> list[str]:
 
 
 def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:
-    if is_compressed(source.path):  # the beginning: what lies behind it would have to be unpacked first
-        piece = next(read_pieces(source, 0, n_bytes), None)
+    if is_compressed(source.path):  # only the beginning: the rest would have to be decompressed first
+        piece = next(read_batches(source, 0, n_bytes), None)
         if piece is not None and piece.batch.data is not None:
             yield from piece.batch.data[:n_bytes].split(b"\n")[:-1]
         return
@@ -59,5 +59,5 @@ def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:
     for start in range(0, len(data), max(1, -(-len(data) // n_places))):
         block = files.peek(data, start, start + share).tobytes()
         lines = block.split(b"\n")
-        # The first line of a place is cut, unless the place is the file's beginning; so is the last one.
+        # The first and last line of a position are incomplete, except at the start and end of the file.
         yield from lines[bool(start) : len(lines) - (start + len(block) < len(data))]

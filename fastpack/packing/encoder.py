@@ -1,4 +1,4 @@
-"""Lines in, token bytes out: the work of one batch, the same in the main process and in a worker."""
+"""Encode batches of lines as tokens, in the main process and in workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """All that a process needs to encode lines.
+    """Everything that a process needs to encode lines.
 
     eos_token_id: the id of `eos_token`; token_size: in bytes; special: the rule for special tokens in texts; audit: the
     share of the documents that is compared with the tokenizer's own library, None for 8 % of the time.
@@ -37,8 +37,9 @@ class EncoderSpec:
 
 
 class Batch(NamedTuple):
-    """Lines to encode: rows int64[n, 2] (byte offset, byte length) of the file `path`, or of `data`, a piece of what
-    `path` unpacks to.
+    """Lines to encode.
+
+    rows: int64[n, 2], byte offset and byte length in the file `path`, or in `data`, decompressed bytes of `path`.
     """
 
     path: str
@@ -47,19 +48,19 @@ class Batch(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Of documents: EOS tokens before the last token of one, how many have such, and how many were audited."""
+    """Number of EOS tokens inside documents, of documents that contain such tokens, and of audited documents."""
 
     eos_inside: int = 0
     documents_with_eos_inside: int = 0
     audited_documents: int = 0
 
     def plus(self, other: Sequence[int]) -> Counts:
-        """The sums."""
+        """Return the sums."""
         return Counts(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 class Stop(NamedTuple):
-    """Why a run cannot go on: position in the batch, reason; by_engine: an engine gave wrong ids."""
+    """Why the job ends: position in the batch, and reason; by_engine: an engine gave wrong ids."""
 
     position: int
     reason: str
@@ -67,8 +68,10 @@ class Stop(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Documents one after another as little-endian tokens of the file's size, their lengths in tokens (int64[n]), what
-    was left out: (position in the batch, reason), counts, and why the run has to stop, if it has to.
+    """Encoded documents.
+
+    tokens: of all documents, concatenated, little-endian, in the token size of the file. lengths: int64[n], in tokens.
+    faulty: (position in the batch, reason) of skipped documents. stop: why the job ends, if it ends here.
     """
 
     tokens: Tokens
@@ -79,7 +82,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes batches of lines; the file mapped last stays mapped for the next batch."""
+    """Encodes batches of lines; keeps the last file mapped for the next batch."""
 
     def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
         self._path, self._source = "", np.empty(0, np.uint8)
@@ -95,7 +98,7 @@ class Encoder:
             self._special = SpecialTokenFilter(self._tokenizer, spec.eos_token, spec.eos_token_id, spec.special)
 
     def encode(self, batch: Batch) -> Encoded:
-        """One batch; a faulty document costs no other."""
+        """Encode one batch; a faulty document does not affect others."""
         if not len(batch.rows):
             return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), [])
         started = time.perf_counter()
@@ -113,7 +116,7 @@ class Encoder:
             faulty += [(positions[i], "empty text" if not texts[i] else "the text gives no tokens") for i in empty]
             positions = [position for position, n in zip(positions, lengths, strict=True) if n]
             lengths = lengths[lengths > 0]
-        tokens, lengths = self._leave_out_too_large(tokens, lengths, positions, faulty)
+        tokens, lengths = self._skip_too_large(tokens, lengths, positions, faulty)
         faulty.sort()
         counts = Counts(*count_inner(tokens, lengths, self._eod), audited)
         return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty, counts, stop)
@@ -132,19 +135,19 @@ class Encoder:
         tokens: Tokens,
         lengths: Lengths,
     ) -> tuple[Tokens, Lengths, Stop | None]:
-        """Split, leave out or stop at documents that contain special tokens; left out ones go to `faulty`."""
+        """Split, skip or stop at documents that contain special tokens; skipped ones go to `faulty`."""
         documents = special.find(texts, tokens, lengths)
-        left_out = special.left_out(documents)
-        if left_out and special.rule == "error":
-            number, reason = left_out[0]
+        skipped = special.skipped(documents)
+        if skipped and special.rule == "error":
+            number, reason = skipped[0]
             return tokens, lengths, Stop(positions[number], reason, False)
         if special.rule == "split":
             tokens, lengths = special.split(documents, tokens, lengths)
-        if not left_out:
+        if not skipped:
             return tokens, lengths, None
-        faulty += [(positions[number], reason) for number, reason in left_out]
+        faulty += [(positions[number], reason) for number, reason in skipped]
         kept = np.ones(len(lengths), bool)
-        kept[[number for number, _ in left_out]] = False
+        kept[[number for number, _ in skipped]] = False
         positions[:] = [position for position, keep in zip(positions, kept.tolist(), strict=True) if keep]
         texts[:] = [text for text, keep in zip(texts, kept.tolist(), strict=True) if keep]
         return tokens[np.repeat(kept, lengths)], lengths[kept], None
@@ -152,14 +155,14 @@ class Encoder:
     def _read(
         self, lines: memoryview, rows: npt.NDArray[np.int64]
     ) -> tuple[list[str], list[int], list[tuple[int, str]]]:
-        """The texts of the lines that have one, their positions, and what is wrong with the others."""
+        """Return the texts of the lines, their positions, and (position, reason) of faulty lines."""
         if self._texts_of is not None and (block := self._texts_of(lines, rows)) is not None:
             return block, list(range(len(rows))), []
         texts: list[str] = []
         positions: list[int] = []
         faulty: list[tuple[int, str]] = []
         text_of = self._text_of
-        # Two lists of ints and no pairs: a list of pairs costs 0.6 us a line, most of it for the garbage collector.
+        # Two lists of ints: a list of pairs costs 0.6 us per line, most of it in the garbage collector.
         for position, (start, end) in enumerate(zip(rows[:, 0].tolist(), rows.sum(axis=1).tolist(), strict=True)):
             try:
                 texts.append(text_of(lines[start:end]))
@@ -179,7 +182,7 @@ class Encoder:
     def _tokenize(
         self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]
     ) -> tuple[Tokens, Lengths]:
-        """All texts at once; when one is refused, each alone, and the refused ones go from `texts` to `faulty`."""
+        """Encode all texts at once; if one is refused, encode each alone and move refused ones to `faulty`."""
         try:
             return self._tokenizer.encode_many(texts, self._eod)
         except FaultyText:
@@ -196,7 +199,7 @@ class Encoder:
         positions[:] = [positions[i] for i in good]
         return _join(done)
 
-    def _leave_out_too_large(
+    def _skip_too_large(
         self, tokens: Tokens, lengths: Lengths, positions: list[int], faulty: list[tuple[int, str]]
     ) -> tuple[Tokens, Lengths]:
         limit = np.iinfo(self._dtype).max

@@ -1,4 +1,4 @@
-"""Physical line numbers of the rows of an index, and the lines that the index leaves out."""
+"""Physical line numbers of the rows of an index, and the lines that the index omits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastpack.documents.json_lines import Data, Rows, json_fault, line_start_fro
 
 
 class Omitted(NamedTuple):
-    """A line that no row covers: the row that follows it, its number, and why it is not indexed."""
+    """A line without a row: the row after it, its number, and why it is not indexed."""
 
     row: int
     line: int
@@ -21,7 +21,7 @@ class Omitted(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """`lines` int64[n]: the line number of each row, from 1. `n_lines`: how many there are, blank lines included."""
+    """Line numbers: `lines` int64[n] of each row, from 1; `n_lines`: number of all lines, including blank ones."""
 
     lines: Rows
     omitted: list[Omitted]
@@ -29,7 +29,7 @@ class Numbered(NamedTuple):
 
 
 def is_sorted(rows: Rows) -> bool:
-    """Whether the rows are in the order of the file."""
+    """Return whether the rows are in the order of the file."""
     return bool((rows[1:, 0] >= rows[:-1, 0]).all())
 
 
@@ -47,7 +47,7 @@ def number_index(data: Data, rows: Rows) -> Numbered:
 def number_rows(data: Data, rows: Rows, start: int, stop: int) -> Numbered:
     """Number the rows int64[n, 2], in the order of the file, of the bytes [start, stop); a line begins at `start`.
 
-    Reads only what lies between rows that do not follow each other directly.
+    Reads only the bytes between rows that are not adjacent.
     """
     starts, ends = rows[:, 0], rows.sum(axis=1)
     steps = np.ones(len(rows), np.int64)
@@ -73,7 +73,7 @@ def number_rows(data: Data, rows: Rows, start: int, stop: int) -> Numbered:
 
 
 def _reasons(data: Data, start: int, end: int) -> list[str]:
-    """Why the lines in [start, end) are not indexed; a row may begin in the last one, which then does not count."""
+    """Return why the lines in [start, end) are not indexed, except a last line in which a row begins."""
     reasons = list(_reasons_of(data, start, end))
     if reasons and end < len(data) and data[end - 1 : end].tobytes() != b"\n":
         reasons.pop()
@@ -87,7 +87,7 @@ def _reasons_of(data: Data, start: int, end: int) -> Iterator[str]:
 
 
 def omission_reason(line: bytes) -> str:
-    """Why an index has no row for this line."""
+    """Return why an index has no row for this line."""
     if not line.strip():
         return "blank line"
     error = json_fault(line)
@@ -95,7 +95,7 @@ def omission_reason(line: bytes) -> str:
 
 
 def omission_reason_of(error: BaseException | None) -> str:
-    """What `json.loads` says against a line, in a phrase without the line numbers within it."""
+    """Return the error of `json.loads` as a phrase without its own line numbers."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON: {error.msg} at character {error.pos}"
     return f"not JSON: {str(error)[:200]}"

@@ -73,7 +73,7 @@ def pack(
     audit: float | None = None,
     progress: Progress | None = None,
 ) -> PackResult:
-    """Tokenise the documents of JSON Lines files and pack them into one token file.
+    r"""Tokenise the documents of JSON Lines files and pack them into one token file.
 
     This is the command ``fastpack pack``. The bytes written depend on neither `num_workers` nor `engine`. The output
     appears complete under its name or not at all.
@@ -159,7 +159,7 @@ def pack(
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = Path(folder.name, "corpus.jsonl")
-    >>> _ = source.write_text('{"text": "hello"}\\n{"text": ""}\\n{"text": "world"}\\n')
+    >>> _ = source.write_text('{"text": "hello"}\n{"text": ""}\n{"text": "world"}\n')
     >>> result = fastpack.pack(source, tokenizer="bytes", num_workers=1)
     >>> result.documents, result.tokens
     (2, 12)
@@ -205,7 +205,7 @@ def pack_encoded_data(
     audit: float | None = None,
     progress: Progress | None = None,
 ) -> PackResult:
-    """Tokenise documents and pack them into one token file, as a Modalities configuration says.
+    r"""Tokenise documents and pack them into one token file, as a Modalities configuration says.
 
     The output has the bytes that Modalities writes, whatever `num_workers` and `engine` are. Beyond Modalities,
     ``settings.src_path`` may be a list, a directory or a pattern, and name .gz or .zst files; a ``settings.dst_path``
@@ -242,7 +242,7 @@ def pack_encoded_data(
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = Path(folder.name, "corpus.jsonl")
-    >>> _ = source.write_text('{"text": "hello"}\\n{"text": "world"}\\n')
+    >>> _ = source.write_text('{"text": "hello"}\n{"text": "world"}\n')
     >>> _ = fastpack.create_raw_index(source)
     >>> config = {
     ...     "settings": {
@@ -275,7 +275,7 @@ def pack_each(
     audit: float | None = None,
     progress: Progress | None = None,
 ) -> list[PackResult]:
-    """Pack each source of a Modalities configuration into a token file of its own.
+    r"""Pack each source of a Modalities configuration into a token file of its own.
 
     The files are written next to their sources or, if ``settings.dst_path`` is given, in that folder, where the folders
     between the sources' common folder and each source are repeated. The worker processes share the work by bytes, not
@@ -307,7 +307,7 @@ def pack_each(
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> for name in "ab":
-    ...     _ = Path(folder.name, f"{name}.jsonl").write_text('{"text": "hello"}\\n')
+    ...     _ = Path(folder.name, f"{name}.jsonl").write_text('{"text": "hello"}\n')
     >>> config = {
     ...     "settings": {"src_path": folder.name, "jq_pattern": ".text", "num_cpus": 1, "eod_token": "<|endoftext|>"},
     ...     "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},

@@ -71,7 +71,7 @@ def plan_packing(
     engine: Engine = "auto",
     resume: bool = False,
 ) -> list[PlannedPack]:
-    """Estimate what `pack_encoded_data` would write, without writing anything.
+    r"""Estimate what `pack_encoded_data` would write, without writing anything.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def plan_packing(
     >>> from pathlib import Path
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
-    >>> _ = Path(folder.name, "a.jsonl").write_text('{"text": "hello"}\\n' * 100)
+    >>> _ = Path(folder.name, "a.jsonl").write_text('{"text": "hello"}\n' * 100)
     >>> config = {
     ...     "settings": {
     ...         "src_path": [f"{folder.name}/a.jsonl"],

@@ -15,7 +15,7 @@ from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
 from fastpack.packing.pack_result import Skipped
 from fastpack.packing.settings import PackSettings
-from fastpack.packing.source_batches import Piece, read_pieces
+from fastpack.packing.source_batches import SourceBatch, read_batches
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
 from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
@@ -88,10 +88,10 @@ class EngineDiffers(JobError):
     """A faster engine gave other ids than the tokenizer's own library; nothing that it encoded is trusted."""
 
 
-def stop_error(piece: Piece, stop: Stop, lines_before: int) -> Exception:
-    """Return the error for a document that ends the job; lines_before: lines of the file before those of `piece`."""
+def stop_error(batch: SourceBatch, stop: Stop, lines_before: int) -> Exception:
+    """Return the error for a document that ends the job; lines_before: lines of the file before those of `batch`."""
     where = (
-        f"{piece.batch.path}: line {piece.lines[stop.position] + lines_before} at byte {piece.offset(stop.position)}"
+        f"{batch.batch.path}: line {batch.lines[stop.position] + lines_before} at byte {batch.offset(stop.position)}"
     )
     if not stop.by_engine:
         return ValueError(f"{where}: {stop.reason}")
@@ -106,7 +106,7 @@ class Packer:
     ) -> None:
         self._settings, self._spec, self._tokenizer, self._progress = settings, spec, tokenizer, progress
         self._open: list[OutputFile] = []
-        self._pieces: deque[tuple[OutputFile, int, Piece]] = deque()
+        self._batches: deque[tuple[OutputFile, int, SourceBatch]] = deque()
         self._outputs: list[OutputFile] = []
         self._total = self._done = 0  # bytes of the sources
         self._packed = 0, 0  # documents and tokens of this run
@@ -122,7 +122,7 @@ class Packer:
         with contextlib.ExitStack() as stack:
             stack.push(self._stop)
             for encoded in self._encoders(stack, n_workers, work):
-                self._write(*self._pieces.popleft(), encoded)
+                self._write(*self._batches.popleft(), encoded)
         if self._progress is not None and self._outputs:
             self._progress(self._total, self._total)  # even where the index omits the last lines
         return self._outputs
@@ -143,10 +143,10 @@ class Packer:
             first_source, first_row = output.start()
             for number, source in enumerate(target.sources):
                 if number >= first_source:
-                    for piece in read_pieces(source, first_row if number == first_source else 0, n_bytes):
+                    for batch in read_batches(source, first_row if number == first_source else 0, n_bytes):
                         output.waiting += 1
-                        self._pieces.append((output, number, piece._replace(done=before + piece.done)))
-                        yield piece.batch
+                        self._batches.append((output, number, batch._replace(done=before + batch.done)))
+                        yield batch.batch
                 before += size_of(source.path)
             output.all_read = True
             self._finish_if_done(output)
@@ -165,37 +165,37 @@ class Packer:
         self._open.append(output)
         return output
 
-    def _write(self, output: OutputFile, source: int, piece: Piece, encoded: Encoded) -> None:
+    def _write(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
         if encoded.stop is not None:
-            raise stop_error(piece, encoded.stop, 0)
-        self._append_batch(output, source, piece, encoded)
-        self._done = piece.done
+            raise stop_error(batch, encoded.stop, 0)
+        self._append_batch(output, source, batch, encoded)
+        self._done = batch.done
         documents, tokens = self._packed
         self._packed = documents + len(encoded.lengths), tokens + int(encoded.lengths.sum())
-        if len(piece.batch.rows):
-            output.checkpoint_if_due(source, piece.next_row)
+        if len(batch.batch.rows):
+            output.checkpoint_if_due(source, batch.next_row)
         if self._progress is not None:
             shown: object = self._progress
             if isinstance(shown, CountsDocuments):
                 shown.count(*self._packed)
-            self._progress(piece.done, self._total)
+            self._progress(batch.done, self._total)
         self._finish_if_done(output)
 
-    def _append_batch(self, output: OutputFile, source: int, piece: Piece, encoded: Encoded) -> None:
+    def _append_batch(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
         """Append a complete batch. The command line delays signals during this call: half a batch cannot be resumed."""
-        self._note_skipped(output, piece, encoded.faulty)
+        self._note_skipped(output, batch, encoded.faulty)
         output.counts = output.counts.plus(encoded.counts)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
-        if len(piece.batch.rows):
-            output.note_batch(source, piece.next_row)
+        if len(batch.batch.rows):
+            output.note_batch(source, batch.next_row)
 
-    def _note_skipped(self, output: OutputFile, piece: Piece, faulty: Sequence[tuple[int, str]]) -> None:
-        path = piece.batch.path
+    def _note_skipped(self, output: OutputFile, batch: SourceBatch, faulty: Sequence[tuple[int, str]]) -> None:
+        path = batch.batch.path
         if faulty and self._settings.on_error == "raise":
             position, reason = faulty[0]
-            raise ValueError(f"{path}: line {piece.lines[position]} at byte {piece.offset(position)}: {reason}")
-        found = [*piece.omitted, *((int(piece.lines[position]), reason) for position, reason in faulty)]
+            raise ValueError(f"{path}: line {batch.lines[position]} at byte {batch.offset(position)}: {reason}")
+        found = [*batch.omitted, *((int(batch.lines[position]), reason) for position, reason in faulty)]
         for line, reason in sorted(found):
             skipped: Skipped = {"line": line, "reason": reason}
             if len(output.target.sources) > 1:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from fastpack.documents.compressed import SUFFIXES, is_compressed
+from fastpack.documents.compressed import is_compressed, stem_of
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
 from fastpack.errors import spoken
@@ -187,14 +187,7 @@ def on_error_rule(on_error: str) -> OnError:
 
 def default_output(source: str, format: PackFormat = "pbin") -> str:
     """Return the output of a single source whose output is not named: its stem with the suffix of the format."""
-    return f"{source_stem(source)}.{format}"
-
-
-def source_stem(path: str) -> str:
-    """Return the path without its suffix and without that of its compression."""
-    for suffix in SUFFIXES:
-        path = path.removesuffix(suffix)
-    return os.path.splitext(path)[0]
+    return f"{stem_of(source)}.{format}"
 
 
 def output_of(sources: Sources, output: PathLike | None, format: PackFormat | None = None) -> str:

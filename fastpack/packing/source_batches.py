@@ -1,4 +1,4 @@
-"""The lines of a source, in batches: by its index, by its newlines, or as they come out of a compressed file."""
+"""The lines of a source in batches: by its index, by its newlines, or as a compressed file is decompressed."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
 _WINDOW = 64 << 20  # bytes whose newlines are counted at once
-_MOST_BETWEEN = 1 << 20  # bytes between two lines that are read along with them
+_MAX_GAP = 1 << 20  # bytes between two lines that are read together with them
 
 
-class Piece(NamedTuple):
-    """A batch, and where it is in its source.
+class SourceBatch(NamedTuple):
+    """A batch and its position in its source.
 
-    first_row: number of its first row among those of the source, from 0, to resume by; done: bytes of the file read so
-    far; lines: int64[n], the line number of each row, from 1; n_lines: lines of the source up to the end of this piece;
-    omitted: (line, reason) of the lines before its rows that the index leaves out; base: position of the batch's `data`
-    in the unpacked text.
+    first_row: number of its first row in the source, from 0. done: bytes of the file read so far. lines: int64[n], the
+    line number of each row, from 1. n_lines: number of lines of the source up to the end of this batch. omitted: (line,
+    reason) of the lines before its rows that the index omits. base: position of the batch's `data` in the decompressed
+    text.
     """
 
     batch: Batch
@@ -46,38 +46,40 @@ class Piece(NamedTuple):
 
     @property
     def next_row(self) -> int:
-        """Number of the row after the last one."""
+        """The number of the row after the last one."""
         return self.first_row + len(self.batch.rows)
 
     def offset(self, position: int) -> int:
-        """Where the line at `position` of the batch starts: bytes of the file, or of what it unpacks to."""
+        """Return the byte offset of the line at `position` of the batch, in the file or its decompressed text."""
         return int(self.batch.rows[position, 0]) + self.base
 
 
-def _counted(batch: Batch, first_row: int, done: int, base: int = 0) -> Piece:
-    """A piece of a source without an index, in which every line is a row."""
+def _scanned_batch(batch: Batch, first_row: int, done: int, base: int = 0) -> SourceBatch:
+    """Return a batch of a source without an index, in which every line is a row."""
     next_row = first_row + len(batch.rows)
-    return Piece(batch, first_row, done, np.arange(first_row + 1, next_row + 1), next_row, base=base)
+    return SourceBatch(batch, first_row, done, np.arange(first_row + 1, next_row + 1), next_row, base=base)
 
 
-def read_pieces(source: Source, first_row: int, n_bytes: int) -> Iterator[Piece]:
-    """The lines of `source` from row `first_row` on, in batches of about `n_bytes`, at least one line each.
+def read_batches(source: Source, first_row: int, n_bytes: int) -> Iterator[SourceBatch]:
+    """Yield the lines of `source` from row `first_row`, in batches of about `n_bytes`, at least one line each.
 
     Raises FormatError for an index that does not fit the source, and for compressed files that are damaged; ValueError
     for an index that counts characters.
     """
     if is_compressed(source.path):
-        return _unpacked(source.path, first_row, n_bytes)
+        return _decompressed(source.path, first_row, n_bytes)
     data = files.open_bytes(source.path)
     if source.index_path is None:
-        return _carried(data, _scanned(source.path, data, first_row, n_bytes, 0, len(data)))
+        return _with_bytes(data, _scanned(source.path, data, first_row, n_bytes, 0, len(data)))
     rows = read_index(source.path, source.index_path, data)
-    return _carried(data, _cut(source.path, rows, np.cumsum(rows[:, 1]), number_index(data, rows), first_row, n_bytes))
+    return _with_bytes(
+        data, _indexed(source.path, rows, np.cumsum(rows[:, 1]), number_index(data, rows), first_row, n_bytes)
+    )
 
 
 def read_index(path: str, index_path: str, data: files.ByteArray | None = None) -> Rows:
-    """The rows of a source's index, which fits it; data: the source's, where it is open."""
-    rows = read_raw_index(index_path)  # that it belongs to the source is checked with the configuration
+    """Return the rows of a source's index, checked against the source; data: the bytes of the source, if it is open."""
+    rows = read_raw_index(index_path)  # `source_indexes` has checked that it belongs to the source
     data = files.open_bytes(path) if data is None else data
     check_bounds(rows, len(data), index_path)
     if counts_characters(data, rows):
@@ -88,55 +90,55 @@ def read_index(path: str, index_path: str, data: files.ByteArray | None = None) 
     return rows
 
 
-def read_part(source: Source, part: int, n_parts: int, n_bytes: int) -> Iterator[Piece]:
-    """As `read_pieces`, of part `part` of `n_parts` of about the same size; lines are numbered from the part's first.
+def read_chunk(source: Source, chunk: int, n_chunks: int, n_bytes: int) -> Iterator[SourceBatch]:
+    """Yield the batches of one of `n_chunks` chunks of about the same size; lines are numbered from the chunk's first.
 
-    Every line is in one of the parts, by where it is in the index or, without one, where it begins. A compressed source
-    is one part. An index is read once for parts of one source that follow each other.
+    Every line belongs to exactly one chunk, by its position in the index or, without an index, by its start. A
+    compressed source is one chunk. The index is read once for consecutive chunks of a source.
     """
     if source.index_path is not None and not is_compressed(source.path):
         rows, ends = _read_index_once(source.path, source.index_path)
-        first, end = (_row_at(ends, number, n_parts) for number in (part, part + 1))
-        numbered = _number_part(source, part, n_parts, rows, first, end)
+        first, end = (_row_at(ends, number, n_chunks) for number in (chunk, chunk + 1))
+        numbered = _number_chunk(source, chunk, n_chunks, rows, first, end)
         rows, ends = rows[first:end], ends[first:end] - (ends[first - 1] if first else 0)
         data = files.stop_at(files.open_bytes(source.path), int(rows.sum(axis=1).max(initial=0)))
-        return _carried(data, _cut(source.path, rows, ends, numbered, 0, n_bytes))
-    if n_parts == 1:
-        return read_pieces(source, 0, n_bytes)
+        return _with_bytes(data, _indexed(source.path, rows, ends, numbered, 0, n_bytes))
+    if n_chunks == 1:
+        return read_batches(source, 0, n_bytes)
     data = files.open_bytes(source.path)
-    start, end = (line_start_from(data, len(data) * number // n_parts) for number in (part, part + 1))
-    return _carried(files.stop_at(data, end), _scanned(source.path, data, 0, n_bytes, start, end))
+    start, end = (line_start_from(data, len(data) * number // n_chunks) for number in (chunk, chunk + 1))
+    return _with_bytes(files.stop_at(data, end), _scanned(source.path, data, 0, n_bytes, start, end))
 
 
-def _number_part(source: Source, part: int, n_parts: int, rows: Rows, first: int, end: int) -> Numbered:
-    """Number the rows [first, end) of an index, from the part's first line on.
+def _number_chunk(source: Source, chunk: int, n_chunks: int, rows: Rows, first: int, end: int) -> Numbered:
+    """Number the rows [first, end) of an index, from the first line of the chunk.
 
-    The lines that the index leaves out belong to the part of the row after them, those at the end to the last part.
-    Where the rows are not in the order of the file, the numbers are those of the whole source.
+    The lines that the index omits belong to the chunk of the next row, those at the end to the last chunk. If the rows
+    are not in the order of the file, the numbers are those of the whole source.
     """
     data = files.open_bytes(source.path)
     if not is_sorted(rows):
         found = number_index(data, rows)
-        return Numbered(found.lines[first:end], found.omitted if part == 0 else [], 0)
-    stop = len(data) if part == n_parts - 1 else int(rows[first:end].sum(axis=1).max(initial=0))
-    return number_rows(data, rows[first:end], _part_start(data, rows, first), stop)
+        return Numbered(found.lines[first:end], found.omitted if chunk == 0 else [], 0)
+    stop = len(data) if chunk == n_chunks - 1 else int(rows[first:end].sum(axis=1).max(initial=0))
+    return number_rows(data, rows[first:end], _chunk_start(data, rows, first), stop)
 
 
-def _part_start(data: files.ByteArray, rows: Rows, first: int) -> int:
-    """Where the lines begin that belong to a part whose first row is `first`."""
+def _chunk_start(data: files.ByteArray, rows: Rows, first: int) -> int:
+    """Return the byte at which the lines of a chunk with the first row `first` begin."""
     return line_start_from(data, int(rows[first - 1].sum()) + 1) if first else 0
 
 
-def lines_before(source: Source, part: int, n_parts: int) -> int:
-    """How many lines come before such a part."""
-    if part == 0:
+def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
+    """Return the number of lines before a chunk."""
+    if chunk == 0:
         return 0
     data = files.open_bytes(source.path)
     if source.index_path is None:
-        end = line_start_from(data, len(data) * part // n_parts)
+        end = line_start_from(data, len(data) * chunk // n_chunks)
     else:
         rows, ends = _read_index_once(source.path, source.index_path)
-        end = _part_start(data, rows, _row_at(ends, part, n_parts)) if is_sorted(rows) else 0
+        end = _chunk_start(data, rows, _row_at(ends, chunk, n_chunks)) if is_sorted(rows) else 0
     return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
 
 
@@ -151,16 +153,16 @@ def _remembered_index(path: str, index_path: str, _state: tuple[int, int, int]) 
     return rows, np.cumsum(rows[:, 1])
 
 
-def _row_at(ends: Rows, part: int, n_parts: int) -> int:
-    if part in (0, n_parts):
-        return len(ends) if part else 0
-    return int(np.searchsorted(ends, int(ends[-1]) * part // n_parts, side="right")) if len(ends) else 0
+def _row_at(ends: Rows, chunk: int, n_chunks: int) -> int:
+    if chunk in (0, n_chunks):
+        return len(ends) if chunk else 0
+    return int(np.searchsorted(ends, int(ends[-1]) * chunk // n_chunks, side="right")) if len(ends) else 0
 
 
-def _cut(path: str, rows: Rows, ends: Rows, numbered: Numbered, first: int, n_bytes: int) -> Iterator[Piece]:
+def _indexed(path: str, rows: Rows, ends: Rows, numbered: Numbered, first: int, n_bytes: int) -> Iterator[SourceBatch]:
     if not len(rows) and numbered.omitted:
         left_out = tuple((one.line, one.reason) for one in numbered.omitted)
-        yield Piece(Batch(path, rows, b""), 0, 0, numbered.lines, numbered.n_lines, left_out)
+        yield SourceBatch(Batch(path, rows, b""), 0, 0, numbered.lines, numbered.n_lines, left_out)
     borders = [one.row for one in numbered.omitted]
     while first < len(ends):
         before = int(ends[first - 1]) if first else 0
@@ -171,12 +173,12 @@ def _cut(path: str, rows: Rows, ends: Rows, numbered: Numbered, first: int, n_by
         left_out = tuple((one.line, one.reason) for one in omitted)
         lines = numbered.lines[first:end]
         n_lines = numbered.n_lines if is_last else int(lines[-1])
-        yield Piece(Batch(path, rows[first:end]), first, int(ends[end - 1]) + end, lines, n_lines, left_out)
+        yield SourceBatch(Batch(path, rows[first:end]), first, int(ends[end - 1]) + end, lines, n_lines, left_out)
         first = end
 
 
-def _scanned(path: str, data: files.ByteArray, skip: int, n_bytes: int, start: int, stop: int) -> Iterator[Piece]:
-    """The lines in the bytes [start, stop), whose ends are those of lines."""
+def _scanned(path: str, data: files.ByteArray, skip: int, n_bytes: int, start: int, stop: int) -> Iterator[SourceBatch]:
+    """Yield the lines in the bytes [start, stop), which begin and end at line borders."""
     line, line_start = 0, start
     while start < stop:
         window = data[start : min(start + n_bytes, stop)]
@@ -184,13 +186,13 @@ def _scanned(path: str, data: files.ByteArray, skip: int, n_bytes: int, start: i
         line += len(rows)
         kept = min(len(rows), line - skip)
         if kept > 0:
-            yield _counted(Batch(path, rows[-kept:]), line - kept, start)
+            yield _scanned_batch(Batch(path, rows[-kept:]), line - kept, start)
 
 
-def _carried(data: files.ByteArray, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The pieces, those of an object in a store with their lines: it is read here, from front to back, and only once.
+def _with_bytes(data: files.ByteArray, pieces: Iterator[SourceBatch]) -> Iterator[SourceBatch]:
+    """Add the bytes of the lines to the batches of an object in a store, which is read here once, from front to back.
 
-    Lines that do not lie together, as an index may have them, come in pieces of their own.
+    Lines that are far apart, as an index may have them, come in separate batches.
     """
     if isinstance(data, np.ndarray):
         yield from pieces
@@ -201,7 +203,7 @@ def _carried(data: files.ByteArray, pieces: Iterator[Piece]) -> Iterator[Piece]:
             yield piece
             continue
         starts, ends = batch.rows[:, 0], batch.rows.sum(axis=1)
-        apart = np.flatnonzero((starts[1:] < ends[:-1]) | (starts[1:] > ends[:-1] + _MOST_BETWEEN)) + 1
+        apart = np.flatnonzero((starts[1:] < ends[:-1]) | (starts[1:] > ends[:-1] + _MAX_GAP)) + 1
         for rows, lines in zip(np.split(batch.rows, apart), np.split(piece.lines, apart), strict=True):
             base = int(rows[0, 0])
             text = data[base : int(rows[-1].sum())].tobytes()
@@ -210,7 +212,7 @@ def _carried(data: files.ByteArray, pieces: Iterator[Piece]) -> Iterator[Piece]:
             first_row, omitted = first_row + len(rows), ()
 
 
-def _unpacked(path: str, skip: int, n_bytes: int) -> Iterator[Piece]:
+def _decompressed(path: str, skip: int, n_bytes: int) -> Iterator[SourceBatch]:
     line = base = 0
     for block, done in read_lines(path, n_bytes):
         data = np.frombuffer(block, np.uint8)
@@ -224,14 +226,14 @@ def _unpacked(path: str, skip: int, n_bytes: int) -> Iterator[Piece]:
                 end = int(rows[-1].sum())
                 piece = block if first == 0 and end >= len(block) - 1 else block[first:end]
                 batch = Batch(path, rows[-kept:] - np.array([first, 0]), piece)
-                yield _counted(batch, line - kept, done, base + first)
+                yield _scanned_batch(batch, line - kept, done, base + first)
         base += len(block)
 
 
 def _rows(window: npt.NDArray[np.uint8], base: int, line_start: int, end: int) -> tuple[Rows, int, int]:
-    """The lines that end in `window`, at most MAX_BATCH_LINES, and one without a newline if the text ends (at `end`).
+    """Return the lines that end in `window`, at most MAX_BATCH_LINES, and a last line without newline at `end`.
 
-    Arguments and results as of the kernel `index_lines`, but for the position behind the window's used part.
+    Arguments and results are those of the kernel `index_lines`, except that the position is the end of the bytes used.
     """
     buffer = np.empty((min(MAX_BATCH_LINES, len(window)), 2), np.int64)
     n_rows, consumed, line_start = kernels.index_lines(window, base, line_start, buffer)

@@ -1,4 +1,4 @@
-"""What becomes of documents whose text contains special tokens: of these, EOS makes one document read as several."""
+"""Handle documents whose text contains special tokens; an EOS token inside makes one document read as several."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
-from fastpack.tokenizers.postprocess import put_back
+from fastpack.tokenizers.postprocess import replace_texts
 
 SpecialRule: TypeAlias = Literal["keep", "split", "skip", "error"]
 RULES: tuple[SpecialRule, ...] = ("keep", "split", "skip", "error")
 
 
 def count_inner(tokens: Tokens, lengths: Lengths, eos: int) -> tuple[int, int]:
-    """How many `eos` are not the last token of a document, and in how many documents; no document is empty."""
+    """Return the number of `eos` tokens before the last token of a document, and of such documents; none is empty."""
     if not len(lengths):
         return 0, 0
     is_eos = tokens == eos
@@ -28,11 +28,11 @@ def count_inner(tokens: Tokens, lengths: Lengths, eos: int) -> tuple[int, int]:
 
 
 class _Document(NamedTuple):
-    """A document that contains a special token: its number, the token's text, and its ids without special tokens."""
+    """A document that contains a special token: its number, the token's text, and its ids as ordinary text."""
 
     number: int
     token: str
-    ids: Tokens | None  # None where the text cannot be encoded so
+    ids: Tokens | None  # None if the text cannot be encoded as ordinary text
     reason: str
 
 
@@ -46,7 +46,7 @@ class SpecialTokenFilter:
         self._pattern = re.compile("|".join(map(re.escape, by_length))) if literals else None
 
     def find(self, texts: list[str], tokens: Tokens, lengths: Lengths) -> list[_Document]:
-        """The documents with special tokens in their text; documents that only have them added are none."""
+        """Return the documents with special tokens in their text; tokens that the tokenizer adds do not count."""
         ends = np.cumsum(lengths)
         found: list[_Document] = []
         for number, token in self._candidates(texts, tokens, ends, lengths):
@@ -77,15 +77,17 @@ class SpecialTokenFilter:
         return sorted((number, token) for number, token in found.items() if lengths[number])
 
     def split(self, documents: list[_Document], tokens: Tokens, lengths: Lengths) -> tuple[Tokens, Lengths]:
-        """The tokens and lengths of a batch, with special tokens as ordinary text where that is possible."""
+        """Return tokens and lengths of a batch with special tokens as ordinary text where that is possible."""
         some = [(document.number, document.ids) for document in documents if document.ids is not None]
         if not some:
             return tokens, lengths
         ids = np.concatenate([ids for _, ids in some])
-        return put_back((tokens, lengths), [number for number, _ in some], (ids, np.array([len(i) for _, i in some])))
+        return replace_texts(
+            (tokens, lengths), [number for number, _ in some], (ids, np.array([len(i) for _, i in some]))
+        )
 
-    def left_out(self, documents: list[_Document]) -> list[tuple[int, str]]:
-        """(number, reason) of the documents that are not packed."""
+    def skipped(self, documents: list[_Document]) -> list[tuple[int, str]]:
+        """Return (number, reason) of the documents that are not packed."""
         if self.rule == "split":
             return [(document.number, document.reason) for document in documents if document.ids is None]
         return [(document.number, f"the text contains the special token {document.token!r}") for document in documents]

@@ -1,7 +1,7 @@
-"""Encoding batches in fresh processes, results in order, a bounded number of them in flight.
+"""Encode batches in new processes; results come in order, and a bounded number of batches is in flight.
 
-A worker is a new interpreter (never a fork, and never a second run of the user's main module), talks over a socket, and
-watches a pipe that only its parent holds open: when the parent dies, however it dies, the worker ends at once.
+A worker is a new interpreter (not a fork, and it does not import the user's main module). It communicates over a socket
+and watches a pipe that only its parent keeps open: when the parent dies, for whatever reason, the worker exits.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from fastpack.packing.worker_pool import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-# One thread a worker: the library's own pool would run cpus x workers threads, and numpy's BLAS threads cost memory.
+# One thread per worker: the library's own pool would run CPUs x workers threads, and BLAS threads cost memory.
 _ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-RESULTS_PER_WORKER = 2  # finished or running batches a worker may be ahead of the writer
+RESULTS_PER_WORKER = 2  # finished or running batches per worker ahead of the writer
 GRACE_SECONDS = 5.0
 
 
 class WorkerPool:
-    """`n_workers` processes that encode batches; use it in a with block, which ends them."""
+    """Worker processes that encode batches; a context manager that ends them."""
 
     def __init__(self, spec: EncoderSpec, n_workers: int) -> None:
         self._lifeline, self._lifeline_write = os.pipe()
@@ -45,7 +45,7 @@ class WorkerPool:
             raise
 
     def encode(self, batches: Iterable[Batch]) -> Iterator[Encoded]:
-        """The encoded batches in order, as they come. Raises JobError when a worker fails or dies."""
+        """Yield the encoded batches in order. Raises JobError when a worker fails or dies."""
         tasks = enumerate(batches)
         task = next(tasks, None)
         done: dict[int, Encoded] = {}
@@ -69,7 +69,7 @@ class WorkerPool:
                 idle.append(worker)
 
     def close(self, kill: bool = False) -> None:
-        """End the workers: those that wait end by themselves, the others are killed."""
+        """End the workers: waiting workers exit by themselves, the others are killed."""
         for worker in self._workers:
             worker.end(kill)
         for fd in (self._lifeline, self._lifeline_write):
@@ -85,7 +85,7 @@ class WorkerPool:
 
 class _Worker:
     def __init__(self, spec: EncoderSpec, lifeline: int) -> None:
-        self.number = -1  # of the batch at hand
+        self.number = -1  # of the current batch
         self._path = "the first lines"
         ours, theirs = socket.socketpair()
         with theirs:
@@ -113,7 +113,7 @@ class _Worker:
         return Encoded(*answer)
 
     def end(self, kill: bool) -> None:
-        """Close the channel, on which a waiting worker ends by itself; kill one that is asked to go or does not."""
+        """Close the connection, so that a waiting worker exits; kill the worker on request or after a grace period."""
         self.connection.close()
         if kill:
             self._process.kill()
@@ -141,8 +141,8 @@ class _Worker:
 
 
 def main(channel: int, lifeline: int) -> None:
-    """A worker: takes an EncoderSpec, then batches, and answers each; ends when the channel closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent decides
+    """Run a worker: receive an EncoderSpec, then batches, and send each result; exit when the connection closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     connection = Connection(channel)
     try:
@@ -157,5 +157,5 @@ def main(channel: int, lifeline: int) -> None:
 
 
 def _end_with_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)  # nothing is ever written: this returns when the last writing end is gone
+    os.read(lifeline, 1)  # nothing is ever written: this returns when the last writing end is closed
     os._exit(1)

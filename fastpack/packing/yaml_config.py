@@ -13,7 +13,7 @@ from fastpack.io import PathLike, read_start
 from fastpack.io.parsing import LimitedLoader, ParseError, parse_yaml
 
 MAX_BYTES = 1 << 20
-MAX_NODES = 10_000  # aliases counted as often as they are used, so a bomb ends here
+MAX_NODES = 10_000  # aliases count as often as they are used, which limits alias bombs
 MAX_DEPTH = 50
 INTEGER_VARIABLES = ("LOCAL_RANK", "RANK", "WORLD_SIZE")
 
@@ -21,7 +21,7 @@ Path: TypeAlias = tuple[Hashable, ...]
 
 
 class _Loader(LimitedLoader):
-    """Refuses a key written twice; 1e5 is a number and 2024-01-01 a text, as in OmegaConf."""
+    """Rejects duplicate keys; 1e5 is a number and 2024-01-01 a string, as in OmegaConf."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -31,14 +31,14 @@ class _Loader(LimitedLoader):
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable) and key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} occurs twice", node.start_mark)
-            if isinstance(key, Hashable):  # else refused below
+            if isinstance(key, Hashable):  # otherwise rejected below
                 seen.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9]+(_[0-9]+)*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),  # PyYAML alone wants a point and a sign
+    re.compile(r"[-+]?[0-9]+(_[0-9]+)*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),  # PyYAML alone requires a point and a sign
     list("-+0123456789"),
 )
 _Loader.yaml_implicit_resolvers = {
@@ -48,10 +48,12 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any]:
-    """The mapping in the YAML file `path`, interpolations resolved (those of its own path to `known_as`, if given).
+    """Return the mapping in a YAML file with all interpolations resolved.
 
-    Raises FileNotFoundError, and ValueError (with the file's name) for what is no such mapping, is over 1 MiB, unfolds
-    to more than 10,000 values, or refers to what is not there.
+    known_as: the path that interpolations of the file's own path give (default: `path`).
+
+    Raises FileNotFoundError, and ValueError with the file's name for a file that is not a mapping, is over 1 MiB,
+    expands to more than 10,000 values, or refers to a missing value.
     """
     text = read_start(path, MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
@@ -69,8 +71,8 @@ def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any
 
 
 def resolve(tree: Mapping[str, Any], config_path: str | None = None) -> dict[str, Any]:
-    """`tree` copied, with every interpolation replaced by its value."""
-    resolved: dict[str, Any] = _Resolver(tree, config_path).run()
+    """Return a copy of `tree` with every interpolation replaced by its value."""
+    resolved: dict[str, Any] = _Resolver(tree, config_path).resolve()
     return resolved
 
 
@@ -80,7 +82,7 @@ class _Resolver:
         self.config_path = config_path
         self.n_nodes = 0
 
-    def run(self) -> Any:
+    def resolve(self) -> Any:
         return self._value(self.tree, (), 0)
 
     def _value(self, node: Any, path: Path, depth: int) -> Any:
@@ -96,7 +98,7 @@ class _Resolver:
         return node
 
     def _expand(self, text: str, path: Path, depth: int) -> Any:
-        """`text` with each `${...}` replaced; one that fills the whole text keeps its type."""
+        """Replace each `${...}` in `text`; an interpolation that is the whole text keeps its type."""
         parts: list[Any] = []
         position = 0
         while (start := text.find("${", position)) >= 0:
@@ -150,7 +152,9 @@ class _Resolver:
                 "config_folder_path": os.path.dirname(self.config_path) or ".",
             }
         if name not in known:
-            raise ValueError(f"${{modalities_env:{name}}}: known are {', '.join(known) or 'none, for want of a file'}")
+            raise ValueError(
+                f"${{modalities_env:{name}}}: known are {', '.join(known) or 'none, because there is no file'}"
+            )
         return known[name]
 
 

@@ -10,9 +10,9 @@ from fastpack.tokenizers.interface import END_OF_TEXT, Lengths, SpecialTokens, T
 
 
 class BytesTokenizer:
-    """UTF-8 bytes as ids 0..255, and 256 for the end of a document. A literal "<|endoftext|>" in a text is text."""
+    """UTF-8 bytes as ids 0 to 255, and 256 for the end of a document. "<|endoftext|>" in a text is ordinary text."""
 
-    worker_bytes = 1 << 62  # never: handing tokens over takes twice the time of making them
+    worker_bytes = 1 << 62  # never start workers: transferring tokens takes twice the time of computing them
     vocab_size = 257
 
     def eod_id(self, eod_token: str) -> int:
@@ -27,20 +27,20 @@ class BytesTokenizer:
         return [END_OF_TEXT]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:  # noqa: ARG002
-        """None: a text is its bytes, whatever it contains."""
+        """Return no tokens: every text is encoded as its bytes."""
         return SpecialTokens()
 
     def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:  # noqa: ARG002
-        """As `encode_many`."""
+        """Encode as `encode_many`."""
         return self.encode_many(texts, eod)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_many`, without a loop over tokens."""
+        """Encode as `Tokenizer.encode_many`, without a loop over tokens."""
         n_bytes = (len(text) if text.isascii() else len(text.encode()) for text in texts)
         lengths = np.fromiter(n_bytes, np.int64, len(texts))
         if eod is None:
             return np.frombuffer("".join(texts).encode(), np.uint8).astype(np.uint16), lengths
-        # A blank keeps the place of each end-of-document id until the bytes are widened.
+        # A space marks the position of each end-of-document id until the bytes are widened.
         tokens = np.frombuffer(" ".join([*filter(None, texts), ""]).encode(), np.uint8).astype(np.uint16)
         lengths[lengths > 0] += 1
         tokens[np.cumsum(lengths)[lengths > 0] - 1] = eod

@@ -1,6 +1,6 @@
-"""Tokens back to text: the piece of text that each id stands for, and the text of many.
+"""Decode tokens: the bytes of a single id, and the text of many ids.
 
-A piece is bytes: in byte-level vocabularies one token may be a part of a character.
+The text of one token is bytes, because in byte-level vocabularies a token can be part of a character.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from fastpack.tokenizers.interface import END_OF_TEXT, Tokenizer
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
 from fastpack.tokenizers.tiktoken_engine import byte_characters
 
-_META = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's blank
+_META = "\N{LOWER ONE EIGHTH BLOCK}"  # SentencePiece's space
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _BYTES_EOD = 256
 
 
-class ReadBack:
-    """A tokenizer the other way round. vocab_size: how many tokens it has, added ones included."""
+class TokenDecoder:
+    """Decodes the ids of a tokenizer. vocab_size: number of tokens, including added ones."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         if isinstance(tokenizer, HFTokenizer):
-            parts = _hf(tokenizer)
+            functions = _hf(tokenizer)
         elif isinstance(tokenizer, SPTokenizer):
-            parts = _sp(tokenizer)
+            functions = _sp(tokenizer)
         else:
-            parts = tokenizer.vocab_size, _byte, _text_of_bytes
-        self.vocab_size, self._piece, self._text = parts
+            functions = tokenizer.vocab_size, _byte, _text_of_bytes
+        self.vocab_size, self._piece, self._text = functions
 
     def piece(self, token: int) -> bytes | None:
-        """The text of one token, which may be part of a character; None where the tokenizer has no such token."""
+        """Return the bytes of one token, which may be part of a character; None if there is no such token."""
         return self._piece(token)
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of tokens by the tokenizer's own decoder, special tokens included."""
+        """Decode tokens with the tokenizer's own decoder, including special tokens."""
         return self._text(ids)
 
     def encode(self, text: str) -> Sequence[int]:
-        """The ids of a text, as packing makes them. Raises FaultyText for one that cannot be encoded."""
+        """Return the ids of a text, as packing does. Raises FaultyText for one that cannot be encoded."""
         ids: list[int] = self.tokenizer.encode_many([text])[0].tolist()
         return ids
 
     def eos(self) -> int | None:
-        """The token that ends a document, where the tokenizer itself tells; packing may have taken another."""
+        """Return the tokenizer's own EOS token, if it has one; a packed file may use another."""
         if isinstance(self.tokenizer, HFTokenizer):
             token = self.tokenizer.tokens.get("eos_token")
             return None if token is None else self.tokenizer.backend.token_to_id(str(token))
@@ -57,7 +57,7 @@ class ReadBack:
         return _BYTES_EOD
 
 
-_Parts = tuple[int, Callable[[int], bytes | None], Callable[[Sequence[int]], str]]
+_Functions = tuple[int, Callable[[int], bytes | None], Callable[[Sequence[int]], str]]
 
 
 def _byte(token: int) -> bytes | None:
@@ -70,7 +70,7 @@ def _text_of_bytes(ids: Sequence[int]) -> str:
     return b"".join(_byte(token) or b"" for token in ids).decode(errors="replace")
 
 
-def _sp(tokenizer: SPTokenizer) -> _Parts:
+def _sp(tokenizer: SPTokenizer) -> _Functions:
     processor = tokenizer.processor
 
     def piece(token: int) -> bytes | None:
@@ -83,7 +83,7 @@ def _sp(tokenizer: SPTokenizer) -> _Parts:
     return tokenizer.vocab_size, piece, text
 
 
-def _hf(tokenizer: HFTokenizer) -> _Parts:
+def _hf(tokenizer: HFTokenizer) -> _Functions:
     backend = tokenizer.backend
     n_tokens = int(backend.get_vocab_size(with_added_tokens=True))
     added = {number: token.content.encode() for number, token in backend.get_added_tokens_decoder().items()}
@@ -102,7 +102,7 @@ def _hf(tokenizer: HFTokenizer) -> _Parts:
 
 
 def _piece_reader(decoder: dict[str, Any] | None) -> Callable[[str], bytes]:
-    """What a token of the vocabulary stands for, by the decoder of a tokenizer.json."""
+    """Return the function from a token of the vocabulary to its bytes, by the decoder of a tokenizer.json."""
     steps = _steps(decoder)
     kinds = {step["type"] for step in steps}
     if "ByteLevel" in kinds:
@@ -133,7 +133,7 @@ _BYTES_OF = {character: byte for byte, character in enumerate(byte_characters())
 def _byte_level(token: str) -> bytes:
     try:
         return bytes(map(_BYTES_OF.__getitem__, token))
-    except KeyError:  # no byte-level token: a word of the model's own
+    except KeyError:  # not a byte-level token, but a word
         return token.encode()
 
 

@@ -16,7 +16,7 @@ FASTER_ENGINES: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the orde
 
 
 def run_on_engine(own: Tokenizer, engine: str) -> Tokenizer:
-    """The tokenizer, with `engine` doing its work.
+    """Return the tokenizer on a faster engine.
 
     Raises EngineDeclines for an engine that cannot run it, MissingExtra for one that is not installed.
     """

@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer run by gigatoken: byte-level BPE, a hundred times as fast as `tokenizers`."""
+"""Run a Hugging Face tokenizer on gigatoken: byte-level BPE, a hundred times as fast as `tokenizers`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
 from fastpack.tokenizers.postprocess import FasterTokenizer, decline_options
 
-# Its answer for a batch is an awkward array, which costs 0.4 ms to make and 0.3 s to import; one for a text, 1 us.
+# The result of a batch is an awkward array: 0.4 ms to construct and 0.3 s to import; that of a single text takes 1 us.
 FEW_TEXTS = 128
 
 
 class GigatokenTokenizer(FasterTokenizer):
-    """The ids of `own`, by gigatoken.
+    """Gives the ids of `own` with gigatoken.
 
-    `own` itself tokenises texts with characters that the two class differently, and batches that gigatoken refuses.
+    `own` encodes texts with characters that the two classify differently, and batches that gigatoken refuses.
     """
 
-    worker_bytes = 128 << 20  # a process is started in 0.7 s, in which another packs 90 MB
+    worker_bytes = 128 << 20  # a process starts in 0.7 s; a running one packs 90 MB in that time
 
     def __init__(self, own: HFTokenizer) -> None:
         try:
@@ -37,7 +37,7 @@ class GigatokenTokenizer(FasterTokenizer):
         except FaultyText as error:
             raise EngineDeclines(str(error).partition("the text: ")[2]) from None
         if not isinstance(self._engine, gigatoken_rs.BPETokenizer):
-            raise EngineDeclines("it is no byte-level BPE")
+            raise EngineDeclines("it is not a byte-level BPE")
         super().__init__(own, own.backend.normalizer is not None)
 
     def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
@@ -45,4 +45,4 @@ class GigatokenTokenizer(FasterTokenizer):
             return self._frame.join([self._engine.encode(text) for text in texts], eod)
         layout = self._engine.encode_batch(texts, parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
-        return self._frame.put_round(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)
+        return self._frame.surround(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)

@@ -1,4 +1,8 @@
-"""What the fast tokenizer classes of transformers (4.x) change about a tokenizer.json, for the classes known here."""
+"""How the fast tokenizer classes of transformers 4.x change a tokenizer.json, for the supported classes.
+
+transformers itself is not used, even if it is installed: its version would then decide the ids (version 5 rewrote these
+classes), so that the same configuration could give other ids on another machine, and every worker would import it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-# In this order, which is the order in which missing ones are added to the vocabulary.
+# In the order in which missing ones are added to the vocabulary.
 SPECIAL_TOKENS = (
     "bos_token",
     "eos_token",
@@ -24,11 +28,12 @@ PrefixSpace = Literal["replace", "only_on", "leave"]
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """A class's defaults and habits.
+    """The defaults and behaviour of a tokenizer class.
 
-    tokens: its default special tokens (a mapping is an AddedToken's arguments). adds_bos, adds_eos: its own template
-    replaces the post-processor, with these defaults; None: the post-processor stays. prefix_space: the pre-tokenizer's
-    add_prefix_space is replaced by the option ("replace"), only ever switched on ("only_on"), or left alone ("leave").
+    tokens: its default special tokens (a mapping is an AddedToken's arguments). adds_bos, adds_eos: the class replaces
+    the post-processor by a template with these defaults; None: it keeps the post-processor. prefix_space: the option
+    add_prefix_space replaces that of the pre-tokenizer ("replace"), only enables it ("only_on"), or is ignored
+    ("leave").
     lowercases: BERT's normalizer follows do_lower_case, strip_accents and tokenize_chinese_chars.
     """
 
@@ -104,7 +109,7 @@ CLASSES: dict[str, TokenizerClass] = {
     "DistilBertTokenizer": _BERT,
 }
 
-# Where tokenizer_config.json names no class, the model's config.json does, by its type.
+# The class by the model type in config.json, for directories whose tokenizer_config.json names no class.
 CLASS_OF_MODEL = {
     "bert": "BertTokenizer",
     "cohere": "CohereTokenizer",
@@ -130,11 +135,11 @@ CLASS_OF_MODEL = {
 
 
 def tokenizer_class(name: str) -> TokenizerClass:
-    """The class by its name, with or without "Fast"; ValueError for one whose habits are not known here."""
+    """Return a class by its name, with or without "Fast"; ValueError for an unsupported class."""
     base = name.removesuffix("Fast")
     if base not in CLASSES:
         raise ValueError(
-            f"tokenizer class {name!r}: what it does beside its tokenizer.json is not known here (known: "
-            f"{', '.join(sorted(CLASSES))}). To use the tokenizer.json exactly as it is written, name that file itself"
+            f"tokenizer class {name!r}: its changes to tokenizer.json are not known here (known: "
+            f"{', '.join(sorted(CLASSES))}). To use the tokenizer.json exactly as written, pass the path of that file"
         )
     return CLASSES[base]

@@ -1,4 +1,4 @@
-"""A tokenizer.json and the files beside it, read as the fast tokenizer classes of transformers 4.x read them."""
+"""Read a tokenizer.json and its companion files as the fast tokenizer classes of transformers 4.x do."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class LoadedTokenizer:
-    """tokens: special token attribute -> token; sides and the length limit as the class and its options say; cleans_up:
-    blanks before punctuation are taken out of decoded text.
+    """A tokenizer with the defaults of its class and its files.
+
+    tokens: special token attribute -> token. cleans_up: remove spaces before punctuation from decoded text.
     """
 
     backend: Backend
@@ -33,7 +34,7 @@ class LoadedTokenizer:
 
 
 def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
-    """A tokenizer.json as it is written; with `class_name`, as that class would load it without other files."""
+    """Load a tokenizer.json as written or, with `class_name`, as that class loads it without other files."""
     if class_name is not None:
         return _load(path, tokenizer_class(class_name), {})
     backend = _read_backend(path)
@@ -52,17 +53,17 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
 
 
 def load_directory(path: str) -> LoadedTokenizer:
-    """A directory with tokenizer.json, and tokenizer_config.json and its companions where there are any."""
+    """Load a directory with tokenizer.json and, where they exist, tokenizer_config.json and its companions."""
     file = os.path.join(path, "tokenizer.json")
     if not os.path.isfile(file):
         raise FileNotFoundError(f"{file} is not there: only tokenizers saved with a tokenizer.json can be read")
     config = _read_json(path, "tokenizer_config.json") or {}
-    habits = tokenizer_class(_class_name(path, config))
-    return _load(file, habits, _with_added_tokens(path, config))
+    defaults = tokenizer_class(_class_name(path, config))
+    return _load(file, defaults, _with_added_tokens(path, config))
 
 
-def _load(file: str, habits: TokenizerClass, config: dict[str, Any]) -> LoadedTokenizer:
-    if habits.prefix_space == "leave" and config.get("add_prefix_space") is not None:
+def _load(file: str, defaults: TokenizerClass, config: dict[str, Any]) -> LoadedTokenizer:
+    if defaults.prefix_space == "leave" and config.get("add_prefix_space") is not None:
         raise ValueError(
             f"{file}: its class with add_prefix_space set is rebuilt from the SentencePiece model by transformers, "
             "which is not done here; remove the option from tokenizer_config.json, or name tokenizer.json itself"
@@ -72,15 +73,15 @@ def _load(file: str, habits: TokenizerClass, config: dict[str, Any]) -> LoadedTo
     backend.no_truncation()
     backend.no_padding()
     pad_token = {"pad_token": padding["pad_token"]} if padding else {}
-    tokens = _special_tokens({**habits.tokens, **pad_token, **_present(config)})
+    tokens = _special_tokens({**defaults.tokens, **pad_token, **_present(config)})
     _add_missing_tokens(backend, tokens, config.get("added_tokens_decoder") or {})
     backend.encode_special_tokens = bool(config.get("split_special_tokens"))
-    _apply_habits(backend, habits, tokens, config)
+    _apply_class(backend, defaults, tokens, config)
     limit = config.get("model_max_length", config.get("max_len"))
     return LoadedTokenizer(
         backend,
         tokens,
-        padding_side=_side(config.get("padding_side", padding.get("direction", habits.padding_side))),
+        padding_side=_side(config.get("padding_side", padding.get("direction", defaults.padding_side))),
         truncation_side=_side(config.get("truncation_side", truncation.get("direction", "right"))),
         model_max_length=1e30 if limit is None else limit,
         pad_type_id=padding.get("pad_type_id", 0),
@@ -89,7 +90,7 @@ def _load(file: str, habits: TokenizerClass, config: dict[str, Any]) -> LoadedTo
 
 
 def _present(config: Mapping[str, Any]) -> dict[str, Any]:
-    # A null in the file overrules a class's default token, as an argument None does.
+    # A null in the file overrides the default token of the class, as an argument None does.
     return {key: config[key] for key in SPECIAL_TOKENS if key in config}
 
 
@@ -124,7 +125,9 @@ def _read_json(folder: str, name: str) -> dict[str, Any] | None:
 
 def _class_name(path: str, config: Mapping[str, Any]) -> str:
     if "auto_map" in config and "tokenizer_class" not in config:
-        raise ValueError(f"{path}: its tokenizer is code of its own, which is not run here; name tokenizer.json itself")
+        raise ValueError(
+            f"{path}: its tokenizer is custom code, which is not run here; pass the path of tokenizer.json itself"
+        )
     if isinstance(config.get("tokenizer_class"), str):
         return str(config["tokenizer_class"])
     model = _read_json(path, "config.json") or {}
@@ -141,7 +144,7 @@ def _class_name(path: str, config: Mapping[str, Any]) -> str:
 
 
 def _with_added_tokens(path: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The options, with the older files beside them read in where tokenizer_config.json lacks added_tokens_decoder."""
+    """Return the options, with the older companion files if tokenizer_config.json lacks added_tokens_decoder."""
     config = dict(config)
     decoder: dict[int, AddedToken] = {}
     if "added_tokens_decoder" in config:
@@ -213,14 +216,14 @@ def _unique(tokens: Mapping[str, Any]) -> Iterator[str | AddedToken]:
 
 
 def _add_missing_tokens(backend: Backend, tokens: Mapping[str, Any], decoder: Mapping[int, AddedToken]) -> None:
-    """Add to the backend what the other files name and tokenizer.json lacks, as PreTrainedTokenizerFast does."""
+    """Add the tokens of the other files that tokenizer.json lacks, as PreTrainedTokenizerFast does."""
     from tokenizers import AddedToken
 
     known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     missing: list[Any] = [token for _, token in sorted(decoder.items()) if repr(token) not in known]
     taken = [token.content for token in backend.get_added_tokens_decoder().values()] + [str(t) for t in missing]
     special = list(_unique(tokens))
-    # An AddedToken equals no string: a class's own <mask>, which takes the space before it, replaces the file's.
+    # An AddedToken equals no string: the class's own <mask>, which strips the space before it, replaces the file's.
     missing += [token for token in special if token not in taken and token not in missing]
     names = {str(token) for token in special}
     added = []
@@ -233,19 +236,19 @@ def _add_missing_tokens(backend: Backend, tokens: Mapping[str, Any], decoder: Ma
         backend.add_tokens(added)
 
 
-def _apply_habits(
-    backend: Backend, habits: TokenizerClass, tokens: Mapping[str, Any], config: Mapping[str, Any]
+def _apply_class(
+    backend: Backend, defaults: TokenizerClass, tokens: Mapping[str, Any], config: Mapping[str, Any]
 ) -> None:
-    if habits.prefix_space == "replace":
+    if defaults.prefix_space == "replace":
         _set_prefix_space(backend, config.get("add_prefix_space", False))
-    if habits.adds_bos is not None:
+    if defaults.adds_bos is not None:
         _set_template(
             backend,
             tokens,
-            bos=bool(config.get("add_bos_token", habits.adds_bos)),
-            eos=bool(config.get("add_eos_token", habits.adds_eos)),
+            bos=bool(config.get("add_bos_token", defaults.adds_bos)),
+            eos=bool(config.get("add_eos_token", defaults.adds_eos)),
         )
-    if habits.lowercases:
+    if defaults.lowercases:
         _set_bert_normalizer(backend, config)
 
 
@@ -255,12 +258,12 @@ def _set_prefix_space(backend: Backend, wanted: Any) -> None:
     state = orjson.loads(backend.to_str())["pre_tokenizer"] or {}
     if state.get("add_prefix_space", wanted) == wanted:
         return
-    # ByteLevel and, in old files, Metaspace; neither has other settings that a constructor refuses.
+    # ByteLevel and, in old files, Metaspace; their constructors accept all other settings.
     kind = getattr(pre_tokenizers, state.pop("type"))
     try:
         backend.pre_tokenizer = kind(**{**state, "add_prefix_space": wanted})
     except TypeError:
-        return  # transformers leaves a pre-tokenizer that takes no such argument as it is
+        return  # transformers keeps a pre-tokenizer without such an argument
 
 
 def _set_template(backend: Backend, tokens: Mapping[str, Any], bos: bool, eos: bool) -> None:

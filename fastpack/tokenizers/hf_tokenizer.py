@@ -1,7 +1,7 @@
-"""Hugging Face tokenizers (`pretrained_hf_tokenizer`) through the `tokenizers` library alone.
+"""Hugging Face tokenizers (`pretrained_hf_tokenizer`) with the `tokenizers` library alone.
 
-A directory is read as AutoTokenizer of transformers 4.x reads it, for the tokenizer classes in `hf_classes`; the path
-of a tokenizer.json is used as that file is written.
+A directory is read as by AutoTokenizer of transformers 4.x, for the tokenizer classes in `hf_classes`; a tokenizer.json
+is used as written.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from fastpack.tokenizers.interface import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
-NO_LIMIT = 10**20  # transformers takes a model_max_length beyond this as "none"
-TEXTS_PER_CALL = 64  # an Encoding holds some 100 bytes a token until its ids are copied
+NO_LIMIT = 10**20  # transformers treats a larger model_max_length as "none"
+TEXTS_PER_CALL = 64  # an Encoding takes about 100 bytes per token until its ids are copied
 OPTIONS = ("pretrained_model_name_or_path", "truncation", "padding", "max_length", "special_tokens")
 
 
 @dataclass(frozen=True)
 class HFOptions:
-    """The options of Modalities' wrapper, which it hands to the tokenizer's call with every text."""
+    """The options of Modalities' wrapper, which passes them to the tokenizer with every text."""
 
     truncation: bool | None = False
     padding: bool | str = False
@@ -47,7 +47,7 @@ class HFOptions:
 
 
 class HFTokenizer:
-    """Ids as `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` gives them, one text at a time."""
+    """Gives the ids of `tokenizer(text, max_length=, padding=, truncation=)["input_ids"]` for each text."""
 
     worker_bytes = 1 << 20
 
@@ -57,11 +57,11 @@ class HFTokenizer:
         if options.special_tokens:
             _name_special_tokens(self.backend, self.tokens, options.special_tokens)
         _set_truncation_and_padding(loaded, options)
-        self._split: tuple[str, Backend] | None = None  # made when it is needed
+        self._split: tuple[str, Backend] | None = None  # built when it is needed
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> HFTokenizer:
-        """The tokenizer of a `pretrained_hf_tokenizer` configuration; ValueError, FileNotFoundError for a wrong one."""
+        """Build the tokenizer of a `pretrained_hf_tokenizer` configuration; ValueError, FileNotFoundError."""
         check_options("pretrained_hf_tokenizer", config, OPTIONS[0], OPTIONS)
         path = os.fspath(config[OPTIONS[0]])
         if not os.path.exists(path):
@@ -73,7 +73,7 @@ class HFTokenizer:
 
     @classmethod
     def from_llm_gym(cls, config: Mapping[str, Any]) -> HFTokenizer:
-        """As llm_gym's create_packed_data had it: a tokenizer.json, and the class of transformers that reads it."""
+        """Build the tokenizer of llm_gym's create_packed_data: a tokenizer.json and its transformers class."""
         check_options("llm_gym_tokenizer", config, "tokenizer_file", ("tokenizer_file", "tokenizer_type"))
         path = os.fspath(config["tokenizer_file"])
         if not os.path.isfile(path):
@@ -85,7 +85,7 @@ class HFTokenizer:
         return int(self.backend.get_vocab_size(with_added_tokens=False))
 
     def eod_id(self, eod_token: str) -> int:
-        """As `Tokenizer.eod_id`; an unknown token is the unk token, as in transformers, and that is warned of."""
+        """Return the id of a token; an unknown token is the unk token, as in transformers, with a warning."""
         unk = self.tokens.get("unk_token")
         unk_id = None if unk is None else self.backend.token_to_id(str(unk))
         token_id = self.backend.token_to_id(eod_token)
@@ -101,18 +101,18 @@ class HFTokenizer:
         return int(token_id)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_many`, a bounded number of texts a call of the library."""
+        """Encode as `Tokenizer.encode_many`, with a bounded number of texts per call of the library."""
         return _encode(self.backend, texts, eod)
 
     def token_of_id(self, token_id: int) -> str | None:
         return self.backend.id_to_token(token_id) if 0 <= token_id < 1 << 32 else None
 
     def special_names(self) -> list[str]:
-        """As `Tokenizer.special_names`."""
+        """Return the special tokens."""
         return [token.content for token in self.backend.get_added_tokens_decoder().values() if token.special]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:
-        """As `Tokenizer.special_tokens`: the added tokens that are special, and the one that ends documents."""
+        """Return the special tokens that texts can contain: special added tokens and the end-of-document token."""
         added = self.backend.get_added_tokens_decoder().items()
         tokens = [(number, token) for number, token in added if token.special or token.content == eod_token]
         if not any(token.content == eod_token for _, token in tokens):
@@ -122,7 +122,7 @@ class HFTokenizer:
         return SpecialTokens(tuple(token.content for _, token in tokens), loose)
 
     def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_split`; the ids of transformers with `split_special_tokens=True`."""
+        """Encode as `Tokenizer.encode_split`: the ids of transformers with `split_special_tokens=True`."""
         if self._split is None or self._split[0] != eod_token:
             self._split = eod_token, _splitting(self.backend, eod_token)
         return _encode(self._split[1], texts, eod)
@@ -131,14 +131,14 @@ class HFTokenizer:
 def _encode(backend: Backend, texts: Sequence[str], eod: int | None) -> tuple[Tokens, Lengths]:
     documents: list[list[int]] = []
     remaining = iter(texts)
-    while part := list(islice(remaining, TEXTS_PER_CALL)):
+    while group := list(islice(remaining, TEXTS_PER_CALL)):
         with refusals():
-            documents.extend(encoding.ids for encoding in backend.encode_batch_fast(part))
+            documents.extend(encoding.ids for encoding in backend.encode_batch_fast(group))
     return flatten(documents, eod)
 
 
 def _splitting(backend: Backend, eod_token: str) -> Backend:
-    """A copy that takes the text of special tokens, `eod_token` among them, as ordinary text."""
+    """Return a copy that encodes the text of special tokens, including `eod_token`, as ordinary text."""
     from tokenizers import Tokenizer
 
     description = orjson.loads(backend.to_str())
@@ -167,7 +167,7 @@ def _options(config: Mapping[str, Any]) -> HFOptions:
 
 
 def _name_special_tokens(backend: Backend, tokens: dict[str, Any], named: Mapping[str, Any]) -> None:
-    """Give special roles to tokens of the vocabulary, which makes texts that contain them split there."""
+    """Assign special roles to tokens of the vocabulary, so that texts are split at them."""
     from tokenizers import AddedToken
 
     before = backend.get_vocab_size(with_added_tokens=True)
@@ -189,9 +189,9 @@ def _name_special_tokens(backend: Backend, tokens: dict[str, Any], named: Mappin
 
 
 def _set_truncation_and_padding(loaded: LoadedTokenizer, options: HFOptions) -> None:
-    """Set on the backend what transformers works out at each call from the three options."""
+    """Set the truncation and padding that transformers derives from the three options at each call."""
     truncation = options.truncation
-    if truncation is None:  # only max_length given: that switches truncation on
+    if truncation is None:  # only max_length is given, which enables truncation
         truncation = options.max_length is not None and options.padding is False
     pads = options.padding is not False and options.padding != "do_not_pad"
     has_limit = loaded.model_max_length <= NO_LIMIT
@@ -208,7 +208,7 @@ def _set_truncation_and_padding(loaded: LoadedTokenizer, options: HFOptions) -> 
     backend.no_padding()
     if truncation and length is not None:
         backend.enable_truncation(length, stride=0, strategy="longest_first", direction=loaded.truncation_side)
-    if to_length:  # padding to the longest of one text pads nothing
+    if to_length:  # padding to the longest of one text has no effect
         backend.enable_padding(
             length=length,
             direction=loaded.padding_side,

@@ -1,4 +1,4 @@
-"""What a faster engine leaves to do: the ids that a tokenizer puts round every text, and texts that are not for it."""
+"""Post-processing for fast engines: add special tokens; fall back to the reference tokenizer for unsupported texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.tokenizers.interface import (
     Tokens,
     refusals,
 )
-from fastpack.tokenizers.unicode_drift import UnsettledCharacters
+from fastpack.tokenizers.unicode_drift import UnicodeDrift
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Frame:
-    """The ids before and after every text, and the type that holds every id of the tokenizer."""
+    """The ids that a tokenizer adds before and after every text, and the dtype for all of its ids."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
     dtype: npt.DTypeLike
 
-    def put_round(self, ids: Tokens, lengths: Lengths, eod: int | None) -> tuple[Tokens, Lengths]:
-        """Texts' ids back to back, uint[sum of lengths], and their number, int64[n], as `Tokenizer.encode_many` gives.
+    def surround(self, ids: Tokens, lengths: Lengths, eod: int | None) -> tuple[Tokens, Lengths]:
+        """Add the ids to concatenated texts, uint[sum of lengths] with lengths int64[n]; return ids and lengths.
 
-        `eod` follows each framed text that is not empty and does not end with it already.
+        `eod` is appended to each resulting text that is not empty and does not end with it.
         """
         framed = lengths + (len(self.before) + len(self.after))
         if eod is not None:
@@ -61,7 +61,7 @@ class Frame:
         return out, framed
 
     def join(self, texts: Sequence[Tokens], eod: int | None) -> tuple[Tokens, Lengths]:
-        """As `put_round`, of the ids of each text alone: one copy of them, 0.5 us a text."""
+        """Do as `surround` for the ids of separate texts: one copy, 0.5 us per text."""
         before, after, end = (np.array(ids, self.dtype) for ids in (self.before, self.after, [eod or 0]))
         parts: list[Tokens] = []
         lengths: list[int] = []
@@ -77,7 +77,7 @@ class Frame:
         return np.concatenate(parts, dtype=self.dtype, casting="unsafe"), np.array(lengths)
 
     def _lacks(self, ids: Tokens, lengths: Lengths, eod: int) -> npt.NDArray[np.bool_]:
-        """Of each text, whether `eod` has to follow it."""
+        """Return for each text whether `eod` has to be appended."""
         if self.after:
             return np.full(len(lengths), self.after[-1] != eod)
         lacks = np.full(len(lengths), bool(self.before) and self.before[-1] != eod)
@@ -87,15 +87,15 @@ class Frame:
 
 
 class FasterTokenizer:
-    """Base of the engines: the ids of `own`, which itself tokenises what the engine leaves out or refuses.
+    """Base class of engines: gives the ids of `own`, which encodes the texts that the engine does not support.
 
-    normalizes: the tokenizer normalizes texts. Raises EngineDeclines where `frame_of` does.
+    normalizes: the tokenizer normalizes texts. Raises EngineDeclines as `frame_of`.
     """
 
     def __init__(self, own: HFTokenizer, normalizes: bool) -> None:
         self._own = own
         self._frame = frame_of(own.backend)
-        self._unsettled = UnsettledCharacters(normalizes)
+        self._drift = UnicodeDrift(normalizes)
 
     @property
     def vocab_size(self) -> int:
@@ -106,7 +106,7 @@ class FasterTokenizer:
 
     @property
     def own(self) -> HFTokenizer:
-        """The tokenizer on its own library, which the ids are to be equal to."""
+        """The tokenizer on its own library, the reference for the ids."""
         return self._own
 
     def token_of_id(self, token_id: int) -> str | None:
@@ -122,31 +122,31 @@ class FasterTokenizer:
         return self._own.encode_split(texts, eod_token, eod)
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_many`, on the calling thread."""
-        left_out = self._left_out(texts)
+        """Encode as `Tokenizer.encode_many`, on the calling thread."""
+        unsupported = self._unsupported(texts)
         taken = list(texts)
-        for i in left_out:
+        for i in unsupported:
             taken[i] = ""
         try:
             with refusals():
                 encoded = self._encode(taken, eod)
         except FaultyText:
             return self._own.encode_many(texts, eod)
-        if not left_out:
+        if not unsupported:
             return encoded
-        return put_back(encoded, left_out, self._own.encode_many([texts[i] for i in left_out], eod))
+        return replace_texts(encoded, unsupported, self._own.encode_many([texts[i] for i in unsupported], eod))
 
-    def _left_out(self, texts: Sequence[str]) -> list[int]:
-        """Positions, ascending, of the texts that the engine might not tokenise as `own` does."""
-        return self._unsettled.find(texts)
+    def _unsupported(self, texts: Sequence[str]) -> list[int]:
+        """Return the positions, ascending, of texts that the engine may encode differently from `own`."""
+        return self._drift.find(texts)
 
     def _encode(self, texts: list[str], eod: int | None) -> tuple[Tokens, Lengths]:
-        """As `encode_many`, all by the engine, which may raise anything."""
+        """Encode all texts with the engine, which may raise anything."""
         raise NotImplementedError
 
 
 def frame_of(backend: Backend) -> Frame:
-    """What `backend` puts round a text; EngineDeclines where that cannot be told."""
+    """Return the ids that `backend` adds to a text; EngineDeclines if they cannot be determined."""
     alone = backend.encode("a", add_special_tokens=False).ids
     framed = backend.encode("a").ids
     places = [i for i in range(len(framed) - len(alone) + 1) if framed[i : i + len(alone)] == alone]
@@ -158,19 +158,19 @@ def frame_of(backend: Backend) -> Frame:
 
 
 def decline_options(backend: Backend, description: dict[str, Any]) -> None:
-    """EngineDeclines for what no faster engine does: truncation, padding, and chance."""
+    """Raise EngineDeclines for options without support in faster engines: truncation, padding, dropout."""
     if backend.truncation is not None or backend.padding is not None:
         raise EngineDeclines("it truncates or pads")
     if backend.encode_special_tokens:
         raise EngineDeclines("it splits special tokens")
     if description["model"].get("dropout"):
-        raise EngineDeclines("its merges are left to chance (dropout)")
+        raise EngineDeclines("its merges are random (dropout)")
 
 
-def put_back(
+def replace_texts(
     encoded: tuple[Tokens, Lengths], places: Sequence[int], others: tuple[Tokens, Lengths]
 ) -> tuple[Tokens, Lengths]:
-    """Texts' ids with those of the texts at `places` (ascending) replaced by `others`."""
+    """Return the ids of texts with those at `places` (ascending) replaced by `others`."""
     tokens, lengths = encoded
     ends, other_ends = np.cumsum(lengths), np.cumsum(others[1])
     parts: list[Tokens] = []

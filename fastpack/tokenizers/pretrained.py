@@ -1,4 +1,4 @@
-"""Tokenizers under the names that Modalities gives them: one text in, a list of ids out, and back again."""
+"""Tokenizers with Modalities' names and methods: encode one text to a list of ids, and decode ids to text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,53 @@ from fastpack.tokenizers.hf_classes import SPECIAL_TOKENS
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
 
-# What transformers takes out of a decoded text where tokenizer_config.json says clean_up_tokenization_spaces, in order.
+# What transformers removes from decoded text under clean_up_tokenization_spaces in tokenizer_config.json, in order.
 _SPACES_BEFORE = (".", "?", "!", ",")
 _CONTRACTIONS = ("n't", "'m", "'s", "'ve", "'re")
 
 
 class PreTrainedHFTokenizer:
-    """A Hugging Face tokenizer: a directory with tokenizer.json, or that file; nothing is downloaded. Pickles.
+    """A Hugging Face tokenizer under Modalities' name and options. It can be pickled.
 
-    Raises ValueError and FileNotFoundError for the options and files, NotImplementedError for a special token that is
-    not in the vocabulary.
+    Parameters
+    ----------
+    pretrained_model_name_or_path
+        A directory with a ``tokenizer.json`` (and, if present, ``tokenizer_config.json``), or a ``tokenizer.json``.
+        Nothing is downloaded.
+    truncation, padding, max_length
+        As in a call of a transformers tokenizer: whether to truncate, how to pad (``True``, ``"longest"``,
+        ``"max_length"``, ``"do_not_pad"``), and the length in tokens.
+    special_tokens
+        Roles for tokens of the vocabulary, such as ``{"pad_token": "<pad>"}``.
+
+    Attributes
+    ----------
+    tokenizer
+        The tokenizer behind the interface of `fastpack.tokenizers`.
+    special_token_ids
+        The ids of all tokens with a role.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        For wrong options or files.
+    NotImplementedError
+        For a special token that is not in the vocabulary.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from tokenizers import Tokenizer, models, pre_tokenizers
+    >>> from fastpack.modalities import PreTrainedHFTokenizer
+    >>> words = Tokenizer(models.WordLevel({"<unk>": 0, "hello": 1, "world": 2}, unk_token="<unk>"))
+    >>> words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     words.save(f"{folder}/tokenizer.json")
+    ...     tokenizer = PreTrainedHFTokenizer(f"{folder}/tokenizer.json")
+    >>> tokenizer.tokenize("hello new world")
+    [1, 0, 2]
+    >>> tokenizer.decode([1, 2])
+    'hello world'
     """
 
     def __init__(
@@ -45,16 +82,17 @@ class PreTrainedHFTokenizer:
         self.special_token_ids = self._special_token_ids()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the arguments of the constructor."""
         return type(self), self._arguments
 
     @property
     def vocab_size(self) -> int:
-        """Without added tokens."""
+        """Size of the vocabulary without added tokens."""
         return self.tokenizer.vocab_size
 
     @property
     def special_tokens(self) -> dict[str, str | list[str]]:
-        """Name of the role -> token, or tokens."""
+        """Role -> token; ``additional_special_tokens`` -> list of tokens."""
         tokens = {role: self.tokenizer.tokens.get(role) for role in SPECIAL_TOKENS}
         return {
             role: [str(token) for token in token] if isinstance(token, list) else str(token)
@@ -63,23 +101,77 @@ class PreTrainedHFTokenizer:
         }
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids of `text`, with those that the tokenizer puts round it. ValueError for what cannot be tokenised."""
+        """Return the ids of a text, including the special tokens that the tokenizer adds.
+
+        Parameters
+        ----------
+        text
+            The text.
+
+        Returns
+        -------
+        list of int
+            The ids.
+
+        Raises
+        ------
+        ValueError
+            For a text that cannot be tokenised.
+        """
         tokens, _ = self.tokenizer.encode_many([text])
         ids: list[int] = tokens.tolist()
         return ids
 
     def decode(self, token_ids: int | Sequence[int]) -> str:
-        """The text of ids, special tokens included."""
+        """Return the text of ids, including special tokens.
+
+        Parameters
+        ----------
+        token_ids
+            One id or a sequence of ids.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         text: str = self.tokenizer.backend.decode(ids, skip_special_tokens=False)
         return _clean_up(text) if self.tokenizer.cleans_up else text
 
     def get_token_id(self, token: str) -> int:
-        """The id of one token, that of the unknown token (with a warning) if there is no such; else ValueError."""
+        """Return the id of a token.
+
+        Parameters
+        ----------
+        token
+            The token as text. An unknown token gives the id of the unk token, with a warning.
+
+        Returns
+        -------
+        int
+            The id.
+
+        Raises
+        ------
+        ValueError
+            If the token is unknown and there is no unk token.
+        """
         return self.tokenizer.eod_id(token)
 
     def is_special_token_id(self, token_id: int) -> bool:
-        """Whether it is the id of a token with a role (beginning, end, unknown, padding, additional, ...)."""
+        """Return whether an id belongs to a token with a role (beginning, end, unknown, padding, additional, ...).
+
+        Parameters
+        ----------
+        token_id
+            The id.
+
+        Returns
+        -------
+        bool
+            Whether it is a special token.
+        """
         return token_id in self.special_token_ids
 
     def _special_token_ids(self) -> set[int | None]:
@@ -92,37 +184,127 @@ class PreTrainedHFTokenizer:
 
 
 class PreTrainedSPTokenizer:
-    """A SentencePiece model. Pickles. Raises MissingExtra, FileNotFoundError, ValueError for another file."""
+    """A SentencePiece tokenizer under Modalities' name. It can be pickled.
+
+    Parameters
+    ----------
+    tokenizer_model_file
+        Path of the ``.model`` file.
+
+    Raises
+    ------
+    MissingExtra
+        Without the package sentencepiece (extra ``sentencepiece``).
+    FileNotFoundError, ValueError
+        If the file does not exist or is not a SentencePiece model.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sentencepiece import SentencePieceTrainer
+    >>> from fastpack.modalities import PreTrainedSPTokenizer
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     SentencePieceTrainer.train(
+    ...         sentence_iterator=iter(["hello world"] * 9),
+    ...         model_prefix=f"{folder}/m",
+    ...         model_type="char",
+    ...         vocab_size=11,
+    ...         minloglevel=2,
+    ...     )
+    ...     tokenizer = PreTrainedSPTokenizer(f"{folder}/m.model")
+    >>> tokenizer.decode(tokenizer.tokenize("hello world"))
+    'hello world'
+    """
 
     def __init__(self, tokenizer_model_file: str | os.PathLike[str]) -> None:
         self._model_file = os.fspath(tokenizer_model_file)
         self.tokenizer = SPTokenizer(self._model_file)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the arguments of the constructor."""
         return type(self), (self._model_file,)
 
     @property
     def vocab_size(self) -> int:
-        """The number of pieces."""
+        """Number of pieces."""
         return self.tokenizer.vocab_size
 
     def tokenize(self, text: str) -> list[int]:
-        """The ids of `text`. ValueError for what cannot be tokenised."""
+        """Return the ids of a text.
+
+        Parameters
+        ----------
+        text
+            The text.
+
+        Returns
+        -------
+        list of int
+            The ids.
+
+        Raises
+        ------
+        ValueError
+            For a text that cannot be tokenised.
+        """
         tokens, _ = self.tokenizer.encode_many([text])
         ids: list[int] = tokens.tolist()
         return ids
 
     def decode(self, token_ids: int | Sequence[int]) -> str:
-        """The text of ids."""
+        """Return the text of ids.
+
+        Parameters
+        ----------
+        token_ids
+            One id or a sequence of ids.
+
+        Returns
+        -------
+        str
+            The text.
+        """
         text: str = self.tokenizer.processor.Decode(token_ids if isinstance(token_ids, int) else list(token_ids))
         return text
 
     def get_token_id(self, token: str) -> int:
-        """The id of one piece; ValueError if there is no such."""
+        """Return the id of a piece.
+
+        Parameters
+        ----------
+        token
+            The piece as text.
+
+        Returns
+        -------
+        int
+            The id.
+
+        Raises
+        ------
+        ValueError
+            For an unknown piece.
+        """
         return self.tokenizer.eod_id(token)
 
     def is_special_token_id(self, token_id: int) -> bool:
-        """Whether it is the id of a control piece. IndexError for no id."""
+        """Return whether an id belongs to a control piece.
+
+        Parameters
+        ----------
+        token_id
+            The id.
+
+        Returns
+        -------
+        bool
+            Whether it is a control piece.
+
+        Raises
+        ------
+        IndexError
+            For a number that is not an id.
+        """
         return bool(self.tokenizer.processor.IsControl(token_id))
 
 

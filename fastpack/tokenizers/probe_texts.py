@@ -1,4 +1,4 @@
-"""Texts on which tokenizers differ, if they differ: what a faster engine is proved on beside the user's own."""
+"""Probe texts: a faster engine has to give the same ids on them, in addition to the user's documents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 LONG = 100_000  # bytes of a very long line
-CHARACTERS_A_TEXT = 16  # a difference is reported with its text, and one odd character costs few others their proof
+CHARACTERS_PER_TEXT = 16  # short texts: a difference is reported with its text, and an odd character affects few others
 
 _WORDS = (
     "I'm you're he'll we've they'd it's don't I'M YOU'RE HE'LL WE'VE THEY'D IT'S DON'T o'clock ''s 's' 'S 't'T\u2019s",
@@ -32,10 +32,10 @@ _BLANKS = (*_SPACES, *_ODD_SPACES, "\u202f", "\u3000")
 _LONG = ("a", "\n", "0123456789", "\u4e2d\uff0c", "word_")
 
 
-def hard_texts(literals: Sequence[str] = ()) -> list[str]:
-    """Some 1,500 texts, half a megabyte: of all planes and kinds, blanks of all kinds, and very long lines.
+def probe_texts(literals: Sequence[str] = ()) -> list[str]:
+    """Return about 1,500 texts, half a megabyte: characters of all planes, all kinds of white space, very long lines.
 
-    literals: the tokens that a tokenizer finds in texts as they are written, its end of document among them.
+    literals: the added tokens of the tokenizer, including its end-of-document token.
     """
     texts = ["", *_WORDS, *_BLANKS]
     texts += [a + b + c for a, b, c in product(("x", "1", "!", ""), _BLANKS, ("x", "1", "!", "'s", ""))]
@@ -43,13 +43,13 @@ def hard_texts(literals: Sequence[str] = ()) -> list[str]:
     texts += ["".join(a + c + b for c in group) for group in _landmarks() for a, b in (("", "'s1"), ("!", "ab"))]
     texts += [piece * (LONG // len(piece.encode())) for piece in _LONG]
     texts += [" " * LONG + "x"]
-    return texts + [text for literal in literals for text in _round(literal)]
+    return texts + [text for literal in literals for text in _around(literal)]
 
 
 def _landmarks() -> Iterator[list[str]]:
-    """The first and the last character of each run of one general category, some 5,800 in all, in small groups.
+    """Yield the first and last character of each run of one general category, about 5,800, in small groups.
 
-    Unassigned ones go by themselves: a text with one of them may be left to the slow engine.
+    Unassigned characters have their own groups: a text with one of them may be passed to the slow engine.
     """
     characters = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x34000), *range(0xDFFF0, 0xE0200))]
     categories = list(map(unicodedata.category, characters))
@@ -60,12 +60,12 @@ def _landmarks() -> Iterator[list[str]]:
                 edges[categories[j] == "Cn"].append(characters[j])
     for group in edges:
         unique = list(dict.fromkeys(group))
-        for i in range(0, len(unique), CHARACTERS_A_TEXT):
-            yield unique[i : i + CHARACTERS_A_TEXT]
+        for i in range(0, len(unique), CHARACTERS_PER_TEXT):
+            yield unique[i : i + CHARACTERS_PER_TEXT]
 
 
-def _round(literal: str) -> list[str]:
-    """A token's literal alone, in text, glued, between blanks of all kinds, twice, cut short, and in the other case."""
+def _around(literal: str) -> list[str]:
+    """Return texts with a literal alone, inside text, between white space, repeated, shortened, and in another case."""
     sides = ("", " ", "x", "1", "!", " \n", "\t", "\u3000", "e\u0301", "<")
     texts = [a + literal + b for a, b in product(sides, sides)]
     texts += [literal * 2, literal * 3 + "x", f"{literal} {literal}", literal[:-1], literal[1:], literal[:-1] + literal]

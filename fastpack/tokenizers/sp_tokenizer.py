@@ -1,4 +1,4 @@
-"""SentencePiece models (`pretrained_sp_tokenizer`), through the optional package sentencepiece."""
+"""SentencePiece models (`pretrained_sp_tokenizer`), with the optional package sentencepiece."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastpack.tokenizers.interface import (
 
 
 class SPTokenizer:
-    """Ids as SentencePiece's `Encode` gives them; `vocab_size` is the number of its pieces."""
+    """Gives the ids of SentencePiece's `Encode`; `vocab_size` is the number of pieces."""
 
     worker_bytes = 1 << 20
 
@@ -36,7 +36,7 @@ class SPTokenizer:
             self.processor.Load(model_file)
         except RuntimeError as error:
             raise ValueError(f"{model_file}: not a SentencePiece model ({error})") from None
-        self._split: tuple[str, Any] | None = None  # made when it is needed
+        self._split: tuple[str, Any] | None = None  # built when it is needed
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> SPTokenizer:
@@ -61,17 +61,17 @@ class SPTokenizer:
         return str(self.processor.IdToPiece(token_id)) if 0 <= token_id < self.vocab_size else None
 
     def special_names(self) -> list[str]:
-        """As `Tokenizer.special_names`: the control symbols."""
+        """Return the control symbols."""
         return [self.processor.IdToPiece(i) for i in range(self.vocab_size) if self.processor.IsControl(i)]
 
     def special_tokens(self, eod_token: str) -> SpecialTokens:
-        """As `Tokenizer.special_tokens`: `eod_token` where it is user-defined. Texts contain no control symbols."""
+        """Return `eod_token` if it is a user-defined symbol; texts cannot contain control symbols."""
         if self.processor.IsControl(self.eod_id(eod_token)):
             return SpecialTokens()
         return SpecialTokens((eod_token,), {eod_token: self.eod_id(eod_token)})
 
     def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
-        """As `Tokenizer.encode_split`: with `eod_token` as a control symbol, which no text becomes."""
+        """Encode with `eod_token` as a control symbol, which texts cannot contain."""
         if self._split is None or self._split[0] != eod_token:
             processor = type(self.processor)()
             processor.LoadFromSerializedProto(as_control_symbol(self.processor.serialized_model_proto(), eod_token))
@@ -92,7 +92,7 @@ _USER_DEFINED, _CONTROL = 4, 3
 
 
 def as_control_symbol(model: bytes, piece: str) -> bytes:
-    """A serialized model whose user-defined symbol `piece` is a control symbol."""
+    """Return a serialized model with the user-defined symbol `piece` as a control symbol."""
     changed = bytearray(model)
     for number, start, end in _fields(model, 0, len(model)):
         if number != _PIECES:
@@ -105,7 +105,7 @@ def as_control_symbol(model: bytes, piece: str) -> bytes:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of each field's value in a protocol buffer message."""
+    """Yield number, start and end of each field's value in a protocol buffer message."""
     while at < end:
         key, at = _varint(data, at)
         start, kind = at, key & 7

@@ -35,9 +35,9 @@ _VARIANTS: dict[str, Callable[[Mapping[str, Any]], Tokenizer]] = {
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """What a worker needs to build the same tokenizer again.
+    """The description of a tokenizer: variant, its options, and its engine.
 
-    engine: the library that runs it, as `engines.choose_engine` has proved; when not given, the variant's own.
+    engine: the library that runs it, as `engines.choose_engine` decided; by default the variant's own library.
     """
 
     variant_key: str
@@ -49,7 +49,7 @@ class TokenizerSpec:
             object.__setattr__(self, "engine", OWN_ENGINES.get(self.variant_key, ""))
 
     def build(self) -> Tokenizer:
-        """The tokenizer, on its engine.
+        """Build the tokenizer on its engine.
 
         Raises ValueError for an unknown variant or option, and for an engine that cannot run it (EngineDeclines);
         MissingExtra, FileNotFoundError.

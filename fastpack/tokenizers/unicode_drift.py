@@ -1,7 +1,7 @@
-"""Characters on which libraries with Unicode tables of different ages disagree, and the texts that hold them.
+"""Unicode drift: characters that libraries with Unicode tables of different versions handle differently.
 
 Measured over every code point: gigatoken 0.10 knows the letters of Unicode 17, tokenizers 0.23 splits by Unicode 16 and
-normalizes by tables that lack every combining mark since about Unicode 11.
+normalizes with tables that lack all combining marks since about Unicode 11.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-# Letters and numbers of Unicode 17, for a Python that knows them; an older one calls them unassigned anyway.
+# Letters and numbers of Unicode 17, for a Python that knows them; in an older Python they are unassigned.
 _UNICODE_17 = (
     (0x88F, 0x88F), (0xC5C, 0xC5C), (0xCDC, 0xCDC), (0x1ACF, 0x1AEB), (0xA7CE, 0xA7CF), (0xA7D2, 0xA7D2),
     (0xA7D4, 0xA7D4), (0xA7F1, 0xA7F1), (0x10940, 0x10959), (0x10EC5, 0x10EFB), (0x11DB0, 0x11DDB), (0x11DE0, 0x11DE9),
     (0x16EA0, 0x16EB8), (0x16EBB, 0x16ED3), (0x16FF2, 0x16FF6), (0x187F8, 0x187FF), (0x18D09, 0x18D1E),
     (0x18D80, 0x18DF2), (0x1E6C0, 0x1E6FF), (0x2B73A, 0x2B73F), (0x2CEA2, 0x2CEAD), (0x323B0, 0x33479),
 )  # fmt: skip
-# Where scripts are still added; elsewhere nothing that is a letter, a number or a mark has been for many years.
+# Blocks to which scripts are still added; elsewhere no letter, number or mark has been added for many years.
 _GROWING = (range(0x7C0, 0x2000), range(0xA000, 0xAC00), range(0x10000, 0x34000))
 
 
-class UnsettledCharacters:
-    """Finds texts with such characters. normalizes: the tokenizer normalizes, so that combining marks count too."""
+class UnicodeDrift:
+    """Finds texts with such characters; normalizes: the tokenizer normalizes, so that combining marks count, too."""
 
     def __init__(self, normalizes: bool) -> None:
-        self._table = _unsettled(normalizes)
-        # One character of each 64 shows the first byte of all of them in UTF-8.
+        self._table = _drift_table(normalizes)
+        # One of every 64 characters shows the first UTF-8 byte of all of them.
         self._leads = sorted(
             {chr(block << 6).encode()[:1] for block in set((np.flatnonzero(self._table) >> 6).tolist())}
         )
 
     def find(self, texts: Sequence[str]) -> list[int]:
-        """Positions of the texts that hold one. ASCII costs nothing, most other text 1 ns a character."""
-        if "".join(texts).isascii():  # a twentieth of the time of asking each
+        """Return the positions of texts with such characters. ASCII costs nothing, other text 1 ns per character."""
+        if "".join(texts).isascii():  # takes a twentieth of the time of checking each text
             return []
-        return [i for i, text in enumerate(texts) if not text.isascii() and self._holds_one(text)]
+        return [i for i, text in enumerate(texts) if not text.isascii() and self._contains_one(text)]
 
-    def _holds_one(self, text: str) -> bool:
-        # A lone surrogate is for the engine to refuse.
+    def _contains_one(self, text: str) -> bool:
+        # The engine refuses lone surrogates itself.
         data = text.encode("utf-8", "surrogatepass")
         if not any(lead in data for lead in self._leads):
             return False
         codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-        return bool(self._table.take(codes).any())  # twice as fast as an index
+        return bool(self._table.take(codes).any())  # twice as fast as indexing
 
 
-def _unsettled(normalizes: bool) -> npt.NDArray[np.bool_]:
-    """bool[0x110000] by code point: not assigned, or lately; with `normalizes`, the marks and compositions as well."""
+def _drift_table(normalizes: bool) -> npt.NDArray[np.bool_]:
+    """Return bool[0x110000] by code point: unassigned or recent; if `normalizes`, recent marks and compositions."""
     table = np.zeros(0x110000, bool)
     codes = [code for codes in _GROWING for code in codes]
     characters = list(map(chr, codes))
-    unsettled = np.array([category == "Cn" for category in map(unicodedata.category, characters)])
+    drifting = np.array([category == "Cn" for category in map(unicodedata.category, characters)])
     if normalizes:
-        old = unicodedata.ucd_3_2_0  # the one older version that Python keeps
+        old = unicodedata.ucd_3_2_0  # the only older version in Python
         changes = [unicodedata.combining(c) > 0 or bool(unicodedata.decomposition(c)) for c in characters]
-        unsettled |= np.array(changes) & [category == "Cn" for category in map(old.category, characters)]
-    table[codes] = unsettled
+        drifting |= np.array(changes) & [category == "Cn" for category in map(old.category, characters)]
+    table[codes] = drifting
     for first, last in _UNICODE_17:
         table[first : last + 1] = True
     return table

@@ -256,7 +256,7 @@ def open_tokens(
 
 
 def _token_size(dtype: np.dtype[Any]) -> int:
-    """The token size of an unsigned dtype; ValueError for other dtypes."""
+    """Return the token size of an unsigned dtype; ValueError for other dtypes."""
     if dtype.kind != "u":
         raise ValueError(f"tokens are written as unsigned integers, not {dtype}")
     return dtype.itemsize

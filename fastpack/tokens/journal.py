@@ -120,6 +120,7 @@ class CheckpointedWriter(BufferedTokenWriter):
         return self.is_kept
 
     def close(self) -> None:
+        """Finish the file and remove its journal."""
         open_before = self._output is not None
         super().close()
         if open_before:
@@ -145,6 +146,7 @@ class CheckpointedWriter(BufferedTokenWriter):
             self.abort()
 
     def abort(self) -> None:
+        """Remove what was written, and the journal."""
         if self._output is not None:
             remove(self._journal_path)  # before the partial file that it describes
             super().abort()

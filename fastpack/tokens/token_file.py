@@ -51,40 +51,50 @@ class TokenFile(Protocol):
     @property
     def path(self) -> str:
         """The file, or the folder of the files."""
+        ...
 
     @property
     def format(self) -> str:
         """The name of the format in `FORMATS`."""
+        ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the stored tokens."""
+        ...
 
     @property
     def n_tokens(self) -> int:
         """The number of tokens."""
+        ...
 
     @property
     def n_documents(self) -> int | None:
         """The number of documents; None if the document boundaries are unknown."""
+        ...
 
     def segments(self) -> Sequence[TokenSegment]:
         """Return the runs of tokens, in order."""
+        ...
 
     def document_ends(self) -> DocumentEnds:
         """Return the end of each document (exclusive) in tokens, int64 [n_documents]; read at the first call.
 
         Raises ValueError if the document boundaries are unknown, FormatError if documents are not contiguous.
         """
+        ...
 
     def document(self, i: int) -> npt.NDArray[Any]:
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file."""
+        ...
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
+        ...
 
     def close(self) -> None:
         """Release the mappings. Arrays that were returned stay valid."""
+        ...
 
     def __enter__(self) -> Self: ...
 
@@ -99,23 +109,29 @@ class TokenWriter(Protocol):
     @property
     def n_documents(self) -> int:
         """The number of documents appended so far."""
+        ...
 
     n_tokens: int
 
     def reserve(self, n_tokens: int) -> None:
         """Allocate disk space for the tokens that will be appended."""
+        ...
 
     def append_many(self, flat_tokens: npt.ArrayLike, lengths: npt.ArrayLike) -> None:
         """Append documents, given as concatenated tokens and their lengths in tokens."""
+        ...
 
     def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
         """Append documents whose tokens are already encoded as the file stores them."""
+        ...
 
     def close(self) -> None:
         """Finish the file and give it its name."""
+        ...
 
     def abort(self) -> None:
         """Remove what was written."""
+        ...
 
     def __enter__(self) -> Self: ...
 

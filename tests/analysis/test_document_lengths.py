@@ -1,4 +1,4 @@
-"""The arithmetic on lengths, against plain Python."""
+"""Statistics of lengths and ids, against plain Python."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 3000), st.intege
 
 
 @given(parts=st.lists(LENGTHS, max_size=4), pending=st.integers(1, 50))
-def test_counting_in_parts_is_counting_at_once(
+def test_counting_in_blocks_equals_counting_at_once(
     parts: list[list[int]], pending: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PENDING", pending)
@@ -40,13 +40,13 @@ def test_summary(lengths: list[int]) -> None:
         assert found[name] == sorted(lengths)[-(-percent * len(lengths) // 100) - 1]
 
 
-def test_nothing_has_no_summary_and_no_bins() -> None:
+def test_no_documents_have_no_summary_and_no_bins() -> None:
     empty = LengthTable.of(np.array([], np.int64))
     assert (empty.summary(), empty.bins(), list(draw_histogram([], 80, plain=False))) == (None, [], [])
 
 
 @given(lengths=LENGTHS.filter(bool), per_octave=st.sampled_from([1, 2, 4]))
-def test_bins_hold_all_documents(lengths: list[int], per_octave: int) -> None:
+def test_bins_contain_all_documents(lengths: list[int], per_octave: int) -> None:
     bins = LengthTable.of(np.array(lengths)).bins(per_octave)
     for one in bins:
         inside = [length for length in lengths if one.start <= length < one.end]
@@ -92,7 +92,7 @@ def test_ids_are_counted(dtype: str, values: list[int]) -> None:
     assert {k: n for k, n in enumerate(counter.counts.tolist()) if n} == {k: good.count(k) for k in good}
 
 
-def test_many_ids_are_counted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_do_not_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.analysis.token_ids._MAX_RECENT", 1000)  # 2^32 tokens take too long
     monkeypatch.setattr("fastpack.analysis.token_ids._BLOCK_TOKENS", 300)
     rng, counter = np.random.default_rng(0), IdCounter()
@@ -105,7 +105,7 @@ def test_many_ids_are_counted_as_few_are(monkeypatch: pytest.MonkeyPatch) -> Non
     np.testing.assert_array_equal(counter.counts, np.bincount(np.concatenate([both, small])))
 
 
-def test_histogram_in_letters() -> None:
+def test_histogram_as_text() -> None:
     bins = LengthTable.of(np.array([1] * 90 + [2] + [9] * 30)).bins()
     lines = list(draw_histogram(bins, 60, plain=True))
     assert [line.split()[0] for line in lines] == ["1", "2", "4", "8"]

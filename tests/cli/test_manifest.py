@@ -106,8 +106,7 @@ def test_validate_says_what_it_is_for(folder: Path, capsys: pytest.CaptureFixtur
         manifest = folder / "manifest.fpm"
         assert out == ""
         assert err == (
-            f"Error: not a directory: {manifest} (`fastpack verify {manifest}` looks at the shards that a manifest "
-            "names)\n"
+            f"Error: not a directory: {manifest} (`fastpack verify {manifest}` checks the shards of a manifest)\n"
         )
 
 

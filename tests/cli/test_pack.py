@@ -167,7 +167,7 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
         (["docs.jsonl", "--tokenizer", TOKENIZER], 2, "--eos-token is needed: the token of " + TOKENIZER),
         (["docs.jsonl", "--tokenizer", TOKENIZER], 2, f"has the special tokens {EOD}"),
         (["docs.jsonl", "--tokenizer", "gpt2"], 1, "error: --tokenizer: gpt2 is neither"),
-        (["absent.jsonl", "--tokenizer", "bytes"], 1, "error: absent.jsonl is not there"),
+        (["absent.jsonl", "--tokenizer", "bytes"], 1, "error: absent.jsonl does not exist"),
         (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "error: --num-workers: found 0"),
         (["configs/docs_bpe2000.yaml", "--num-cpus", "0"], 1, "error: --num-workers: found 0"),
         (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "no such"], 1, f"has the special tokens {EOD}"),
@@ -176,7 +176,7 @@ def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
         (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "nothing is downloaded"),
         (["docs.jsonl", "--tokenizer", "x.model", "--eod-token", EOD], 1, "x.model is not there"),
         (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "expected an int of at least 1"),
-        (["docs.jsonl", "--tokenizer", "bytes", "--jq-pattern", ".foo-bar"], 1, "is refused"),
+        (["docs.jsonl", "--tokenizer", "bytes", "--jq-pattern", ".foo-bar"], 1, "jq rejects"),
         (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "nosuch"], 1, "not represented by a single token id"),
     ],
 )
@@ -315,7 +315,7 @@ def test_text_that_is_no_json_lines(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["pack", str(folder / "notes.txt"), *words]) == 1
     assert "none of the 2 lines of" in capsys.readouterr().err
     assert main(["pack", str(folder), *words]) == 1
-    assert "no .jsonl, .ndjson (.gz, .zst) files there" in capsys.readouterr().err
+    assert "no .jsonl, .ndjson (.gz, .zst) files found" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 

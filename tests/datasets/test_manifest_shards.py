@@ -212,7 +212,7 @@ def test_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     with pytest.warns(DataWarning) as caught:
         MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin")
     told = [str(one.message) for one in caught]
-    assert re.search('there was reason to doubt.*give dtype="uint16"', told[0])
+    assert re.search('is doubtful.*pass dtype="uint16"', told[0])
     assert "trim_zero_tail=True" in told[1]
     trimmed = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin", dtype="uint16", trim_zero_tail=True)
     assert len(trimmed) == 500

@@ -264,7 +264,7 @@ def test_dtype_metadata_uses_the_metadata(tmp_path: Path) -> None:
     (tmp_path / "metadata.yaml").write_text(METADATA % "uint16")
     (text,) = said(tmp_path, 10, "*.bin")
     assert text.endswith(
-        'is read as uint32, by its size, but the metadata beside it says uint16: give dtype="metadata"'
+        'is read as uint32, by its size, but the metadata next to it says uint16: give dtype="metadata"'
     )
     assert said(tmp_path, 10, "*.bin", dtype="metadata") == []
     assert MemoryMappedDataset(tmp_path, 10, "*.bin", dtype="metadata")[3]["labels"][-1] == 39

@@ -1,4 +1,4 @@
-"""Compressed lines: the same lines whatever the blocks, and damage is named."""
+"""Compressed lines: the same lines for every block size, and errors for damaged files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write(folder: Path, kind: str, text: bytes, *more: bytes) -> Path:
     n_bytes=st.integers(1, 100),
     cut=st.integers(0, 100),
 )
-def test_blocks_are_whole_lines_and_together_the_text(
+def test_blocks_are_complete_lines_and_concatenate_to_the_text(
     kind: str, lines: list[bytes], end: bool, n_bytes: int, cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     text = b"\n".join(lines) + b"\n" * end
@@ -61,7 +61,7 @@ def test_a_line_longer_than_a_block_makes_a_longer_block(kind: str, tmp_path: Pa
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keep", [3, 20, -1])
-def test_a_file_cut_short_is_an_error_not_a_short_text(kind: str, keep: int, tmp_path: Path) -> None:
+def test_a_truncated_file_is_an_error(kind: str, keep: int, tmp_path: Path) -> None:
     path = write(tmp_path, kind, bytes(range(256)).replace(b"\n", b"") * 50 + b"\n")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(FormatError) as caught:
@@ -81,7 +81,7 @@ def test_damage_is_an_error(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "content"), [(".gz", b""), (".gz", b"{}\n"), (".zst", b"\x1f\x8b\x08\x00")])
-def test_another_kind_of_file_is_named(kind: str, content: bytes, tmp_path: Path) -> None:
+def test_a_wrong_suffix_is_an_error(kind: str, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"x.jsonl{kind}"
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"at byte 0: found .*, expected .* as \.(gz|zst) files begin"):

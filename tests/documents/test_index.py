@@ -1,4 +1,4 @@
-"""create_raw_index: the peer's bytes and errors, whatever the backend, the threads and the faults."""
+"""create_raw_index: Modalities' bytes and errors, for every backend and number of threads."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ FAULTY = [
 ]
 
 
-def test_every_accepted_kind_of_line(backend: str, tmp_path: Path) -> None:
+def test_accepted_lines(backend: str, tmp_path: Path) -> None:
     lines = b"\xef\xbb\xbf{}\n" + b"\n".join(ACCEPTED)
     assert index_of(lines, tmp_path) == rows_of(lines)
     assert index_of(lines + b"\n", tmp_path) == rows_of(lines)
 
 
 @pytest.mark.parametrize("line", FAULTY, ids=lambda line: repr(line[:12]))
-def test_every_faulty_kind_of_line(backend: str, tmp_path: Path, line: bytes) -> None:
+def test_faulty_lines(backend: str, tmp_path: Path, line: bytes) -> None:
     raw = b"{}\n" + line + b"\n[]\n"
     with pytest.raises(FaultyLine) as caught:
         index_of(raw, tmp_path)
@@ -134,13 +134,13 @@ PIECES = [b"{}", b"[1]", b'"\xc3\xa9"', b"\n", b"\n", b"\n", b"\r", b" ", b"oops
 
 
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=60), window=st.integers(1, 64), chunk=st.integers(1, 5))
-def test_windows_and_chunks_change_nothing(
+def test_the_index_does_not_depend_on_windows_and_chunks(
     backend: str, tmp_path: Path, pieces: list[bytes], window: int, chunk: int
 ) -> None:
     raw = b"".join(pieces)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP", 100)):
+        for name, value in (("_WINDOW", window), ("_CHUNK", chunk), ("_DROP_BYTES", 100)):
             patch.setattr(json_lines, name, value)
         assert index_of(raw, tmp_path, validate=False) == rows_of(raw)
         good = [row for row in rows_of(raw) if json_fault(raw[row[0] : sum(row)]) is None]
@@ -148,7 +148,7 @@ def test_windows_and_chunks_change_nothing(
             assert index_of(raw, tmp_path, drop_faulty_entries=True, num_threads=threads) == good
 
 
-def test_many_threads_same_bytes_and_first_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_give_the_same_bytes_and_the_first_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "_CHUNK", 50)
     lines = [json.dumps({"id": i, "text": "x" * (i % 300)}).encode() for i in range(20_000)]
     raw = b"\n".join(lines)
@@ -221,7 +221,7 @@ def test_progress_reaches_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("old", [b"old", None])
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bytes | None) -> None:
+def test_a_full_disk_keeps_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: bytes | None) -> None:
     target = tmp_path / "x.idx"
     if old is not None:
         target.write_bytes(old)
@@ -246,7 +246,7 @@ fastpack.create_raw_index(sys.argv[1], progress=stop, file_existence_policy="ove
 """
 
 
-def test_killed_half_way(tmp_path: Path) -> None:
+def test_a_kill_leaves_no_index(tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl", tmp_path / "x.idx"
     source.write_bytes((b'{"text": "' + b"a" * 40 + b'"}\n') * 300_000)
     for old in (None, b"old"):
@@ -279,7 +279,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     ids=["many lines", "one long line"],  # pytest puts the id into the environment, which takes 128 KiB a variable
 )
 def test_memory_is_bounded(tmp_path: Path, validate: bool, line: bytes) -> None:
-    """300 MB of short lines, and 3 lines of 100 MB: the mapping must not pile up in memory."""
+    """300 MB of short lines, and 3 lines of 100 MB: mapped pages are dropped."""
     source = tmp_path / "x.jsonl"
     with open(source, "wb") as file:
         block = line * max(1, 1_000_000 // len(line))
@@ -290,8 +290,8 @@ def test_memory_is_bounded(tmp_path: Path, validate: bool, line: bytes) -> None:
     assert grown * 1024 < (250_000_000 if validate and len(line) > 10**6 else 60_000_000)
 
 
-def test_a_fault_ends_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault while other threads are at work ends in seconds, and leaves none of them."""
+def test_a_fault_stops_all_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault ends the run within seconds, without remaining threads."""
     monkeypatch.setattr(json_lines, "_CHUNK", 10)
     raw = b"{oops\n" + b"[1]\n" * 50_000
     started = time.monotonic()
@@ -302,7 +302,7 @@ def test_a_fault_ends_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
-    """Nor kept alive by a cycle that only the garbage collector would break."""
+    """Nor kept alive by a reference cycle."""
     open_files = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
         with pytest.raises(FaultyLine):
@@ -311,7 +311,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 
 
 def test_large_offsets(tmp_path: Path) -> None:
-    """A sparse file of 5 GiB: lines behind 2^32 bytes get their offsets."""
+    """A sparse file of 5 GiB: offsets beyond 2^32 are right."""
     source = tmp_path / "x.jsonl"
     with open(source, "wb") as file:
         file.truncate(5 << 30)

@@ -1,4 +1,4 @@
-"""Texts of many lines at once: those that line by line would be found, or none."""
+"""Texts of blocks of lines: the same as line by line, or none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DOCUMENT = st.fixed_dictionaries({"id": st.integers(-9, 9), "text": TEXT}, optio
 
 
 @given(st.lists(DOCUMENT, min_size=1), st.booleans())
-def test_good_lines_are_read(documents: list[dict[str, Any]], ascii_only: bool) -> None:
+def test_valid_lines_are_parsed(documents: list[dict[str, Any]], ascii_only: bool) -> None:
     lines = [json.dumps(document, ensure_ascii=ascii_only).encode() for document in documents]
     short = sum(map(len, lines)) <= SHORT_LINE * len(lines)
     assert read(lines) == ([document["text"] for document in documents] if short else None)
@@ -73,7 +73,7 @@ _PARTS += [
 
 
 @given(st.lists(st.lists(st.sampled_from(_PARTS), max_size=3).map(b"".join), min_size=1, max_size=5))
-def test_lines_are_never_read_otherwise_than_one_by_one(lines: list[bytes]) -> None:
+def test_blocks_give_the_same_texts_as_single_lines(lines: list[bytes]) -> None:
     found = read(lines)
     assert found is None or found == one_by_one(lines)
 
@@ -96,11 +96,11 @@ def test_lines_are_never_read_otherwise_than_one_by_one(lines: list[bytes]) -> N
         [b'{"text":"' + b"x" * SHORT_LINE + b'"}'],
     ],
 )
-def test_lines_that_are_left_to_the_slow_way(lines: list[bytes]) -> None:
+def test_lines_that_need_special_treatment(lines: list[bytes]) -> None:
     assert read(lines) is None
 
 
-def test_rows_that_are_not_lines_one_after_another() -> None:
+def test_rows_that_are_not_consecutive_lines() -> None:
     lines = [b'{"text":"a"}', b'{"text":"b"}', b'{"text":"c"}']
     data, rows = memoryview(b"\n".join(lines)), rows_of(lines)
     reader: BlockReader | None = compile_block_pattern(".text")

@@ -1,4 +1,4 @@
-"""The text of a line: jq's answer, whichever way it is found."""
+"""The text of a line: jq's result, with every implementation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.errors import MissingExtra
 
 
 def by_jq(pattern: str, line: str) -> str | None:
-    """The string jq itself gives first, None for everything else."""
+    """The first result of jq if it is a string, else None."""
     try:
         value = jq.compile(pattern).input_text(line).first()
     except (ValueError, StopIteration):
@@ -64,7 +64,7 @@ def test_plain_paths(pattern: str, steps: tuple[str | int, ...]) -> None:
     "pattern",
     ["", "text", "..", ".a|.b", ".a?", ".a[]", ".a[1:2]", '."a\\u0062"', ".foo-bar", "[0]", ".a.[0]", ".a, .b"],
 )
-def test_everything_else_is_left_to_jq(pattern: str) -> None:
+def test_other_patterns_need_jq(pattern: str) -> None:
     assert parse_plain_path(pattern) is None
 
 
@@ -108,17 +108,17 @@ ODD_LINES = [
 
 
 @pytest.mark.parametrize("line", ODD_LINES)
-def test_odd_lines_get_jqs_answer(line: str) -> None:
+def test_unusual_lines_match_jq(line: str) -> None:
     assert by_us(".text", line) == by_jq(".text", line)
 
 
 @pytest.mark.parametrize("line", ODD_LINES)
-def test_odd_lines_get_jqs_answer_without_jq(line: str, without_jq: None) -> None:
+def test_unusual_lines_match_jq_without_jq(line: str, without_jq: None) -> None:
     assert by_us(".text", line) == by_jq(".text", line)
 
 
 @pytest.mark.parametrize("line", ['{"text": "a"} {"text": "b"}', '{"text": "x", "n": 01}', '{"text": "x", "n": .5}'])
-def test_what_only_jq_reads_is_jqs_where_it_is_installed(line: str) -> None:
+def test_lines_that_only_jq_parses(line: str) -> None:
     assert by_us(".text", line) == by_jq(".text", line) is not None
 
 
@@ -161,8 +161,8 @@ def test_patterns_that_need_jq() -> None:
     assert compile_pattern(".a[]")(b'{"a": ["first", "second"]}') == "first"
 
 
-def test_a_pattern_jq_refuses_is_an_error_at_once() -> None:
-    with pytest.raises(ValueError, match=r"the jq pattern '\.foo-bar' is refused"):
+def test_a_pattern_that_jq_rejects_is_an_error_when_compiled() -> None:
+    with pytest.raises(ValueError, match=r"jq rejects the pattern '\.foo-bar'"):
         compile_pattern(".foo-bar")
 
 

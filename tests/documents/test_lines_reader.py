@@ -1,4 +1,4 @@
-"""LargeFileLinesReader: the peer's items and errors."""
+"""LargeFileLinesReader: Modalities' items and errors."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def test_surrogates_pass_the_index_and_fail_the_strict_decoder(tmp_path: Path) -
     assert LargeFileLinesReader(path, encoding=None)[0] == b'"\xed\xa0\x80"'
 
 
-def test_a_byte_order_mark_stays(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"\xef\xbb\xbf{}\n{}\n")
     create_raw_index(path)
     assert list(LargeFileLinesReader(path)) == ["\ufeff{}", "{}"]
 
 
-def test_lengths_from_the_next_offset(tmp_path: Path) -> None:
-    """The newline and a dropped line between belong to the line before."""
+def test_lines_up_to_the_next_offset(tmp_path: Path) -> None:
+    """The newline and dropped lines in between belong to the preceding line."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"{}\noops\n[]\n1\n")
     with pytest.warns(UserWarning, match="faulty line"):
@@ -79,7 +79,7 @@ def test_lengths_from_the_next_offset(tmp_path: Path) -> None:
 
 
 def test_legacy_index(golden: Path) -> None:
-    """Lengths in characters: warned of where they are used, harmless where not."""
+    """Lengths in characters cause a warning only if they are used."""
     raw, index = golden / "modalities/jsonl/docs_crlf.jsonl", golden / "modalities/legacy/v0.2.0/docs_crlf.v0.2.0.idx"
     lines = raw.read_bytes().decode().split("\n")
     with pytest.warns(UserWarning, match="repair-legacy"):

@@ -1,4 +1,4 @@
-"""Indices of many files: the same as one by one, whatever the threads."""
+"""Indexes of many files: the same as one by one, for every number of threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("num_threads", [1, 2, 5])
 @pytest.mark.parametrize("large", [1, 2000, 1 << 30])
-def test_each_index_is_what_it_is_alone(
+def test_each_index_equals_that_of_create_raw_index(
     num_threads: int, large: int, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "LARGE", large)
@@ -58,7 +58,7 @@ def test_a_faulty_line_names_its_file_and_leaves_no_index_of_it(num_threads: int
     assert not list(corpus.rglob(".*"))
 
 
-def test_the_policy_holds_for_each_file(corpus: Path) -> None:
+def test_the_policy_applies_to_each_file(corpus: Path) -> None:
     (corpus / "0" / "3.idx").write_bytes(b"mine")
     with pytest.raises(TargetExists):
         create_raw_indices(corpus)
@@ -67,15 +67,15 @@ def test_the_policy_holds_for_each_file(corpus: Path) -> None:
     assert (corpus / "0" / "3.idx").read_bytes() == b"mine"
 
 
-def test_two_sources_of_one_index_are_an_error_before_anything_is_written(corpus: Path) -> None:
+def test_two_sources_with_the_same_index_are_an_error_before_writing(corpus: Path) -> None:
     (corpus / "0" / "3.ndjson").write_text("{}\n")
     with pytest.raises(ValueError, match=r"would both have the index .*3\.idx"):
         create_raw_indices(corpus)
     assert not list(corpus.rglob("*.idx"))
 
 
-def test_compressed_files_are_left_out_of_directories_and_refused_by_name(corpus: Path) -> None:
+def test_compressed_files_are_skipped_in_directories_and_rejected_by_name(corpus: Path) -> None:
     (corpus / "z.jsonl.gz").write_bytes(b"")
     assert len(create_raw_indices(corpus)) == 12
-    with pytest.raises(ValueError, match="is compressed, so an index of its lines would lead nowhere"):
+    with pytest.raises(ValueError, match="is compressed, so its lines cannot be read by position"):
         create_raw_indices([corpus / "z.jsonl.gz"])

@@ -1,4 +1,4 @@
-"""Raw indices: read, written, repaired, and the lines behind them."""
+"""Raw indexes: reading, writing, repair, and access to lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_lines(documents: list[dict[str, str]], newline: bytes, last_newline: bool
 
 
 def legacy_index(raw: bytes, count_last_newline: bool) -> list[tuple[int, int]]:
-    """What Modalities wrote before v0.4.0: offsets in bytes, lengths in characters, "\\r\\n" read as "\\n"."""
+    """The index of Modalities before v0.4.0: offsets in bytes, lengths in characters, "\\r\\n" read as "\\n"."""
     rows, offset = [], 0
     lines = raw.splitlines(keepends=True) if b"\x0b" not in raw else raw.split(b"\n")
     for number, line in enumerate(lines):
@@ -70,14 +70,14 @@ def test_any_list_and_protocol(tmp_path: Path, rows: list[tuple[int, int]], prot
     assert path.read_bytes() == pickle.dumps(rows, protocol=4)
 
 
-def test_write_in_pieces(tmp_path: Path) -> None:
+def test_write_in_blocks(tmp_path: Path) -> None:
     rows = np.stack((np.arange(50_000) * 7, np.arange(50_000) % 300), axis=1)
     write_raw_index(tmp_path / "x.idx", rows.astype(np.uint32))
     assert (tmp_path / "x.idx").read_bytes() == pickle.dumps([tuple(row) for row in rows.tolist()], protocol=4)
 
 
 @pytest.mark.parametrize("index", [[[1, 2, 3]], [1, 2], [[0.5, 1.0]], [["a", "b"]]])
-def test_write_refuses_what_is_no_index(tmp_path: Path, index: list[object]) -> None:
+def test_write_rejects_invalid_indexes(tmp_path: Path, index: list[object]) -> None:
     with pytest.raises(ValueError, match="expected integers of shape"):
         write_raw_index(tmp_path / "x.idx", index)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
@@ -125,7 +125,7 @@ def test_jsonl_file(golden: Path) -> None:
     assert JsonlFile(raw, index=np.array([[0, 3]])).index.tolist() == [[0, 3]]
 
 
-def test_an_index_that_reaches_beyond_its_file(tmp_path: Path) -> None:
+def test_an_index_that_ends_after_its_file(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"{}\n[]\n")
     write_raw_index(tmp_path / "x.idx", [[0, 2], [3, 4]])
     with pytest.raises(FormatError, match="entry 1"):
@@ -143,8 +143,8 @@ def test_default_index_path(path: str, expected: str) -> None:
         assert default_index_path(path) == Path(expected)
 
 
-def test_repair_of_the_peers_own_legacy_index(golden: Path, tmp_path: Path) -> None:
-    """Modalities v0.2.0 indexed this very file in characters; today's index of it is the repaired one."""
+def test_repair_of_a_legacy_index_of_modalities(golden: Path, tmp_path: Path) -> None:
+    """Modalities v0.2.0 indexed this file in characters; the current index equals the repaired one."""
     raw, old = golden / "modalities/jsonl/docs_crlf.jsonl", golden / "modalities/legacy/v0.2.0/docs_crlf.v0.2.0.idx"
     with pytest.warns(UserWarning, match="in characters"):
         assert not JsonlFile(raw, old).line(3).endswith(b"}")
@@ -153,7 +153,7 @@ def test_repair_of_the_peers_own_legacy_index(golden: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["docs_nonl", "docs_escaped"])
-def test_repair_of_the_peers_indices_of_parts_of_docs(golden: Path, tmp_path: Path, name: str) -> None:
+def test_repair_of_legacy_indexes_of_sections_of_docs(golden: Path, tmp_path: Path, name: str) -> None:
     """v0.2.0 indexed lines 20 to 34 without the last newline, and the first 20 in ASCII, the last of them wrong."""
     lines = (golden / "modalities/jsonl/docs.jsonl").read_bytes().split(b"\n")
     if name == "docs_nonl":
@@ -167,7 +167,7 @@ def test_repair_of_the_peers_indices_of_parts_of_docs(golden: Path, tmp_path: Pa
     assert read_raw_index(tmp_path / "x.idx").tolist() == true_index(raw)
 
 
-def test_repair_of_a_right_index_changes_nothing(golden: Path, tmp_path: Path) -> None:
+def test_repair_does_not_change_a_correct_index(golden: Path, tmp_path: Path) -> None:
     raw, index = golden / "modalities/jsonl/docs.jsonl", tmp_path / "docs.idx"
     index.write_bytes((golden / "modalities/idx/docs.idx").read_bytes())
     before = index.stat()
@@ -190,7 +190,7 @@ def test_repair(backend: str, tmp_path: Path, newline: bytes, last_newline: bool
     assert JsonlFile(path).line(3).rstrip().endswith(b"}")
 
 
-def test_repair_keeps_dropped_lines_out(tmp_path: Path) -> None:
+def test_repair_does_not_add_dropped_lines(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes('"é"\n{oops\n"üü"\n'.encode())
     write_raw_index(tmp_path / "x.idx", [[0, 3], [11, 4]])
@@ -199,7 +199,7 @@ def test_repair_keeps_dropped_lines_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [[[1, 2]], [[0, 2]], [[5, 1]], [[0, 5]], [[5, 0]]])
-def test_repair_refuses_an_index_of_another_file(tmp_path: Path, rows: list[list[int]]) -> None:
+def test_repair_rejects_an_index_of_another_file(tmp_path: Path, rows: list[list[int]]) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes('"é"\n'.encode())
     write_raw_index(tmp_path / "x.idx", rows)

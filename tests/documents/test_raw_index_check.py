@@ -1,4 +1,4 @@
-"""A stale index is refused; one that belongs to its file, by whatever program it was written, is accepted."""
+"""A stale index is rejected; an index that belongs to its file is accepted, whichever program wrote it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def set_age(path: Path, seconds: float) -> None:
-    """Make the index of a file `seconds` older than the file."""
+    """Make the index of a file older than the file by `seconds`."""
     time_ns = path.stat().st_mtime_ns - int(seconds * 1e9)
     os.utime(path.with_suffix(".idx"), ns=(time_ns, time_ns))
 
@@ -59,7 +59,7 @@ EDITS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("age", [-10, 0, 10], ids=["newer", "same time", "older"])
 @pytest.mark.parametrize("edit", EDITS)
-def test_an_edited_file_is_noticed_whatever_the_times(source: Path, edit: str, age: int) -> None:
+def test_an_edited_file_is_detected_with_any_times(source: Path, edit: str, age: int) -> None:
     source.write_bytes(EDITS[edit](RAW))
     set_age(source, age)
     with pytest.raises(StaleIndex, match="is not the index of") as caught:
@@ -69,7 +69,7 @@ def test_an_edited_file_is_noticed_whatever_the_times(source: Path, edit: str, a
 
 
 @pytest.mark.parametrize("number", [3, 250, 491])
-def test_lines_joined_or_split_in_the_middle_are_noticed_if_the_index_is_older(source: Path, number: int) -> None:
+def test_lines_joined_or_split_are_detected_if_the_index_is_older(source: Path, number: int) -> None:
     end = sum(len(line) + 1 for line in LINES[: number + 1]) - 1
     replace_at(source, end, b" ")  # the newline after a line
     set_age(source, 1)
@@ -84,7 +84,7 @@ def test_lines_joined_or_split_in_the_middle_are_noticed_if_the_index_is_older(s
         read_index(source)
 
 
-def test_a_left_out_line_that_became_json_is_noticed_if_the_index_is_older(tmp_path: Path) -> None:
+def test_a_dropped_line_that_became_json_is_detected_if_the_index_is_older(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": b"}\n{"text": "c"}\n')
     with pytest.warns(UserWarning, match="faulty line"):
@@ -109,7 +109,7 @@ def test_indexes_that_modalities_wrote_are_accepted(golden: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("age", [-10, 10], ids=["newer", "older"])
-def test_an_index_in_characters_is_a_warning_and_no_error(golden: Path, tmp_path: Path, age: int) -> None:
+def test_an_index_in_characters_is_a_warning(golden: Path, tmp_path: Path, age: int) -> None:
     shutil.copy(golden / "modalities/jsonl/docs_crlf.jsonl", tmp_path / "x.jsonl")
     shutil.copy(golden / "modalities/legacy/v0.2.0/docs_crlf.v0.2.0.idx", tmp_path / "x.idx")
     set_age(tmp_path / "x.jsonl", age)

@@ -1,4 +1,4 @@
-"""Which files are meant by a path, a directory, a pattern."""
+"""Files that a path, a directory or a pattern stands for."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_file_stands_for_itself_whatever_its_name(folder: Path) -> None:
+def test_a_file_may_have_any_name(folder: Path) -> None:
     assert find_sources("x.txt") == ["x.txt"]
     assert find_sources(folder / "x.txt") == [str(folder / "x.txt")]
 
 
-def test_a_directory_stands_for_the_jsonl_files_below_it_sorted_and_without_hidden_ones(folder: Path) -> None:
+def test_a_directory_stands_for_its_jsonl_files_without_hidden_ones(folder: Path) -> None:
     assert find_sources(".") == ["./a.jsonl.gz", "./b.jsonl", "./sub/c.ndjson", "./sub/deep/d.jsonl.zst"]
     assert find_sources(".", compressed=False) == ["./b.jsonl", "./sub/c.ndjson"]
 
@@ -39,7 +39,7 @@ def test_a_directory_stands_for_the_jsonl_files_below_it_sorted_and_without_hidd
         ("[bx].*", ["b.jsonl", "x.txt"]),
     ],
 )
-def test_a_pattern_stands_for_what_it_matches(pattern: str, found: list[str], folder: Path) -> None:
+def test_a_pattern_stands_for_its_matches(pattern: str, found: list[str], folder: Path) -> None:
     assert find_sources(pattern) == found
 
 
@@ -48,7 +48,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> No
     assert find_sources("[b].jsonl") == ["[b].jsonl"]
 
 
-def test_several_keep_their_order_and_what_is_found_again_is_taken_once(folder: Path) -> None:
+def test_sources_keep_their_order_and_duplicates_are_dropped(folder: Path) -> None:
     assert find_sources(["x.txt", "sub", "**/*.ndjson"]) == ["x.txt", "sub/c.ndjson", "sub/deep/d.jsonl.zst"]
 
 
@@ -61,10 +61,10 @@ def test_a_file_named_twice_is_an_error(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere.jsonl", "nowhere.jsonl is not there"),
-        (".git/objects", "is not there"),
+        ("nowhere.jsonl", "nowhere.jsonl does not exist"),
+        (".git/objects", "does not exist"),
         ("*.parquet", "no matching files"),
-        ("sub/deep", r"no \.jsonl, \.ndjson files there"),
+        ("sub/deep", r"no \.jsonl, \.ndjson files found"),
         ([], "no source is given"),
     ],
 )
@@ -73,13 +73,13 @@ def test_nothing_found_is_an_error(given: str | list[str], message: str, folder:
         find_sources(given, compressed=False)
 
 
-def test_not_found_is_both_kinds_of_error(folder: Path) -> None:
+def test_input_not_found_is_a_file_not_found_and_a_value_error(folder: Path) -> None:
     with pytest.raises(InputNotFound) as caught:
         find_sources("nowhere")
     assert isinstance(caught.value, FileNotFoundError)
 
 
-def test_what_counts_as_one_file(folder: Path) -> None:
+def test_is_one_file(folder: Path) -> None:
     assert is_one_file("b.jsonl")
     assert is_one_file("nowhere.jsonl")  # so that its absence is what is reported
     assert not is_one_file("*.jsonl")

@@ -36,7 +36,7 @@ def test_packed_file(backend: str) -> None:
 def test_old_generation_is_said() -> None:
     found = fastpack.inspect(GOLDEN / "modalities" / "legacy" / "v0.2.0" / "docs_escaped_bpe2000.v0.2.0.pbin")
     assert found["generation"] == 4
-    assert "does not read its documents rightly" in found["warnings"][0]
+    assert "reads wrong documents" in found["warnings"][0]
 
 
 def test_jsonl_with_and_without_its_index(tmp_path: Path, backend: str) -> None:

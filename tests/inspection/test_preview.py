@@ -29,13 +29,13 @@ from fastpack.inspection.preview_text import document_lines, line_lines
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import pickled_index
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
-from fastpack.tokenizers.decode import ReadBack
+from fastpack.tokenizers.decode import TokenDecoder
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 EOS = 256
-BYTES = Reader(ReadBack(BytesTokenizer()), EOS)
+BYTES = Reader(TokenDecoder(BytesTokenizer()), EOS)
 HOSTILE = "\x1b[2J\x9b1A\r\b\0\x7f\u202e|\\|\u2028\U000e0001"
 GIB = 1 << 30
 
@@ -190,7 +190,7 @@ def test_hostile_texts_stay_where_they_are(tmp_path: Path) -> None:
 def test_golden_packed_files_read_back_to_their_texts(golden: Path) -> None:
     folder = golden / "modalities"
     tokenizer = folder / "tokenizers" / "tok_bpe2000"
-    reader = Reader(ReadBack(TokenizerSpec.from_name(str(tokenizer)).build()), 0, 10**6)
+    reader = Reader(TokenDecoder(TokenizerSpec.from_name(str(tokenizer)).build()), 0, 10**6)
     documents = list(preview_packed(folder / "pbin" / "docs_bpe2000.pbin", reader))
     texts = [one["text"].removesuffix("<|endoftext|>") for one in documents]
     lines = list(preview_lines(folder / "jsonl" / "docs.jsonl", reader=reader, max_characters=10**6))

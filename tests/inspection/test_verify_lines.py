@@ -68,7 +68,7 @@ def test_without_index(tmp_path: Path) -> None:
     assert found(path) == [("warning", "no file")]
     path.rename(tmp_path / "b.txt")
     write_raw_index(tmp_path / "c.idx", np.array([[0, 1]]))
-    assert found(tmp_path / "c.idx") == [("warning", "no c.jsonl beside it")]
+    assert found(tmp_path / "c.idx") == [("warning", "no c.jsonl next to it")]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_deep_parses_every_line(tmp_path: Path) -> None:
     assert found(path) == []
     report = verify(path, deep=True)
     assert report.findings[0].offset == 2
-    assert report.findings[0].found.startswith("a line that is no JSON (")
-    assert report.findings[1].found == "2 lines that are no JSON in all"
+    assert report.findings[0].found.startswith("a line that is not JSON (")
+    assert report.findings[1].found == "2 lines that are not JSON in all"
 
 
 def test_nothing_but_zeros_at_the_end(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_every_shard_that_is_not_as_it_says_is_named(folder: Path) -> None:
     assert "xxh3_128" in found["2.npy"].found
     assert "modified since" in found["3.npy"].found
     assert found["manifest.fpm"].severity == "warning"
-    assert found["manifest.fpm"].found == "1 files that it does not name, the first being 5.npy"
+    assert found["manifest.fpm"].found == "1 files that it does not name; the first is 5.npy"
     assert report.n_errors == 4
 
 

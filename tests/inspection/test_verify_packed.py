@@ -112,8 +112,8 @@ def test_entries_outside_the_data(tmp_path: Path, rows: list[tuple[int, int]], f
     [
         ([(0, 6), (10, 8)], "2 tokens in no document"),
         ([(0, 6), (4, 6), (10, 8)], "1 documents that begin within others, the first at byte 4 of the data"),
-        ([(0, 6), (6, 0), (6, 4), (10, 8)], "1 documents of no tokens"),
-        ([(0, 6), (10, 8), (6, 4)], "index entry 2 lies before the one before it"),
+        ([(0, 6), (6, 0), (6, 4), (10, 8)], "1 documents without tokens"),
+        ([(0, 6), (10, 8), (6, 4)], "index entry 2 is before the preceding one"),
     ],
 )
 def test_what_can_be_read_and_is_odd(tmp_path: Path, rows: list[tuple[int, int]], found: str) -> None:

@@ -66,9 +66,9 @@ def test_metadata_that_cannot_be_used(tmp_path: Path, text: str, expected: str) 
 def test_files_of_other_names_and_sizes(tmp_path: Path) -> None:
     folder = tatm(tmp_path, tokenized_0=bytes([1, 0] * 10), other=bytes([1, 0] * 10 + [1]), tokenized_2=b"")
     texts = found(folder)
-    assert ("error", "1 bytes behind the last token", 20) in texts
+    assert ("error", "1 bytes after the last token", 20) in texts
     assert any(severity == "error" and "empty file" in text for severity, text, _ in texts)
-    assert any("1 files that do not begin as its file_prefix says" in text for _, text, _ in texts)
+    assert any("1 files that do not begin with its file_prefix" in text for _, text, _ in texts)
 
 
 def test_zeros_at_the_end(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_npy_files(tmp_path: Path) -> None:
     ((severity, text, offset),) = found(tmp_path)
     assert (severity, text, offset) == ("error", f"the end of the file after {len(whole) - 3} bytes", len(whole) - 3)
     (tmp_path / "cut.npy").write_bytes(whole + b"more")
-    assert found(tmp_path) == [("warning", "4 bytes behind the last token", len(whole))]
+    assert found(tmp_path) == [("warning", "4 bytes after the last token", len(whole))]
     np.save(tmp_path / "cut.npy", np.arange(10, dtype=np.int64).reshape(2, 5))
     texts = [text for severity, text, _ in found(tmp_path) if severity == "warning"]
     assert texts[0].startswith("an array that is not one-dimensional")

@@ -22,7 +22,7 @@ from fastpack.packing import packing_pipeline as run_module
 from fastpack.packing.pack import pack_each, pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 from fastpack.packing.settings import Source
-from fastpack.packing.source_batches import lines_before, read_part, read_pieces
+from fastpack.packing.source_batches import lines_before, read_batches, read_chunk
 
 GOOD, EMPTY, BROKEN, BLANK = line("good"), line(""), b'{"text": "torn', b""
 LINES = [BROKEN, GOOD, BLANK, EMPTY, GOOD, BROKEN, BROKEN, line(3), GOOD, b"   "]
@@ -178,7 +178,7 @@ def test_numbers_of_any_index_in_any_number_of_parts(
     write_raw_index(path.with_suffix(".idx"), rows[kept])
     source = Source(str(path), str(path.with_suffix(".idx")))
     others = sorted(set(range(len(rows))) - set(kept))
-    pieces = list(read_pieces(source, 0, data.draw(st.integers(1, 8))))
+    pieces = list(read_batches(source, 0, data.draw(st.integers(1, 8))))
     assert [number - 1 for piece in pieces for number in piece.lines.tolist()] == kept
     assert [number - 1 for piece in pieces for number, _ in piece.omitted] == others
     n_parts = data.draw(st.integers(1, 6))
@@ -186,7 +186,7 @@ def test_numbers_of_any_index_in_any_number_of_parts(
     before = 0
     for part in range(n_parts):
         n_lines = 0
-        for piece in read_part(source, part, n_parts, 4):
+        for piece in read_chunk(source, part, n_parts, 4):
             assert lines_before(source, part, n_parts) == before
             found += [(before + n, True) for n in piece.lines.tolist()]
             found += [(before + n, False) for n, _ in piece.omitted]

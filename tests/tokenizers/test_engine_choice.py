@@ -19,7 +19,7 @@ from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.engines import ENGINES, choose_engine
 from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
 from fastpack.tokenizers.interface import EngineDeclines
-from fastpack.tokenizers.probe_texts import hard_texts
+from fastpack.tokenizers.probe_texts import probe_texts
 from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
@@ -148,7 +148,7 @@ def test_an_engine_in_a_spec_that_does_not_run_it(tokenizer_files: dict[str, Pat
 
 @pytest.mark.parametrize("engine", FASTER)
 def test_packing_gives_the_same_bytes(engine: Any, tmp_path: Path) -> None:
-    texts = [*hard_texts([EOD])[:400], *documents(3), "\u088f young", ""]
+    texts = [*probe_texts([EOD])[:400], *documents(3), "\u088f young", ""]
     lines = [json.dumps({"text": text}) for text in texts] + ['{"text": null}', "no JSON", '{"text": "\\ud800"}']
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     create_raw_index(tmp_path / "x.jsonl", validate=False)
@@ -172,5 +172,5 @@ def test_packing_gives_the_same_bytes(engine: Any, tmp_path: Path) -> None:
 def test_the_sample_is_thinned_evenly() -> None:
     texts = [str(i) * 1000 for i in range(10)] * 1000
     thinned = engines._evenly(texts)
-    assert sum(map(len, thinned)) <= 2 * engines.PROVED_BYTES
+    assert sum(map(len, thinned)) <= 2 * engines.COMPARED_BYTES
     assert set(thinned) == set(texts[:10])

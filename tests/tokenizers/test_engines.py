@@ -17,7 +17,7 @@ from fastpack.tokenizers.engines import first_difference, run_on_engine
 from fastpack.tokenizers.gigatoken_engine import FEW_TEXTS
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import FaultyText
-from fastpack.tokenizers.probe_texts import LONG, hard_texts
+from fastpack.tokenizers.probe_texts import LONG, probe_texts
 from fastpack.tokenizers.tiktoken_engine import MAX_BLANKS
 
 GOLDEN = Path(__file__).parents[1] / "golden/modalities/tokenizers/tok_bpe2000"
@@ -44,7 +44,7 @@ def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
 def test_hard_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
     pair = both[kind, engine]
     literals = [token.content for token in pair[0].backend.get_added_tokens_decoder().values()]
-    assert_alike(pair, hard_texts(literals), pair[0].eod_id(EOD))
+    assert_alike(pair, probe_texts(literals), pair[0].eod_id(EOD))
 
 
 @pytest.mark.parametrize("engine", FASTER)
@@ -75,7 +75,7 @@ def test_every_code_point_gives_the_same_ids(
 @pytest.mark.parametrize("engine", FASTER)
 def test_the_golden_tokenizer(engine: str) -> None:
     own = built(spec_of(GOLDEN))
-    assert first_difference(own, run_on_engine(own, engine), hard_texts([EOD])) is None
+    assert first_difference(own, run_on_engine(own, engine), probe_texts([EOD])) is None
 
 
 @pytest.mark.parametrize("engine", FASTER)

@@ -148,7 +148,7 @@ def test_truncation_in_a_tokenizer_json_is_not_used_unless_asked_for(directories
     [
         ({"tokenizer_config.json": {"tokenizer_class": "SomeNewTokenizer"}}, "not known here"),
         ({"tokenizer_config.json": {}, "config.json": {"model_type": "mamba9"}}, "model type 'mamba9' is not known"),
-        ({"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["x.Y", None]}}}, "code of its own"),
+        ({"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["x.Y", None]}}}, "custom code"),
         ({"tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer", "add_prefix_space": True}}, "SentencePiece"),
         ({"tokenizer_config.json": {"padding_side": "top"}}, "right or left"),
         ({"tokenizer_config.json": ["x"]}, "expected an object"),

@@ -1,4 +1,4 @@
-"""Token files of every format behind one interface."""
+"""Token files of every format through one interface."""
 
 from __future__ import annotations
 

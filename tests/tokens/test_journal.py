@@ -1,4 +1,4 @@
-"""Checkpoints: what a new writer takes up is what the old one had noted, and the file ends byte for byte the same."""
+"""Checkpoints: a resumed writer continues from the last note and produces the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def writer_at(path: Path, identity: str = "a", **options: Any) -> CheckpointedPa
 
 
 def leave(writer: CheckpointedPackedWriter) -> None:
-    """End as a kill does: nothing is flushed, nothing removed."""
+    """Stop as a kill does: nothing is flushed or removed."""
     assert writer._output is not None
     writer._output.suspend()
     writer._output = None
@@ -39,7 +39,7 @@ def whole(folder: Path, documents: list[list[int]]) -> bytes:
     documents=st.lists(st.lists(st.integers(0, 65535), max_size=6), max_size=20),
     stops=st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=4),
 )
-def test_any_kills_end_in_the_same_bytes(
+def test_any_sequence_of_kills_gives_the_same_bytes(
     documents: list[list[int]], stops: list[tuple[int, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("x")
@@ -73,7 +73,7 @@ def left_behind(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_notes_come_back_in_order(left_behind: Path) -> None:
+def test_notes_are_restored_in_order(left_behind: Path) -> None:
     writer = writer_at(left_behind, resume=True)
     assert [note["n"] for note in writer.notes] == [0, 1, 2]
     assert (writer.n_documents, writer.n_tokens) == (3, 6)
@@ -81,20 +81,20 @@ def test_the_notes_come_back_in_order(left_behind: Path) -> None:
     assert os.listdir(left_behind.parent) == []
 
 
-def test_without_resume_it_starts_anew(left_behind: Path) -> None:
+def test_without_resume_it_starts_from_the_beginning(left_behind: Path) -> None:
     with writer_at(left_behind) as writer:
         assert writer.notes == []
         writer.append([7])
     assert left_behind.read_bytes() == whole(left_behind.parent, [[7]])
 
 
-def test_other_work_is_not_taken_up(left_behind: Path) -> None:
+def test_other_work_is_not_resumed(left_behind: Path) -> None:
     writer = writer_at(left_behind, "b", resume=True)
     assert (writer.stale, writer.notes, writer.n_documents) == (True, [], 0)
     writer.abort()
 
 
-def test_every_torn_journal_gives_the_frames_before(left_behind: Path) -> None:
+def test_a_torn_journal_yields_the_complete_frames(left_behind: Path) -> None:
     journal = Path(journal_path(left_behind))
     data = journal.read_bytes()
     whole_frames = [fields["note"]["n"] for fields, _ in list(read_journal(journal))[1:]]
@@ -109,7 +109,7 @@ def test_every_torn_journal_gives_the_frames_before(left_behind: Path) -> None:
         assert len(damaged) < 3
 
 
-def test_tokens_that_are_gone_are_not_relied_on(left_behind: Path) -> None:
+def test_a_checkpoint_beyond_the_file_is_ignored(left_behind: Path) -> None:
     partial = left_behind.parent / ".x.pbin.partial"
     partial.write_bytes(partial.read_bytes()[:-1])
     writer = writer_at(left_behind, resume=True)
@@ -119,7 +119,7 @@ def test_tokens_that_are_gone_are_not_relied_on(left_behind: Path) -> None:
     assert left_behind.read_bytes() == whole(left_behind.parent, [[5]])
 
 
-def test_suspending_keeps_the_work_only_behind_a_checkpoint(tmp_path: Path) -> None:
+def test_suspend_keeps_work_only_after_a_checkpoint(tmp_path: Path) -> None:
     writer = writer_at(tmp_path / "x.pbin")
     writer.append([1])
     writer.suspend()
@@ -131,7 +131,7 @@ def test_suspending_keeps_the_work_only_behind_a_checkpoint(tmp_path: Path) -> N
     assert len(os.listdir(tmp_path)) == 2
 
 
-def test_a_second_writer_takes_nothing_from_the_first(tmp_path: Path) -> None:
+def test_a_second_writer_does_not_disturb_the_first(tmp_path: Path) -> None:
     with writer_at(tmp_path / "x.pbin") as writer:
         writer.append([1])
         writer.checkpoint({"n": 1})
@@ -141,7 +141,7 @@ def test_a_second_writer_takes_nothing_from_the_first(tmp_path: Path) -> None:
     assert (tmp_path / "x.pbin").read_bytes() == whole(tmp_path, [[1], [2]])
 
 
-def test_checkpoints_behind_a_torn_one_count(left_behind: Path) -> None:
+def test_checkpoints_after_a_torn_one_count(left_behind: Path) -> None:
     journal = Path(journal_path(left_behind))
     journal.write_bytes(journal.read_bytes()[:-3])  # a kill, or a full disk, in the third
     writer = writer_at(left_behind, resume=True)
@@ -156,7 +156,7 @@ def test_checkpoints_behind_a_torn_one_count(left_behind: Path) -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_full_disk_costs_no_checkpoint_where_it_is_to_be_resumed(
+def test_a_full_disk_keeps_checkpoints_with_resume(
     resume: bool, left_behind: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> int:

@@ -1,4 +1,4 @@
-"""The configuration of an instruction-tuning run, in the shape Modalities gives it, checked and typed."""
+"""Modalities' configuration of instruction tuning, validated and typed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ HASH_DIGITS = 7
 
 @dataclass(frozen=True)
 class ChatConfig:
-    """Paths are relative to the working directory.
+    """A configuration of instruction tuning. Paths are relative to the working directory.
 
     weights: percent of the rows for train, val and test, together 100. digest: the first 7 hexadecimal digits of the
-    SHA-256 of the configuration's bytes, part of every name written.
+    SHA-256 of the configuration's bytes, which is in every file name.
     """
 
     path: str
@@ -44,10 +44,10 @@ class ChatConfig:
 
 
 def load_chat_config(path: PathLike) -> ChatConfig:
-    """The checked configuration in a YAML file.
+    """Return the validated configuration of a YAML file.
 
-    Unknown keys are ignored, as Modalities does. Raises FileNotFoundError without the file, ValueError naming file and
-    key for a value that is missing or wrong, InputNotFound (both of them) for a file it names that is not there.
+    Unknown keys are ignored, as in Modalities. Raises FileNotFoundError for a missing file, ValueError with file and
+    key for a value that is missing or wrong, InputNotFound (both of them) for a missing file that it names.
     """
     tree = load_yaml(path)
     try:
@@ -66,7 +66,7 @@ def _checked(path: str, tree: Mapping[str, Any]) -> ChatConfig:
     )
     for role, name in roles.items():
         if not isinstance(role, str) or not isinstance(name, str):
-            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected a text for a text (quote it)")
+            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected strings (quote them)")
     return ChatConfig(
         path=path,
         content=map_bytes(path).tobytes(),
@@ -86,7 +86,7 @@ def _roles(transformation: Mapping[str, Any]) -> Mapping[str, str]:
     roles = _mapping(transformation, "role_mapping", "instruction_data_transformation.")
     for role, name in roles.items():
         if not isinstance(role, str) or not isinstance(name, str):
-            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected a text for a text (quote it)")
+            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected strings (quote them)")
     return roles
 
 
@@ -94,7 +94,7 @@ def _template_data(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     data = _mapping(tree, "chat_template_data")
     for key in data:
         if not isinstance(key, str):
-            raise ValueError(f"chat_template_data: found the key {key!r}, expected a text (quote it)")
+            raise ValueError(f"chat_template_data: found the key {key!r}, expected a string (quote it)")
     return data
 
 
@@ -110,7 +110,7 @@ def _weights(splitting: Mapping[str, Any]) -> tuple[int, int, int]:
 def _target(settings: Mapping[str, Any]) -> Path:
     path = Path(_text(settings, "dst_path", "settings."))
     if not path.name or path.suffix in (".idx", ".pbin", *SUFFIXES):
-        raise ValueError(f"settings.dst_path: found {os.fspath(path)!r}, expected the name of a JSON lines file")
+        raise ValueError(f"settings.dst_path: found {os.fspath(path)!r}, expected the name of a JSON Lines file")
     return path
 
 
@@ -121,29 +121,29 @@ def _existing(settings: Mapping[str, Any], key: str) -> Path:
     return path
 
 
-def _mapping(tree: Mapping[str, Any], key: str, room: str = "") -> Mapping[str, Any]:
+def _mapping(tree: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
     value = tree.get(key)
     if not isinstance(value, Mapping):
-        raise ValueError(f"{room}{key}: found {_found(value)}, expected a mapping")
+        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected a mapping")
     return value
 
 
-def _text(tree: Mapping[str, Any], key: str, room: str) -> str:
+def _text(tree: Mapping[str, Any], key: str, prefix: str) -> str:
     value = tree.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{room}{key}: found {_found(value)}, expected a text")
+        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected a string")
     return value
 
 
-def _integer(tree: Mapping[str, Any], key: str, room: str) -> int:
-    """An integer, also one written as 50.0 or "50": what Modalities' check lets pass."""
+def _integer(tree: Mapping[str, Any], key: str, prefix: str) -> int:
+    """Return an integer, also one written as 50.0 or "50", as Modalities' validation accepts."""
     value = tree.get(key)
     try:
         number = int(value) if isinstance(value, (int, float, str)) else None
     except (ValueError, OverflowError):
         number = None
     if number is None or (isinstance(value, float) and number != value):
-        raise ValueError(f"{room}{key}: found {_found(value)}, expected an integer")
+        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected an integer")
     return number
 
 

@@ -1,4 +1,4 @@
-"""The rows of a JSON lines file, read as Modalities reads conversations, and turned into rows with a `chat`."""
+"""Read conversations from JSON Lines as Modalities does, and add the text of the chat template to each row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _SHOWN = 200
 
 
 class FaultyRow(FastpackError, ValueError):
-    """A row that cannot become a chat; the message names file, line, byte and reason.
+    """A row that the chat template cannot be applied to; the message has file, line, byte and reason.
 
-    path: the source; line: its number counted from 0; offset: where the line starts, in bytes; reason: one phrase.
+    path: the source. line: its number from 0. offset: of the line in the file, in bytes. reason: one phrase.
     """
 
     def __init__(self, path: str, line: int, offset: int, reason: str) -> None:
@@ -31,15 +31,15 @@ class FaultyRow(FastpackError, ValueError):
 
 
 class _Fault(ValueError):
-    """Why a row is refused; it does not know where it stands."""
+    """The reason to reject a row, without its position."""
 
 
 def chat_rows(config: ChatConfig, progress: Progress | None) -> Iterator[tuple[str, bytes]]:
-    """Each row of the source as (partition, the JSON line to write, its newline included), in order.
+    """Yield (partition, JSON line to write, with its newline) for each row of the source, in order.
 
-    The partition of each row is drawn as Modalities draws it, from a stream of its own. `progress(done, in all)` is
-    called in bytes of the source. Raises FaultyRow for the first row that is no object, lacks its messages, has an
-    unknown role, or on which the template fails; ValueError, at once, for a template that cannot be compiled.
+    The partition of each row is drawn as in Modalities, from a separate random stream. progress: called with (bytes
+    done, bytes in all) of the source. Raises FaultyRow for the first row that is not an object, lacks its messages, has
+    an unknown role, or on which the template fails; ValueError, immediately, for a template that cannot be compiled.
     """
     stream = random.Random(config.seed)
     render = compile_template(config.template, config.template_data, stream)
@@ -96,7 +96,7 @@ def _messages(row: dict[str, Any], key: str) -> list[Any]:
     if key not in row:
         raise _Fault(f"no {key!r} among its keys {_shown(list(row))}")
     messages = row[key]
-    if messages in ("", {}):  # nothing to iterate over: Modalities takes either for no turns
+    if messages in ("", {}):  # empty: Modalities treats both as no turns
         return []
     if not isinstance(messages, list):
         raise _Fault(f"{key!r} is {_shown(messages)}, expected a list of turns")
@@ -104,7 +104,7 @@ def _messages(row: dict[str, Any], key: str) -> list[Any]:
 
 
 def _map_roles(turn: Any, position: int, roles: Mapping[str, str]) -> None:
-    """Replace the values of `role` and `from` in the turn itself, and so in the row that is written."""
+    """Replace the values of `role` and `from` in the turn, which is also in the row that is written."""
     if not isinstance(turn, dict):
         raise _Fault(f"turn {position} is {_shown(turn)}, expected an object")
     for key in ("role", "from"):
@@ -117,23 +117,23 @@ def _map_roles(turn: Any, position: int, roles: Mapping[str, str]) -> None:
 
 
 def _lines(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-    """(byte offset, bytes without the line's end) of each line; `\\n`, `\\r\\n` and `\\r` end one, as in text files."""
+    """Yield (byte offset, bytes without line end) of each line; `\\n`, `\\r\\n` and `\\r` end one, as in text files."""
     data = map_bytes(path)
     for rows in scan_lines(data, progress):
         for offset, length in rows.tolist():
-            yield from _parts(offset, data[offset : offset + length].tobytes())
+            yield from _split_at_cr(offset, data[offset : offset + length].tobytes())
 
 
-def _parts(offset: int, line: bytes) -> Iterator[tuple[int, bytes]]:
-    r"""The lines that `\r` makes of one that ends in `\n` or at the end of the file."""
+def _split_at_cr(offset: int, line: bytes) -> Iterator[tuple[int, bytes]]:
+    r"""Split a line that ends in `\n` or at the end of the file at each `\r`."""
     if b"\r" not in line:
         yield offset, line
         return
-    parts = line.split(b"\r")
-    for i, part in enumerate(parts):
-        if part or i < len(parts) - 1:  # nothing behind the last one: it belongs to `\r\n`, or ends the file
-            yield offset, part
-        offset += len(part) + 1
+    lines = line.split(b"\r")
+    for i, piece in enumerate(lines):
+        if piece or i < len(lines) - 1:  # an empty last piece belongs to `\r\n`, or ends the file
+            yield offset, piece
+        offset += len(piece) + 1
 
 
 def _shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What the files of an instruction-tuning run are called: Modalities' names, with the configuration's hash in each."""
+"""File names of an instruction-tuning data set: Modalities' names, each with the configuration's hash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PartitionNames(NamedTuple):
 
 
 class OutputNames:
-    """`<folder of dst>/<src stem>_<hash>/`, the configuration's copy in it, and `of(partition)`."""
+    """The folder `<folder of dst>/<src stem>_<hash>/`, the copy of the configuration, and the files of partitions."""
 
     def __init__(self, src_path: Path, dst_path: Path, digest: str) -> None:
         self.folder = dst_path.parent / f"{src_path.stem}_{digest}"
@@ -24,7 +24,7 @@ class OutputNames:
         self._dst_path, self._digest = dst_path, digest
 
     def of(self, partition: str) -> PartitionNames:
-        """`<dst stem>_<partition>.<hash><dst suffix>`, and `.idx` and `.pbin` in place of its last suffix."""
+        """Return `<dst stem>_<partition>.<hash><dst suffix>`, and the same with `.idx` and `.pbin` as last suffix."""
         jsonl = self.folder / f"{self._dst_path.stem}_{partition}.{self._digest}{self._dst_path.suffix}"
         config = self.folder / f"pbin_config_{partition}.{self._digest}.yaml"
         return PartitionNames(jsonl, jsonl.with_suffix(".idx"), jsonl.with_suffix(".pbin"), config)

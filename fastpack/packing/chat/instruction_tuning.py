@@ -1,4 +1,4 @@
-"""`prepare_instruction_tuning_data`: conversations -> chat texts, split, indexed and packed, as Modalities does it."""
+"""`prepare_instruction_tuning_data`: apply a chat template to conversations, split, index and pack them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def prepare_instruction_tuning_data(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PreparedChat:
-    """Apply a chat template to conversations, split them, and index and pack each partition, as Modalities does.
+    r"""Apply a chat template to conversations, split them, and index and pack each partition, as Modalities does.
 
     The files and their bytes are Modalities'. Rows are written only when the template worked for all of them, every
     file appears complete or not at all, and the copy of the configuration, which marks the job as done, comes last. A
@@ -149,7 +149,7 @@ def prepare_instruction_tuning_data(
     >>> import fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> with contextlib.chdir(folder.name):
-    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\\n' * 20)
+    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n' * 20)
     ...     _ = Path("pack.yaml").write_text('''
     ... settings:
     ...   {src_path: x, dst_path: x, jq_pattern: .chat, num_cpus: 1, eod_token: "<|endoftext|>",
@@ -208,7 +208,7 @@ class _Job:
         return PreparedChat(str(self.names.folder), str(self.names.config), done, dry_run=True)
 
     def write_rows(self) -> None:
-        """Write the JSON lines of all partitions; on any error none of them."""
+        """Write the JSON Lines files of all partitions; on any error, none of them."""
         chats = self._chats(2)
         with contextlib.ExitStack() as stack:
             files = {name: stack.enter_context(AtomicFile(self.names.of(name).jsonl)) for name in self.rows}
@@ -222,10 +222,10 @@ class _Job:
             self._check_rows()
             for name, rest in waiting.items():
                 files[name].write(rest)
-            self.names.config.unlink(missing_ok=True)  # an earlier run's: from here on its files are replaced
+            self.names.config.unlink(missing_ok=True)  # of an earlier run, whose files are replaced from here on
 
     def finish(self, on_error: OnError, engine: Engine) -> PreparedChat:
-        """Index and pack the partitions that have rows; the configuration's copy comes last."""
+        """Index and pack the partitions that have rows, then write the copy of the configuration."""
         prepared = {name: _planned(name, rows, self.names.of(name)) for name, rows in self.rows.items()}
         for name, rows in self.rows.items():
             if rows:
@@ -254,7 +254,7 @@ class _Job:
             raise ValueError(f"{self.config.src_path} has no rows: there is nothing to prepare")
 
     def _packing_progress(self) -> Progress | None:
-        """Packing counts as many bytes as the source has, behind those of the source."""
+        """Return the progress of packing: as many bytes as the source has, after those of the source."""
         report, n_source = self.progress, self.n_source
         if report is None:
             return None
@@ -262,13 +262,13 @@ class _Job:
 
 
 def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
-    """The index of a partition, and the configuration that packs it."""
+    """Write the index of a partition and the configuration that packs it."""
     create_raw_index(paths.jsonl, paths.idx, validate=False, file_existence_policy="override")
     _write(paths.pbin_config, yaml.dump(_pbin_config(config, paths), allow_unicode=True).encode())
 
 
 def _remove_stale(paths: PartitionNames) -> None:
-    """Remove what an earlier run wrote that had rows for this partition."""
+    """Remove the files of an earlier run that had rows for this partition."""
     for path in (paths.idx, paths.pbin, paths.pbin_config):
         path.unlink(missing_ok=True)
 
@@ -284,7 +284,7 @@ def _pack_settings(config: ChatConfig, partitions: list[PartitionNames]) -> Pack
 
 
 def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
-    """The configuration of packing, with this partition's paths filled in."""
+    """Return the configuration of packing with the paths of this partition."""
     tree = load_yaml(config.pbin_config_path, known_as=paths.pbin_config)
     settings = tree.get("settings")
     if not isinstance(settings, dict):
@@ -295,8 +295,8 @@ def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
 
 
 def _check_packing(config: ChatConfig) -> None:
-    """Raise what packing would raise, before the work that comes first."""
-    there = config.pbin_config_path  # stands for the files to come, which the check wants to find
+    """Raise the errors of packing before the work that precedes it."""
+    there = config.pbin_config_path  # in place of the files to come, which the check expects
     tree = _pbin_config(config, PartitionNames(there, there, there, there))
     try:
         settings = load_pack_settings(tree)

@@ -1,4 +1,4 @@
-"""Chat templates: Jinja2 in a sandbox, with the two functions that the templates of language models use."""
+"""Chat templates: sandboxed Jinja2 with the two functions that the templates of language models use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Render = Callable[[list[Any]], str]
 
 
 class TemplateFault(ValueError):
-    """The template failed on a conversation, or refused it by `raise_exception`; the message says why."""
+    """The template failed on a conversation, or rejected it with `raise_exception`; the message has the reason."""
 
 
 def compile_template(source: str, data: Mapping[str, Any], stream: random.Random) -> Render:
-    """A function from a row's messages to its chat text; `data` is `chat_template_data` in the template.
+    """Return a function from a row's messages to its chat text; `data` is `chat_template_data` in the template.
 
-    A closing brace, a newline and an opening brace in `source` are joined, as Modalities does. What the template draws
-    at random (the filter `random`, `lipsum`) comes from `stream`. Templates are untrusted: they reach neither
-    attributes that lead out of their values nor files, cannot change the messages, and a range has an end.
+    "}", newline, "{" in `source` is replaced by "}{", as in Modalities. Random choices of the template (the filter
+    `random`, `lipsum`) use `stream`. Templates are untrusted: they can access neither unsafe attributes nor files,
+    cannot change the messages, and ranges are limited.
 
     Raises ValueError for a template that cannot be compiled, MissingExtra without Jinja2; the function raises
     TemplateFault.
@@ -56,7 +56,7 @@ def compile_template(source: str, data: Mapping[str, Any], stream: random.Random
             raise TemplateFault(f"the template failed: {error.message}") from error
         except MemoryError:
             raise
-        except Exception as error:  # any: the template computes whatever it likes
+        except Exception as error:  # any exception: the template can compute anything
             raise TemplateFault(f"the template failed: {type(error).__name__}: {error}") from error
 
     return render
@@ -69,12 +69,12 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON without the escapes for HTML that Jinja2's own filter writes."""
+    """Return JSON without the HTML escapes of Jinja2's own filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _drawing_from(stream: random.Random, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which draws from the global `random`, drawing from `stream`; the global state is as it was after."""
+    """Return `function` with the global `random` replaced by `stream`; the global state is restored after each call."""
 
     @functools.wraps(function)
     def drawing(*args: Any, **kwargs: Any) -> Any:

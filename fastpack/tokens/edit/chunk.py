@@ -96,7 +96,7 @@ def create_shuffled_jsonl_chunk(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write chunk `chunk_id` of `num_chunks` of JSON Lines files, with its lines shuffled.
+    r"""Write chunk `chunk_id` of `num_chunks` of JSON Lines files, with its lines shuffled.
 
     Lines are chosen and shuffled as `create_shuffled_dataset_chunk` does with documents. If the last line of a file
     has no newline and is not the last line of the chunk, a newline is added, with a DataWarning. Memory: 20 bytes per
@@ -142,12 +142,12 @@ def create_shuffled_jsonl_chunk(
     >>> import pathlib, tempfile, fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source = pathlib.Path(folder.name, "a.jsonl")
-    >>> _ = source.write_text("1\\n2\\n3\\n")
+    >>> _ = source.write_text("1\n2\n3\n")
     >>> target = pathlib.Path(folder.name, "chunk.jsonl")
     >>> fastpack.create_shuffled_jsonl_chunk([source], target, 1, num_chunks=2, global_seed=1).documents
     1
     >>> target.read_text()
-    '3\\n'
+    '3\n'
     >>> folder.cleanup()
     """
     check_compat(compat)

@@ -64,6 +64,7 @@ class EditResult(Result):
 
 
 def check_compat(compat: Compat) -> None:
+    """Raise ValueError for an unknown value."""
     if compat not in (None, COMPAT):
         raise ValueError(f"unknown compat {compat!r}: the only one is {COMPAT!r}")
 

@@ -241,14 +241,14 @@ def _filter(
     sink = _Counter(size) if dry_run else PackedWriter(target, size, file_existence_policy=policy)
     with sink:
         if not needs_tokens:
-            lengths = np.concatenate([part.rows[:, 1] for part in spans]) // size
+            lengths = np.concatenate([one.rows[:, 1] for one in spans]) // size
             sink.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
         for data, lengths in _kept_documents(spans, size, decide, progress):
             sink.append_bytes(data, lengths)
         if not allow_empty and sink.n_documents == 0:
             raise ValueError("The tokenized dataset did not create any data.")
     n_bytes = sink.n_bytes if isinstance(sink, _Counter) else target.stat().st_size
-    left_out = sum(len(part.rows) for part in spans) - sink.n_documents
+    left_out = sum(len(one.rows) for one in spans) - sink.n_documents
     return EditResult(target, sink.n_documents, sink.n_tokens, n_bytes, 1, left_out, written=not dry_run)
 
 
@@ -312,7 +312,7 @@ def _no_tokens() -> Tokens:
 
 
 def _groups(rows: Integers) -> Iterator[tuple[int, Integers]]:
-    """Number of the first document and rows of groups of up to 8 MiB, at least one document each."""
+    """Yield the number of the first document and rows of groups of up to 8 MiB, at least one document each."""
     step = min(_MAX_ROWS, rows_in(_GROUP_BYTES, int(rows[:, 1].sum()), len(rows)))
     first = 0
     while first < len(rows):
@@ -353,7 +353,7 @@ class _GroupReader:
         return self._all
 
     def chosen(self, kept: Mask) -> Data:
-        """The documents of the mask `kept`, concatenated."""
+        """Return the documents of the mask `kept`, concatenated."""
         if kept.all():
             return self.all()
         if self._all is None:

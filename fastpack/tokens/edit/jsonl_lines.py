@@ -53,7 +53,7 @@ def _line_rows(data: Data) -> Integers:
 
 
 def _grow(rows: Integers, n_lines: int, expected: int) -> Integers:
-    """A larger array, for about the expected number of lines; pages that stay unused take no memory."""
+    """Return a larger array, for about the expected number of lines; pages that stay unused take no memory."""
     larger = np.empty((max(2 * n_lines, min(8 * n_lines, expected + expected // 8)), 2), np.int64)
     larger[:n_lines] = rows[:n_lines]
     return larger

@@ -91,7 +91,7 @@ def shuffle_jsonl_data(
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
-    """Write the lines of a JSON Lines file in random order.
+    r"""Write the lines of a JSON Lines file in random order.
 
     The order is that of `random.Random(seed).shuffle`; the bytes are those of Modalities for the same seed, except in
     one case: if the last line of the input has no newline and is not the last line of the output, a newline is added,
@@ -133,11 +133,11 @@ def shuffle_jsonl_data(
     >>> import pathlib, tempfile, fastpack
     >>> folder = tempfile.TemporaryDirectory()
     >>> source, shuffled = pathlib.Path(folder.name, "a.jsonl"), pathlib.Path(folder.name, "b.jsonl")
-    >>> _ = source.write_text("1\\n2\\n3\\n")
+    >>> _ = source.write_text("1\n2\n3\n")
     >>> fastpack.shuffle_jsonl_data(source, shuffled, seed=1).documents
     3
     >>> shuffled.read_text()
-    '2\\n3\\n1\\n'
+    '2\n3\n1\n'
     >>> folder.cleanup()
     """
     check_compat(compat)

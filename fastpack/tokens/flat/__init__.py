@@ -1,1 +1,1 @@
-"""Flat shards of tokens, `.npy` and `.bin` (KempnerForge, tatm): reader, writer, metadata, checks, facts."""
+"""Flat token files `.npy` and `.bin` (KempnerForge, tatm): reader, writers, metadata, checks, facts."""

@@ -1,4 +1,4 @@
-"""Whether flat token shards, `.bin` or `.npy`, are sound: headers, sizes, tokens, and tatm's metadata beside them."""
+"""Checks flat token files: headers, sizes, tokens, and tatm's metadata next to them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def has_shards(folder: AnyPath) -> bool:
 
 
 def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
-    """Fill the report, of a folder or of one file; see `fastpack.inspection.verify.verify`.
+    """Add the findings of a file, or of the shards of a folder, to the report.
 
-    Headerless tokens are of the metadata's dtype where it tells one, else as the datasets read them.
+    Headerless tokens have the dtype of the metadata if there is one, else the dtype that datasets guess.
     """
     folder = path if path.is_dir() else path.parent
     info = _read_metadata(folder, report)
-    said = _said_dtype(info, report, folder)
+    described = _metadata_dtype(info, report, folder)
     for suffix in SUFFIXES:
         paths = _paths(path, suffix)
         if paths:
-            shards = list(_open(paths, said if suffix == ".bin" else None, report))
+            shards = list(_open(paths, described if suffix == ".bin" else None, report))
             report.count(shards=len(paths))
             _check_together(shards, paths, report)
             _check_metadata(folder, info, suffix, paths, report)
@@ -55,19 +55,19 @@ def _paths(path: AnyPath, suffix: str) -> list[AnyPath]:
 
 
 def _read_metadata(folder: AnyPath, report: VerifyReport) -> dict[str, Any]:
-    """tokenized_info of the metadata in a folder; empty where there is none."""
+    """tokenized_info of the metadata in a folder; empty if there is none."""
     try:
         tree = load_metadata(find_metadata(folder))
     except MetadataNotFound:
         return {}
     except (ValueError, OSError) as error:
-        report.add("error", find_metadata(folder), None, str(error), "metadata that can be read")
+        report.add("error", find_metadata(folder), None, str(error), "readable metadata")
         return {}
     info = tree.get("tokenized_info")
     return info if isinstance(info, dict) else {}
 
 
-def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> np.dtype[np.integer] | None:
+def _metadata_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> np.dtype[np.integer] | None:
     if "dtype" not in info:
         return None
     try:
@@ -77,11 +77,11 @@ def _said_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> 
         return None
 
 
-def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[TokenSegment]:
-    """Each shard that can be read; the sizes are checked."""
+def _open(paths: list[AnyPath], described: np.dtype[np.integer] | None, report: VerifyReport) -> Iterator[TokenSegment]:
+    """Scan the shards, check their sizes, and yield those that can be read."""
     for path in paths:
         try:
-            (shard,) = scan_shards([path], said)
+            (shard,) = scan_shards([path], described)
         except FormatError as error:
             report.take(Finding.of(error))
             continue
@@ -93,42 +93,42 @@ def _open(paths: list[AnyPath], said: np.dtype[np.integer] | None, report: Verif
         if shard.plain and end < n_bytes:
             expected = f"whole tokens of {shard.dtype}" if path.suffix == ".bin" else "the end of the file"
             severity: Any = "error" if path.suffix == ".bin" else "warning"
-            report.add(severity, path, end, f"{n_bytes - end} bytes behind the last token", expected)
+            report.add(severity, path, end, f"{n_bytes - end} bytes after the last token", expected)
         if shard.dtype.kind not in "ui":
             report.add("error", path, None, f"the dtype {shard.dtype}", "integers")
             continue
         if not shard.plain:
             report.add("warning", path, None, "an array that is not one-dimensional, or an odd header", "[n] tokens")
         if shard.length == 0:
-            report.add("warning", path, None, "no tokens", "some")
+            report.add("warning", path, None, "no tokens", "at least one")
         yield shard
 
 
 def _check_together(shards: list[TokenSegment], paths: list[AnyPath], report: VerifyReport) -> None:
-    """What the files of a folder have in common, and how a dataset would take them."""
+    """Check that the files of a folder fit together, and that a dataset would read them as intended."""
     dtypes = sorted({str(shard.dtype) for shard in shards})
     where = paths[0].parent if len(paths) > 1 else paths[0]
     if len(dtypes) > 1:
-        report.add("warning", where, None, f"the dtypes {', '.join(dtypes)}", "one for all")
+        report.add("warning", where, None, f"the dtypes {', '.join(dtypes)}", "one dtype")
     odd = [dtype for dtype in dtypes if dtype not in _USUAL]
     if odd:
-        report.add("warning", where, None, f"the dtype {odd[0]}", "uint16 or uint32, as KempnerForge wants it")
+        report.add("warning", where, None, f"the dtype {odd[0]}", "uint16 or uint32 (KempnerForge)")
     readable = [as_path(shard.path) for shard in shards if shard.length]
     if readable:
-        for trap in find_warnings(scan_shards(readable), tail_is_trimmed=True):
-            report.add("warning", where, None, trap, "files that are what they seem")
+        for warning in find_warnings(scan_shards(readable), tail_is_trimmed=True):
+            report.add("warning", where, None, warning, "files that are what they seem")
 
 
 def _check_metadata(
     folder: AnyPath, info: dict[str, Any], suffix: str, paths: list[AnyPath], report: VerifyReport
 ) -> None:
-    """tatm's metadata names the files it is of."""
+    """Check that the files begin with the file_prefix of tatm's metadata."""
     prefix = info.get("file_prefix")
     if suffix != ".bin" or not isinstance(prefix, str):
         return
     others = [path for path in paths if not path.name.startswith(os.path.basename(prefix))]
     if others:
-        found = f"{len(others)} files that do not begin as its file_prefix says, the first being {others[0].name}"
+        found = f"{len(others)} files that do not begin with its file_prefix; the first is {others[0].name}"
         report.add("warning", find_metadata(folder), None, found, f"files that begin with {os.path.basename(prefix)!r}")
 
 
@@ -155,7 +155,9 @@ def _check_tokens(
     report.count(tokens=sum(shard.length for shard in shards), bytes=total)
     if shards and scan.eos > 0 and scan.n_eos == 0:
         found = f"no token {scan.eos}, the end of a document"
-        report.add("warning", as_path(shards[0].path).parent, None, found, "some: packed samples would be one document")
+        report.add(
+            "warning", as_path(shards[0].path).parent, None, found, "at least one: packed samples would be one document"
+        )
 
 
 def _check_tail(shard: TokenSegment, trimmed: TokenSegment, report: VerifyReport) -> None:
@@ -163,4 +165,4 @@ def _check_tail(shard: TokenSegment, trimmed: TokenSegment, report: VerifyReport
     if n_zeros > max(1, shard.length // 1000):
         place = trimmed.offset + trimmed.length * shard.dtype.itemsize
         found = f"{n_zeros} of {shard.length} tokens are zeros at the end"
-        report.add("warning", shard.path, place, found, "tokens (trim_zero_tail=True leaves the zeros out)")
+        report.add("warning", shard.path, place, found, "tokens (trim_zero_tail=True leaves out the zeros)")

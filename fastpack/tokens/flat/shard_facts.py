@@ -1,4 +1,4 @@
-"""What flat token shards hold, `.npy` or `.bin`, and what tatm's metadata beside them says."""
+"""Facts about flat token files, and about tatm's metadata next to them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fastpack.tokens.token_facts import (
 )
 from fastpack.tokens.token_segment import TokenSegment
 
-_SAID = ("tokenizer", "vocab_size", "dtype")  # of tatm's metadata
+_METADATA_KEYS = ("tokenizer", "vocab_size", "dtype")
 
 
 def shard_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
@@ -45,16 +45,16 @@ def shard_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 
 def _facts(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> FileFacts:
-    """Documents are found by the EOS token, if it is known; zeros behind the last one are no document."""
+    """Facts about shards; documents are found by the EOS token, without the zeros at the end."""
     warnings: list[str] = []
-    said = read_metadata(paths[0].parent, warnings)
+    metadata = read_metadata(paths[0].parent, warnings)
     raw = paths[0].suffix == ".bin"
-    dtype = options.dtype or (said.get("dtype") if raw else None)
+    dtype = options.dtype or (metadata.get("dtype") if raw else None)
     shards = scan_shards(paths, None if dtype is None else token_dtype(dtype))
     warnings += _dtype_warnings(shards, raw and dtype is None)
     warnings += find_warnings(shards, dtype_is_given=True) if options.dtype else find_warnings(scan_shards(paths))
-    found = look_through(shards, options)
-    vocab_size = said.get("vocab_size")
+    found = scan_segments(shards, options)
+    vocab_size = metadata.get("vocab_size")
     warnings += token_warnings(found.read, vocab_size)
     lengths = [shard.length for shard in shards]
     facts: dict[str, Any] = {
@@ -66,7 +66,7 @@ def _facts(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> 
         "dtypes": sorted({str(shard.dtype) for shard in shards}),
         "tokens": sum(lengths),
         "zero_tail": found.zero_tail,
-        "tokenizer": said.get("tokenizer"),
+        "tokenizer": metadata.get("tokenizer"),
         "vocab_size": vocab_size,
         "file_tokens": LengthTable.of(np.array(lengths, np.int64)).summary(),
         "documents": None if found.lengths is None else found.lengths.documents,
@@ -79,8 +79,8 @@ def _facts(path: AnyPath, paths: Sequence[AnyPath], options: InspectOptions) -> 
     return FileFacts(facts, "tokens", found.lengths, files, found.cut, None if found.read is None else found.read.ids)
 
 
-class Looked(NamedTuple):
-    """What reading the tokens of shards tells. lengths, cut: of documents, None and empty where no EOS is known."""
+class ShardStatistics(NamedTuple):
+    """Statistics of the tokens of shards. `lengths` and `cut` are None and empty if the EOS token is unknown."""
 
     zero_tail: int
     eos: Eos
@@ -89,36 +89,37 @@ class Looked(NamedTuple):
     cut: Mapping[int, int]
 
 
-def look_through(shards: Sequence[TokenSegment], options: InspectOptions) -> Looked:
-    """All tokens read, but for the zeros behind the last document; where `options.quick`, none."""
+def scan_segments(shards: Sequence[TokenSegment], options: InspectOptions) -> ShardStatistics:
+    """Read all tokens except trailing zeros; with `options.quick`, none."""
     trimmed = [_without_tail(shard, options.eos_token_id) for shard in shards]
     n_zeros = sum(shard.length for shard in shards) - sum(shard.length for shard in trimmed)
     eos = guess_eos_of_files(trimmed) if options.eos_token_id is None else Eos(options.eos_token_id, "given")
     documents = DocumentStatistics(options.seq_lens)
     read = None if options.quick else summarize_tokens(trimmed, eos.id, options, documents)
     if read is None or eos.id is None:
-        return Looked(n_zeros, eos, read, None, {})
-    return Looked(n_zeros, eos, read, documents.lengths.table(), documents.cut)
+        return ShardStatistics(n_zeros, eos, read, None, {})
+    return ShardStatistics(n_zeros, eos, read, documents.lengths.table(), documents.cut)
 
 
 def read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
-    """What tatm's metadata says of the tokens, as far as it can be used: tokenizer, vocab_size, dtype."""
+    """Return tokenizer, vocab_size and dtype of tatm's metadata, if they are valid; add warnings otherwise."""
     try:
         info = load_metadata(find_metadata(folder)).get("tokenized_info")
     except MetadataNotFound:
         return {}
     except (ValueError, OSError) as error:
-        warnings.append(f"metadata beside the shards cannot be read ({error})")
+        warnings.append(f"metadata next to the shards cannot be read ({error})")
         return {}
-    said = {name: info[name] for name in _SAID if info.get(name) is not None} if isinstance(info, dict) else {}
+    info = info if isinstance(info, dict) else {}
+    valid = {name: info[name] for name in _METADATA_KEYS if info.get(name) is not None}
     try:
-        token_dtype(said.get("dtype", "uint16"))
+        token_dtype(valid.get("dtype", "uint16"))
     except ValueError as error:
-        warnings.append(f"metadata beside the shards: {error}")
-        del said["dtype"]
-    if not isinstance(said.get("vocab_size", 0), int):
-        del said["vocab_size"]
-    return said
+        warnings.append(f"metadata next to the shards: {error}")
+        del valid["dtype"]
+    if not isinstance(valid.get("vocab_size", 0), int):
+        del valid["vocab_size"]
+    return valid
 
 
 def _dtype_warnings(shards: Sequence[TokenSegment], is_guessed: bool) -> list[str]:
@@ -127,12 +128,12 @@ def _dtype_warnings(shards: Sequence[TokenSegment], is_guessed: bool) -> list[st
     if len(dtypes) > 1:
         warnings.append(f"the shards differ in dtype: {', '.join(dtypes)}")
     if is_guessed:
-        warnings.append("a .bin file does not say its dtype: uint32 is taken where its size divides by 4, else uint16")
+        warnings.append("a .bin file does not state its dtype: uint32 is assumed if its size divides by 4, else uint16")
     return warnings
 
 
 def _without_tail(shard: TokenSegment, eos: int | None) -> TokenSegment:
-    """The shard without zeros at its end, if they are so many that they are unused space."""
+    """Return the segment without its trailing zeros, if there are so many that they are unused space."""
     if shard.dtype.kind not in "ui":
         raise JobError(f"{shard.path}: tokens of dtype {shard.dtype}, expected integers")
     trimmed = shard.trimmed(keep=int(eos == 0))

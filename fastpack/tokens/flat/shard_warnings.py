@@ -1,4 +1,4 @@
-"""Flat token shards that can be read but are probably not what their owner thinks, each with what to do about it."""
+"""Warnings about flat token files that can be read but are probably not what their owner thinks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, 
 from fastpack.tokens.token_segment import TokenSegment
 
 SAMPLE_BYTES = 4096
-MANY_SHARDS = 3  # the first, the middle and the last are looked into
+MAX_SAMPLED = 3  # the first, the middle and the last shard are sampled
 
 
 def find_warnings(
@@ -26,39 +26,39 @@ def find_warnings(
     tail_is_trimmed: bool = False,
     raw: bool | None = None,
 ) -> list[str]:
-    """One sentence a trap in these shards of one folder, read as they say: an empty list for sound ones.
+    """Return a sentence for each problem with the shards of a folder; an empty list if there is none.
 
-    dtype_is_given: the user named the dtype, so it is not doubted; tail_is_trimmed: zeros at the end are dealt with;
-    raw: whether the files are headerless (None: when the first is a `.bin`).
-    Looks at names, sizes, metadata.yaml beside the first shard, and the first and last 4 KiB of three shards.
+    `dtype_is_given`: the user gave the dtype, so it is not doubted. `tail_is_trimmed`: trailing zeros are left out.
+    `raw`: whether the files have no header (None: if the first is a `.bin`). Reads names, sizes, the metadata next to
+    the first shard, and the first and last 4 KiB of three shards.
     """
-    traps = [_mixed_suffixes(shards)]
+    warnings = [_mixed_suffixes(shards)]
     if as_path(shards[0].path).suffix == ".bin" if raw is None else raw:
-        traps.append(stray_bytes(shards))
+        warnings.append(stray_bytes(shards))
         if not dtype_is_given:
-            traps.append(doubtful_dtype(shards))
+            warnings.append(doubtful_dtype(shards))
         if not tail_is_trimmed:
-            traps.append(zero_tail(shards))
-    elif not tail_is_trimmed:  # where it is, tokens are left out on purpose
-        traps.append(ignored_bytes(shards))
-    return [trap for trap in traps if trap]
+            warnings.append(zero_tail(shards))
+    elif not tail_is_trimmed:
+        warnings.append(ignored_bytes(shards))
+    return [warning for warning in warnings if warning]
 
 
 def metadata_dtype(folder: str | os.PathLike[str]) -> np.dtype[np.integer] | None:
-    """The token dtype that tatm's metadata in `folder` tells of; None where there is none.
+    """Return the token dtype of tatm's metadata in `folder`; None without metadata.
 
-    Raises ValueError for metadata that cannot be read or a dtype that is none.
+    Raises ValueError for metadata that cannot be read and for an invalid dtype.
     """
     try:
         tree = load_metadata(find_metadata(folder))
     except MetadataNotFound:
         return None
-    info = tree.get("tokenized_info")  # all that is looked at: no need for the rest to be tatm's
+    info = tree.get("tokenized_info")  # the rest need not be valid
     return token_dtype(info["dtype"]) if isinstance(info, dict) and "dtype" in info else None
 
 
 def token_dtype(name: object) -> np.dtype[np.integer]:
-    """The integer dtype called `name`; ValueError when there is none."""
+    """Return the integer dtype called `name`; ValueError if there is none."""
     try:
         dtype: np.dtype[np.integer] = np.dtype(name)  # type: ignore[call-overload]
     except TypeError as error:
@@ -81,7 +81,7 @@ def _mixed_suffixes(shards: Sequence[TokenSegment]) -> str:
 
 
 def named_dtype(name: str, folder: str | os.PathLike[str]) -> np.dtype[np.integer]:
-    """The dtype called `name`; "metadata": what the metadata in `folder` say. ValueError where there is none."""
+    """Return the dtype called `name`; "metadata" is the dtype of the metadata in `folder`. ValueError without one."""
     if name != "metadata":
         return token_dtype(name)
     dtype = metadata_dtype(folder)
@@ -91,7 +91,7 @@ def named_dtype(name: str, folder: str | os.PathLike[str]) -> np.dtype[np.intege
 
 
 def stray_bytes(shards: Sequence[TokenSegment]) -> str:
-    """That files are no whole number of tokens long; empty where they are."""
+    """Warn of files that are not a whole number of tokens long; empty if there are none."""
     odd = [shard for shard in shards if shard.stamp and shard.stamp[0] % shard.dtype.itemsize]
     if not odd:
         return ""
@@ -99,13 +99,13 @@ def stray_bytes(shards: Sequence[TokenSegment]) -> str:
 
 
 def ignored_bytes(shards: Sequence[TokenSegment]) -> str:
-    """That `.npy` files hold more than the header's tokens; empty where they do not."""
+    """Warn of `.npy` files with bytes after the tokens of their header; empty if there are none."""
     longer = [shard for shard in shards if shard.plain and shard.stamp and shard.stamp[0] > _end(shard)]
     if not longer:
         return ""
     first = longer[0]
     return (
-        f"{len(longer)} of {len(shards)} files have bytes after the tokens that their headers name, which are ignored; "
+        f"{len(longer)} of {len(shards)} files have bytes after the tokens of their headers, which are ignored; "
         f"the first is {first.path}: {_end(first)} of its {first.stamp[0] if first.stamp else 0} bytes are used. "
         "Is the header damaged, or are there several arrays in the file?"
     )
@@ -116,42 +116,42 @@ def _end(shard: TokenSegment) -> int:
 
 
 def odd_lengths(first: TokenSegment, n_odd: int, n_shards: int) -> str:
-    """The sentence of `stray_bytes`, the first such shard being given."""
+    """Return the sentence of `stray_bytes` for the first such shard."""
     return (
-        f"{n_odd} of {n_shards} files, the first being {first.path}, are no whole number of {first.dtype} "
-        "tokens long, and the bytes left over are ignored: were they cut off, or is the dtype another?"
+        f"{n_odd} of {n_shards} files, the first being {first.path}, are not a whole number of {first.dtype} "
+        "tokens long, and the remaining bytes are ignored: were they truncated, or is the dtype another one?"
     )
 
 
 def mixed_guesses(first: TokenSegment) -> str:
-    """The sentence of `doubtful_dtype` for shards that do not all get one dtype by their sizes."""
+    """Return the sentence of `doubtful_dtype` for shards whose sizes suggest different dtypes."""
     return (
-        "a .bin file is read as uint32 where its size divides by 4, else as uint16, and here are both kinds "
+        "a .bin file is read as uint32 if its size is divisible by 4, else as uint16, and there are both kinds "
         f'({first.path} is {first.dtype}): if all are uint16, give dtype="uint16"'
     )
 
 
 def doubtful_dtype(shards: Sequence[TokenSegment]) -> str:
-    """That dtypes were guessed from sizes, where the guess is contradicted; empty where it is not."""
+    """Warn of a dtype that was guessed from sizes and is contradicted; empty if it is not."""
     guessed = {shard.dtype for shard in shards}
     first = shards[0]
     try:
-        said = metadata_dtype(os.path.dirname(first.path) or ".")
+        described = metadata_dtype(os.path.dirname(first.path) or ".")
     except (ValueError, OSError) as error:
-        return f"metadata beside the shards cannot be read ({error}): give dtype= yourself"
-    if said is not None:
-        wrong = next((shard for shard in shards if shard.dtype != said), None)
+        return f"metadata next to the shards cannot be read ({error}): pass dtype="
+    if described is not None:
+        wrong = next((shard for shard in shards if shard.dtype != described), None)
         if wrong is None:
             return ""
         return (
-            f"{wrong.path} is read as {wrong.dtype}, by its size, but the metadata beside it says {said}: "
+            f"{wrong.path} is read as {wrong.dtype}, by its size, but the metadata next to it says {described}: "
             'give dtype="metadata"'
         )
     if len(guessed) > 1:
         return mixed_guesses(first)
-    if first.dtype == np.uint32 and any(_looks_like_pairs(_sample(shard)) for shard in _some(shards)):
+    if first.dtype == np.uint32 and any(_looks_like_pairs(_sample(shard)) for shard in _sampled(shards)):
         return (
-            f"{first.path} is read as uint32, because its size divides by 4, but most of its ids would be above "
+            f"{first.path} is read as uint32, because its size is divisible by 4, but most of its ids would be above "
             f'{LARGEST_PLAUSIBLE_ID:,}: if the tokens are uint16, give dtype="uint16"'
         )
     return ""
@@ -164,29 +164,29 @@ def _looks_like_pairs(sample: npt.NDArray[np.uint8]) -> bool:
 
 
 def zero_tail(shards: Sequence[TokenSegment]) -> str:
-    """That some of the shards end in zeros; empty where they do not."""
-    for shard in _some(shards):
+    """Warn of shards that end in zeros; empty if there are none."""
+    for shard in _sampled(shards):
         n_bytes = MIN_ZERO_TAIL * shard.dtype.itemsize
         if shard.length >= MIN_ZERO_TAIL and not _sample(shard, n_bytes)[-n_bytes:].any():
             return (
-                f"{shard.path} ends in zeros, as tatm's files of 2^30 tokens do behind the last document: samples of "
-                "them are all token 0. Give trim_zero_tail=True to leave them out"
+                f"{shard.path} ends in zeros, as tatm's files of 2^30 tokens do after the last document: samples of "
+                "them are all token 0. Pass trim_zero_tail=True to leave them out"
             )
     return ""
 
 
-def _some(shards: Sequence[TokenSegment]) -> list[TokenSegment]:
-    return [shards[k] for k in sorted({0, len(shards) // 2, len(shards) - 1})][:MANY_SHARDS]
+def _sampled(shards: Sequence[TokenSegment]) -> list[TokenSegment]:
+    return [shards[k] for k in sorted({0, len(shards) // 2, len(shards) - 1})][:MAX_SAMPLED]
 
 
 def _sample(shard: TokenSegment, n_bytes: int = SAMPLE_BYTES) -> npt.NDArray[np.uint8]:
-    """The first and the last `n_bytes` of a shard's tokens."""
+    """Read the first and the last `n_bytes` of the tokens."""
     whole = shard.length * shard.dtype.itemsize
     n_bytes = min(n_bytes, whole // 8 * 4) if whole > n_bytes else whole
     sample = np.empty(2 * n_bytes, np.uint8)
     file = shard.open_reader()
-    for part, offset in ((sample[:n_bytes], shard.offset), (sample[n_bytes:], shard.offset + whole - n_bytes)):
-        done = file.read_into(part, offset)
-        if done < len(part):
+    for piece, offset in ((sample[:n_bytes], shard.offset), (sample[n_bytes:], shard.offset + whole - n_bytes)):
+        done = file.read_into(piece, offset)
+        if done < len(piece):
             raise FormatError(shard.path, offset + done, "the end of the file", f"{whole} bytes of tokens")
     return sample

@@ -1,4 +1,4 @@
-"""tatm's description of a dataset, `metadata.yaml` (or `.json`): read with care, written byte for byte."""
+"""tatm's description of a dataset, `metadata.yaml` (or `.json`): validated when read, written byte for byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("metadata.json", "metadata.yaml", "metadata.yml")
 
 
 class DataContentType(StrEnum):
-    """What the data are."""
+    """The kind of data."""
 
     TEXT = "text"
     IMAGE = "image"
@@ -25,7 +25,7 @@ class DataContentType(StrEnum):
 
 
 class CorpusSeparationStrategy(StrEnum):
-    """How the corpora of a dataset are told apart."""
+    """How the corpora of a dataset are separated."""
 
     DATA_DIRS = "data_dirs"
     CONFIGS = "configs"
@@ -33,9 +33,10 @@ class CorpusSeparationStrategy(StrEnum):
 
 @dataclass(kw_only=True)
 class TokenizedInfo:
-    """How a dataset was tokenised; file_prefix is the absolute path its files begin with, dtype numpy's name.
+    """How a dataset was tokenized.
 
-    An unknown key in a file is a TypeError.
+    `file_prefix` is the absolute path that its files begin with, `dtype` NumPy's name of the token dtype. An unknown
+    key in a file raises TypeError.
     """
 
     tokenizer: str
@@ -50,7 +51,24 @@ class TokenizedInfo:
 
 @dataclass(kw_only=True)
 class TatmDataMetadata:
-    """What tatm writes beside a dataset. Raises ValueError for data_content or a strategy it does not know."""
+    """The metadata that tatm stores next to a dataset.
+
+    The fields are those of tatm's metadata.yaml.
+
+    Raises
+    ------
+    ValueError
+        If `data_content` or the separation strategy is unknown.
+
+    Examples
+    --------
+    >>> from fastpack.tatm import TatmDataMetadata
+    >>> metadata = TatmDataMetadata(
+    ...     name="web", dataset_path="/data/web", description="", date_downloaded="2024-05-01",
+    ...     download_source="https://example.org", data_content="text")
+    >>> print(metadata.as_yaml().splitlines()[0])
+    content_field: text
+    """
 
     name: str
     dataset_path: str
@@ -76,39 +94,85 @@ class TatmDataMetadata:
             raise ValueError(f"Invalid tokenized_info value: {self.tokenized_info!r:.80}")
 
     def _plain(self) -> dict[str, Any]:
-        """Plain values, None left out at the top and kept below, as tatm does."""
+        """Plain values, without None at the top level (as tatm)."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
         return {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
 
     def as_yaml(self) -> str:
-        """The text of metadata.yaml."""
-        import yaml  # 20 ms, wherever shards without metadata are looked at
+        """Return the text of metadata.yaml.
+
+        Returns
+        -------
+        str
+            YAML.
+        """
+        import yaml  # takes 20 ms, not needed for shards without metadata
 
         return yaml.dump(self._plain())
 
     def as_json(self) -> str:
-        """The text of metadata.json."""
+        """Return the text of metadata.json.
+
+        Returns
+        -------
+        str
+            JSON.
+        """
         return json.dumps(self._plain())
 
     def __str__(self) -> str:
         return self.as_json()
 
     def to_yaml(self, filename: PathLike) -> None:
-        """Write metadata.yaml."""
+        """Write metadata.yaml.
+
+        Parameters
+        ----------
+        filename
+            The file, which is replaced.
+        """
         _write(filename, self.as_yaml())
 
     def to_json(self, filename: PathLike) -> None:
-        """Write metadata.json."""
+        """Write metadata.json.
+
+        Parameters
+        ----------
+        filename
+            The file, which is replaced.
+        """
         _write(filename, self.as_json())
 
     @classmethod
     def from_json(cls, json_path: PathLike) -> TatmDataMetadata:
-        """What a metadata.json says; errors as `from_file`."""
+        """Read a JSON file.
+
+        Parameters
+        ----------
+        json_path
+            The file.
+
+        Returns
+        -------
+        TatmDataMetadata
+            The metadata; raises as `from_file`.
+        """
         return cls._from_tree(_mapping(load_json(json_path), json_path), json_path)
 
     @classmethod
     def from_yaml(cls, yaml_path: PathLike) -> TatmDataMetadata:
-        """What a metadata.yaml says; errors as `from_file`."""
+        """Read a YAML file.
+
+        Parameters
+        ----------
+        yaml_path
+            The file.
+
+        Returns
+        -------
+        TatmDataMetadata
+            The metadata; raises as `from_file`.
+        """
         return cls._from_tree(_mapping(load_yaml(yaml_path), yaml_path), yaml_path)
 
     @classmethod
@@ -117,25 +181,57 @@ class TatmDataMetadata:
 
     @classmethod
     def from_file(cls, path: PathLike) -> TatmDataMetadata:
-        """What a metadata file says, a .json, .yaml or .yml.
+        """Read a metadata file.
 
-        Raises FileNotFoundError; ValueError for another suffix, a file over 1 MiB, one that cannot be parsed, and YAML
-        aliases; TypeError for missing or unknown keys, as tatm does.
+        Parameters
+        ----------
+        path
+            A .json, .yaml or .yml file.
+
+        Returns
+        -------
+        TatmDataMetadata
+            The metadata.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            For another suffix, a file over 1 MiB, one that cannot be parsed, and YAML aliases.
+        TypeError
+            For missing or unknown keys (as tatm).
         """
         return cls._from_tree(load_metadata(path), path)
 
     @classmethod
     def from_directory(cls, directory: PathLike) -> TatmDataMetadata:
-        """What metadata.json, else .yaml, else .yml in `directory` says; MetadataNotFound without any."""
+        """Read metadata.json, else metadata.yaml, else metadata.yml.
+
+        Parameters
+        ----------
+        directory
+            The folder of the file.
+
+        Returns
+        -------
+        TatmDataMetadata
+            The metadata.
+
+        Raises
+        ------
+        MetadataNotFound
+            If there is none of the files (a FileNotFoundError and a ValueError).
+        """
         return cls.from_file(find_metadata(directory))
 
 
 class MetadataNotFound(FileNotFoundError, ValueError):
-    """A folder holds no metadata (tatm raises ValueError here)."""
+    """A folder contains no metadata (tatm raises ValueError)."""
 
 
 def find_metadata(directory: PathLike) -> AnyPath:
-    """metadata.json, else .yaml, else .yml in `directory`; MetadataNotFound without any."""
+    """Return metadata.json, else .yaml, else .yml in `directory`; MetadataNotFound without any."""
     for name in NAMES:
         path = as_path(directory) / name
         if path.exists():
@@ -144,7 +240,7 @@ def find_metadata(directory: PathLike) -> AnyPath:
 
 
 def load_metadata(path: PathLike) -> dict[str, Any]:
-    """The mapping in a metadata file, .json, .yaml or .yml; ValueError as `TatmDataMetadata.from_file`."""
+    """Return the mapping in a metadata file; ValueError as `TatmDataMetadata.from_file`."""
     suffix = as_path(path).suffix
     if suffix not in (".json", ".yaml", ".yml"):
         raise ValueError(f"Unsupported file format: {path}")
@@ -158,7 +254,7 @@ def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
 
 
 def load_json(path: PathLike) -> Any:
-    """What a small JSON file holds; ValueError for one over 1 MiB or that cannot be parsed."""
+    """Parse a JSON file; ValueError if it is over 1 MiB or cannot be parsed."""
     from fastpack.io.parsing import ParseError, parse_json
 
     try:
@@ -168,19 +264,19 @@ def load_json(path: PathLike) -> Any:
 
 
 def load_yaml(path: PathLike) -> Any:
-    """What a small YAML file holds; ValueError for one over 1 MiB, with aliases, or that cannot be parsed."""
+    """Parse a YAML file; ValueError if it is over 1 MiB, has aliases, or cannot be parsed."""
     from fastpack.io.parsing import ParseError, parse_yaml
 
     try:
         return parse_yaml(_read(path))
     except ParseError as error:
-        raise ValueError(f"{path}: not a YAML file that can be read: {error}") from error
+        raise ValueError(f"{path}: not a YAML file: {error}") from error
 
 
 def _read(path: PathLike) -> bytes:
     data = read_start(path, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise ValueError(f"{path}: metadata of more than {MAX_BYTES} bytes are refused")
+        raise ValueError(f"{path}: metadata files are limited to {MAX_BYTES} bytes")
     return data
 
 

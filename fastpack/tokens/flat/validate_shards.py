@@ -1,4 +1,4 @@
-"""`validate(path)`: KempnerForge's prepare_data.py, byte for byte; `look_into(path)`: what it does not look at."""
+"""KempnerForge's validator prepare_data.py, with the same output (`validate`), and deeper checks (`check_contents`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE = "=" * 60
 
 
 class Validation(NamedTuple):
-    """What prepare_data.py prints and its exit code."""
+    """The output and exit code of prepare_data.py."""
 
     stdout: str
     stderr: str
@@ -29,7 +29,7 @@ class Validation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong: `file` (or the folder), `offset` in bytes from its start, or None, and `what` in a sentence."""
+    """A problem: the file or folder, the offset in bytes from its start (or None), and a sentence."""
 
     file: str
     offset: int | None
@@ -41,21 +41,19 @@ class _Folder:
     path: AnyPath
     suffix: str
     shards: list[AnyPath]
-    info: Any  # the metadata's tokenized_info, {} without
+    info: Any  # tokenized_info of the metadata; {} without metadata
 
 
 def validate(path: PathLike) -> Validation:
-    """What KempnerForge's prepare_data.py (5666d0d) prints for a folder of shards, on stdout and stderr, and its code.
+    """Return the output and exit code of KempnerForge's prepare_data.py (5666d0d) for a folder of shards.
 
-    It believes the metadata, or uint32, for `.bin` files, and the first file for `.npy`: `look_into` tells whether that
-    is so. Raises what the script raises: AttributeError for an empty tokenized_info, TypeError for a dtype that is
-    none; ValueError for a broken `.npy` or metadata.yaml.
+    The script assumes the dtype of the metadata, or uint32, for `.bin` files, and that of the first file for `.npy`;
+    `check_contents` checks it. Raises as the script: AttributeError for an empty tokenized_info, TypeError for an
+    invalid dtype, ValueError for a damaged `.npy` file or metadata.yaml.
     """
     where = Path(path)
     if not where.is_dir():
-        hint = (
-            f" (`fastpack verify {where}` looks at the shards that a manifest names)" if where.suffix == ".fpm" else ""
-        )
+        hint = f" (`fastpack verify {where}` checks the shards of a manifest)" if where.suffix == ".fpm" else ""
         return Validation("", f"Error: not a directory: {where}{hint}\n", 1)
     folder = _open(where)
     if folder is None:
@@ -81,7 +79,7 @@ def validate(path: PathLike) -> Validation:
 
 
 def facts(path: PathLike) -> dict[str, Any]:
-    """What `validate` prints as {"path", "format", "shards", "bytes", "tokens", ...}; JobError without shards."""
+    """Return what `validate` prints as {"path", "format", "shards", "bytes", ...}; JobError without shards."""
     folder = _open(Path(path))
     if folder is None:
         raise JobError(f"no .bin or .npy files in {path}")
@@ -89,7 +87,7 @@ def facts(path: PathLike) -> dict[str, Any]:
 
 
 def _open(where: AnyPath) -> _Folder | None:
-    for suffix in ("bin", "npy"):  # any .bin hides all .npy
+    for suffix in ("bin", "npy"):  # .bin files hide .npy files
         try:
             shards = find_shards(where, f"*.{suffix}")
         except FileNotFoundError:
@@ -122,7 +120,7 @@ def _facts(folder: _Folder) -> dict[str, Any]:
     }
 
 
-def look_into(
+def check_contents(
     path: PathLike,
     *,
     vocab_size: int | None = None,
@@ -130,24 +128,24 @@ def look_into(
     seq_len: int | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Every token of a folder's shards looked at: {"dtypes", "tokens", "largest_id", ..., "findings": [Finding]}.
+    """Read every token of the shards of a folder; return {"dtypes", "tokens", "largest_id", ..., "findings"}.
 
-    Tokens are read in the metadata's dtype where it tells one, else as the dataset reads them. vocab_size: an id that
-    large or larger is a finding (default: the metadata's); eos_token_id: none at all is one; seq_len: no sample of that
-    many tokens is one, and samples are counted, zeros at the ends left out or not. Raises JobError for a folder without
-    shards, and what opening shards raises.
+    Tokens are read with the dtype of the metadata, else as the dataset reads them. Findings are ids from `vocab_size`
+    on (default: that of the metadata), the absence of `eos_token_id`, and the absence of a sample of `seq_len` tokens.
+    Samples are counted with and without trailing zeros. Raises JobError for a folder without shards, and as
+    `scan_shards`.
     """
     folder = _open(Path(path))
     if folder is None:
         raise JobError(f"no .bin or .npy files in {path}")
     info = folder.info or {}
     is_raw = folder.suffix == "bin"
-    said = token_dtype(info["dtype"]) if is_raw and info.get("dtype") else None
+    described = token_dtype(info["dtype"]) if is_raw and info.get("dtype") else None
     findings = [
         Finding(str(path), None, trap) for trap in find_warnings(scan_shards(folder.shards), tail_is_trimmed=True)
     ]
-    scan = ShardsScan(vocab_size or info.get("vocab_size"), -1 if eos_token_id is None else eos_token_id, progress)
-    shards = scan_shards(folder.shards, said)
+    scan = ShardsScan(vocab_size or info.get("vocab_size"), eos_token_id, progress)
+    shards = scan_shards(folder.shards, described)
     scan.run(shards)
     findings += scan.findings
     found: dict[str, Any] = {
@@ -161,26 +159,26 @@ def look_into(
     if eos_token_id is not None:
         found["eos_tokens"] = scan.tokens.n_eos
         if scan.tokens.n_eos == 0:
-            text = f"token {eos_token_id}, the end of a document, is nowhere: packed samples would be one document"
+            text = f"token {eos_token_id}, the end of a document, does not occur: packed samples would be one document"
             findings.append(Finding(str(path), None, text))
     if seq_len:
         found["samples"] = sum(shard.length // seq_len for shard in shards)
         found["samples_without_zero_tails"] = sum(length // seq_len for length in scan.used)
         if found["samples_without_zero_tails"] == 0:
-            findings.append(Finding(str(path), None, f"no shard holds a sample of {seq_len} tokens"))
+            findings.append(Finding(str(path), None, f"no shard contains a sample of {seq_len} tokens"))
     return found | {"findings": findings}
 
 
 class ShardsScan:
-    """What all tokens of some shards have in common."""
+    """Reads all tokens of several shards and collects findings."""
 
-    def __init__(self, vocab_size: int | None, eos: int, progress: Progress | None) -> None:
+    def __init__(self, vocab_size: int | None, eos: int | None, progress: Progress | None) -> None:
         self.tokens, self._progress = TokenScan(vocab_size, eos), progress
         self.used: list[int] = []  # tokens of each shard without the zeros at its end
         self.findings: list[Finding] = []
 
     def run(self, shards: list[TokenSegment]) -> None:
-        """Look at every token of every shard."""
+        """Read every token of every shard."""
         total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
         for shard in shards:
             if shard.dtype.kind not in "ui":
@@ -204,8 +202,7 @@ class ShardsScan:
             self.findings.append(Finding(shard.path, offset, text))
 
     def _tokens(self, shard: TokenSegment) -> None:
-        for _ in self.tokens.scan(shard):
-            pass
+        self.tokens.scan_all(shard)
         if self.tokens.outside is not None:
             number, token = self.tokens.outside
             text = f"token {token} is not an id of a vocabulary of {self.tokens.vocab_size}"

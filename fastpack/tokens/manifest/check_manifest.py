@@ -1,4 +1,4 @@
-"""Whether the shards that a manifest names are what it says: sizes, headers, and checksums where it has them."""
+"""Checks the shards of a manifest against it: sizes, headers, and checksums if it contains them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_scan import TokenScan
 from fastpack.tokens.token_segment import TokenSegment
 
-_AT_ONCE = 256  # shards between two reports of progress
+_BLOCK_SHARDS = 256  # shards between two calls of the progress function
 
 
 def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
-    """Fill the report; see `fastpack.inspection.verify.verify`.
+    """Add the findings of a manifest and its shards to the report.
 
-    Tokens are only read for their checksums, where there are some, and where an EOS or a vocabulary is asked for.
+    Tokens are read for checksums, if there are any, and if an EOS token or a vocabulary size is given.
     """
     try:
         manifest = Manifest(path)
@@ -31,8 +31,8 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     shards, total = ManifestShards(manifest, "**", None), manifest.n_shards
     hashed, n_ends = manifest.has_checksums and _can_hash(path, report), 0
     with ThreadPoolExecutor(options.threads, "fastpack-verify") as pool:
-        for first in range(0, total, _AT_ONCE):
-            numbers = range(first, min(first + _AT_ONCE, total))
+        for first in range(0, total, _BLOCK_SHARDS):
+            numbers = range(first, min(first + _BLOCK_SHARDS, total))
             for found, n_eos in pool.map(lambda number: _check_shard(shards, number, hashed, options), numbers):
                 report.take(*found)
                 n_ends += n_eos
@@ -41,7 +41,7 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     report.count(shards=total, checksums=total * hashed)
     if options.eos_token_id is not None and n_ends == 0:
         found_none = f"no token {options.eos_token_id}, the end of a document"
-        report.add("warning", path, None, found_none, "some: packed samples would be one document")
+        report.add("warning", path, None, found_none, "at least one: samples would be one document")
     _check_names(path, manifest, report)
 
 
@@ -49,7 +49,7 @@ def _can_hash(path: AnyPath, report: VerifyReport) -> bool:
     try:
         load_hash()
     except MissingExtra as error:
-        report.add("warning", path, None, f"checksums that were not looked at: {error}", "the package")
+        report.add("warning", path, None, f"checksums that were not checked: {error}", "the package")
         return False
     return True
 
@@ -57,14 +57,14 @@ def _can_hash(path: AnyPath, report: VerifyReport) -> bool:
 def _check_shard(
     shards: ManifestShards, number: int, hashed: bool, options: VerifyOptions
 ) -> tuple[list[Finding], int]:
-    """What is wrong with a shard, and how many of its tokens are EOS, where that is asked for."""
+    """Return the findings of a shard, and the number of its EOS tokens if they are counted."""
     shard, manifest, found = shards[number], shards.manifest, list[Finding]()
     try:
         shard.check_unchanged()
         if hashed:
-            said, true = manifest.checksums[number].tobytes().hex(), file_hash(shard.path).hex()
-            if said != true:
-                expected = f"{said}, as {manifest.path} says"
+            expected_hash, true = manifest.checksums[number].tobytes().hex(), file_hash(shard.path).hex()
+            if expected_hash != true:
+                expected = f"{expected_hash}, as {manifest.path} says"
                 found.append(Finding("error", shard.path, 0, f"a file with the xxh3_128 {true}", expected))
         if options.vocab_size is not None or options.eos_token_id is not None:
             return found, _check_tokens(shard, options, found)
@@ -76,10 +76,9 @@ def _check_shard(
 
 
 def _check_tokens(shard: TokenSegment, options: VerifyOptions, found: list[Finding]) -> int:
-    """Ids that are none of the vocabulary; returns how many tokens are EOS."""
+    """Add a finding for the first id outside the vocabulary; return the number of EOS tokens."""
     scan = TokenScan(options.vocab_size, options.eos_token_id)
-    for _ in scan.scan(shard):
-        pass
+    scan.scan_all(shard)
     if scan.outside is not None:
         number, token = scan.outside
         place, expected = (
@@ -91,14 +90,14 @@ def _check_tokens(shard: TokenSegment, options: VerifyOptions, found: list[Findi
 
 
 def _check_names(path: AnyPath, manifest: Manifest, report: VerifyReport) -> None:
-    """A warning for files beside the manifest that look like its shards, and that it does not name."""
+    """Warn of files next to the manifest with the suffix of its shards that it does not name."""
     named = {name for name in manifest.names() if "/" not in name}
     suffixes = {os.path.splitext(name)[1] for name in named}
     try:
-        beside = names_in(as_path(path).parent)
+        names = names_in(as_path(path).parent)
     except (OSError, JobError):  # plain HTTP has no folders
         return
-    others = sorted(name for name in beside if name not in named and os.path.splitext(name)[1] in suffixes)
+    others = sorted(name for name in names if name not in named and os.path.splitext(name)[1] in suffixes)
     if others:
-        found = f"{len(others)} files that it does not name, the first being {others[0]}"
-        report.add("warning", path, None, found, "all of the folder (`fastpack manifest` writes it anew)")
+        found = f"{len(others)} files that it does not name; the first is {others[0]}"
+        report.add("warning", path, None, found, "all files of the folder (`fastpack manifest` updates it)")

@@ -1,7 +1,7 @@
-"""Manifests of token shards, `.fpm`: what a dataset has to know of thousands of files, in one file that is mapped.
+"""Manifests of token shards, `.fpm`: what a dataset needs to know about thousands of files, in one mapped file.
 
-A header of 152 bytes, then columns of one number a shard, one behind the other, then the names. All numbers are
-little-endian. `docs/formats.md` has the layout byte by byte.
+A header of 152 bytes, then columns with one number per shard, then the names. All numbers are little-endian.
+`docs/formats.md` describes the layout byte by byte.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PLAIN, RAW = 1, 2  # bits of the column `kinds`
 MAGIC = b"\x89FPM\r\n\x1a\n"
 VERSION = 1
 HEADER = struct.Struct("<8sII3qQq12q")
-BEHIND_CRC = 16  # where the bytes begin that the CRC-32 is of
+AFTER_CRC = 16  # the CRC-32 covers the bytes from here on
 _FLAGS = ("has_checksums", "dtype_is_given", "dtype_is_doubtful", "has_zero_tail", "is_of_a_store")  # from bit 0 on
 
-# What one byte says of a dtype: its place in this list, which only ever grows at the end.
+# A dtype is stored as its position in this list, which may only grow at the end.
 DTYPES = tuple(
     np.dtype(f"{order}{kind}{size}")
     for order, kind, sizes in (
@@ -55,11 +55,24 @@ _DOT, _SLASH = ord("."), ord("/")
 
 
 class Entry(NamedTuple):
-    """What a manifest says of one shard.
+    """The description of one shard.
 
-    name: the way from the manifest's folder, parts joined by "/". size, mtime_ns: of the file; length: rows of `dtype`
-    from byte `offset`; tokens: of all rows; documents: or UNKNOWN; kind: PLAIN (one-dimensional, of numpy's format
-    1.0) and RAW (headerless). checksum: xxh3_128, or zeros.
+    Attributes
+    ----------
+    name
+        Path relative to the folder of the manifest, with "/" between components.
+    size, mtime_ns
+        Size and modification time of the file.
+    offset, length, dtype
+        `length` rows of `dtype` from byte `offset`.
+    tokens
+        Number of tokens in all rows.
+    kind
+        Bits PLAIN (one-dimensional, NumPy's format 1.0) and RAW (no header).
+    documents
+        Number of documents, or UNKNOWN.
+    checksum
+        xxh3_128, or zeros.
     """
 
     name: str
@@ -75,7 +88,7 @@ class Entry(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A part of the file: `per_shard` numbers of a dtype for each shard, and `extra` more."""
+    """A section of the file: `per_shard` numbers of a dtype for each shard, and `extra` more."""
 
     name: str
     dtype: str
@@ -100,21 +113,38 @@ SECTIONS = (
 
 
 def is_manifest(path: PathLike) -> bool:
-    """Whether a path is that of a manifest, by its name; a local folder is none, whatever it is called."""
+    """Return whether a path is that of a manifest, by its name; a local folder is never a manifest."""
     return os.fspath(path).endswith(SUFFIX) and (is_remote(path) or not os.path.isdir(as_path(path)))
 
 
 class Manifest:
-    """A manifest, mapped and checked; columns are read-only arrays [n_shards].
+    """A mapped and validated manifest. Columns are read-only arrays [n_shards].
 
-    sizes, mtimes_ns, offsets, lengths, tokens, documents: int64; cumulative: int64 [n_shards + 1], tokens before each
-    shard; checksums: uint8 [n_shards, 16]; dtypes (places in DTYPES), kinds (bits): uint8.
-    crc: of what it holds. has_checksums; dtype_is_given: somebody named the dtype of headerless shards;
-    dtype_is_doubtful, has_zero_tail: what `traps` found in some of the headerless shards when it was written.
-    times_count: whether the files are where they were when it was written, so that their modification times have to be
-    those of the manifest. So it is as long as a local manifest has itself the time that it says it has (a copy has
-    it only where times are copied too), and in a store as long as the folder's URL is the same.
-    Raises FileNotFoundError, FormatError for what is no manifest, damaged, or names files outside its folder.
+    Attributes
+    ----------
+    sizes, mtimes_ns, offsets, lengths, tokens, documents
+        Columns, int64.
+    cumulative
+        Number of tokens before each shard, int64 [n_shards + 1].
+    checksums
+        xxh3_128 of each shard, uint8 [n_shards, 16].
+    dtypes, kinds
+        Positions in DTYPES, and bits of `Entry.kind`, uint8.
+    crc
+        CRC-32 of the contents.
+    has_checksums
+        Whether `checksums` is filled.
+    dtype_is_given
+        Whether the user gave the dtype of headerless shards.
+    dtype_is_doubtful, has_zero_tail
+        Warnings about headerless shards from when the manifest was written.
+    times_count
+        Whether the modification times of the shards must be those of the manifest, because the files are where they
+        were when it was written. A local manifest must have the modification time that it contains (a copy has it only
+        if times are copied too); in a store, the URL of the folder must be the same.
+
+    Raises FileNotFoundError, and FormatError for a file that is not a manifest, is damaged, or names files outside its
+    folder.
     """
 
     sizes: npt.NDArray[np.int64]
@@ -142,7 +172,7 @@ class Manifest:
         for bit, name in enumerate(_FLAGS):
             setattr(self, name, bool(flags >> bit & 1))
         if self.is_of_a_store:
-            self.times_count = is_remote(path) and _place(path) == self._stamp
+            self.times_count = is_remote(path) and _location_hash(path) == self._stamp
         else:
             self.times_count = not is_remote(path) and stat_of(as_path(path)).st_mtime_ns == self._stamp
         starts, end = _layout(self.n_shards, 0)
@@ -156,16 +186,16 @@ class Manifest:
         self._check_numbers()
 
     def name(self, number: int) -> str:
-        """The way from the manifest's folder to a shard."""
+        """Return the path of a shard, relative to the folder of the manifest."""
         start, end = self.name_bounds[number : number + 2].tolist()
         return self._names[start : end - 1].tobytes().decode()
 
     def names(self) -> list[str]:
-        """The ways to all shards."""
+        """Return the paths of all shards, relative to the folder of the manifest."""
         return self._names[:-1].tobytes().decode().split("\0")
 
     def all_end_with(self, text: str, *, in_folder: bool = True) -> bool:
-        """Whether all shards have names that end so, and lie in the manifest's own folder; without a look at each."""
+        """Return whether all names end in `text` and, with `in_folder`, contain no slash."""
         names = self._names.tobytes()
         return not (in_folder and b"/" in names) and names.count(text.encode() + b"\0") == self.n_shards
 
@@ -174,46 +204,46 @@ class Manifest:
         return FormatError(self.path, self._starts[section] + width * number, found, expected)
 
     def _check_names(self) -> None:
-        """FormatError unless the names are ways into the folder, in order, each where its bounds say."""
+        """Raise FormatError unless the names are in order, within their bounds, and lead into the folder."""
         names, bounds = self._names, self.name_bounds
         ends = np.flatnonzero(names == 0) + 1
         differ = bounds[1:] != ends if len(ends) == self.n_shards else np.ones(1, np.bool_)
         if bounds[0] != 0 or differ.any() or ends[-1] != len(names):
             number = 0 if bounds[0] else 1 + int(differ.argmax())
-            raise self._wrong("name_bounds", number, f"a name's end at {bounds[number]}", "it behind each zero byte")
-        # Parts are what lies between slashes and zeros: none may be "", "." or "..", which lead elsewhere.
-        part_ends = np.flatnonzero((names == 0) | (names == _SLASH))
-        part_starts = np.concatenate([np.zeros(1, part_ends.dtype), part_ends[:-1] + 1])
-        lengths = part_ends - part_starts
-        dots = (lengths <= 2) & (names[part_starts] == _DOT) & (names[np.maximum(part_ends - 1, 0)] == _DOT)
+            raise self._wrong("name_bounds", number, f"a name's end at {bounds[number]}", "it after each zero byte")
+        # Path components lie between slashes and zeros: none may be "", "." or "..", which lead elsewhere.
+        component_ends = np.flatnonzero((names == 0) | (names == _SLASH))
+        component_starts = np.concatenate([np.zeros(1, component_ends.dtype), component_ends[:-1] + 1])
+        lengths = component_ends - component_starts
+        dots = (lengths <= 2) & (names[component_starts] == _DOT) & (names[np.maximum(component_ends - 1, 0)] == _DOT)
         bad = (lengths == 0) | dots
         if bad.any():
-            place = int(part_starts[bad.argmax()])
+            place = int(component_starts[bad.argmax()])
             number = int(np.searchsorted(bounds, place, "right")) - 1
             found = repr(bytes(names[bounds[number] : bounds[number + 1] - 1]))[1:]
-            raise self._wrong("names", place, f"the name {found}", "a way into the manifest's own folder")
+            raise self._wrong("names", place, f"the name {found}", "a path within the folder of the manifest")
         try:
-            ways = self.names()
+            paths = self.names()
         except UnicodeDecodeError as error:
             raise self._wrong("names", error.start, "a name that is not UTF-8", "UTF-8") from None
-        keys = [way.replace("/", "\0") for way in ways] if (names == _SLASH).any() else ways
+        keys = [path.replace("/", "\0") for path in paths] if (names == _SLASH).any() else paths
         rising = [*map(operator.lt, keys, keys[1:])]
         if not all(rising):
             number = rising.index(False) + 1
-            raise self._wrong("names", int(bounds[number]), f"the name {ways[number]!r}", "names in order, each once")
+            raise self._wrong("names", int(bounds[number]), f"the name {paths[number]!r}", "names in order, each once")
 
     def _check_numbers(self) -> None:
-        """FormatError unless the columns fit each other."""
+        """Raise FormatError unless the columns are consistent."""
         plain = (self.kinds & PLAIN) != 0
         for name, lowest in (("sizes", 0), ("offsets", 0), ("lengths", 0), ("tokens", 0), ("documents", UNKNOWN)):
             column = getattr(self, name)
             self._refuse(name, column < lowest, f"{lowest} or more")
         self._refuse("dtypes", self.dtypes >= len(DTYPES), f"the number of a dtype, below {len(DTYPES)}")
         self._refuse("kinds", self.kinds > (PLAIN | RAW), f"at most {PLAIN | RAW}")
-        room = (self.sizes - self.offsets) // _ITEM_SIZES[self.dtypes]
-        self._refuse("lengths", plain & (self.lengths > room), "as many tokens as the file's size leaves room for")
+        available = (self.sizes - self.offsets) // _ITEM_SIZES[self.dtypes]
+        self._refuse("lengths", plain & (self.lengths > available), "tokens within the size of the file")
         self._refuse("tokens", plain & (self.tokens != self.lengths), "the length, of a shard that is flat")
-        # A sum that does not fit in 64 bits would be of files of more than 2^62 rows.
+        # A larger sum might not fit 64 bits.
         if float(self.lengths.sum(dtype=np.float64)) >= 2.0**62:
             raise self._wrong("lengths", 0, "more than 2^62 rows", "fewer")
         steps = np.diff(self.cumulative) != self.tokens
@@ -227,7 +257,7 @@ class Manifest:
 
 
 def _layout(n_shards: int, n_name_bytes: int) -> tuple[list[int], int]:
-    """Where each section begins, and where the last one ends."""
+    """Start of each section, and end of the last one."""
     starts, end = [], HEADER.size
     for section in SECTIONS:
         starts.append(end)
@@ -236,21 +266,19 @@ def _layout(n_shards: int, n_name_bytes: int) -> tuple[list[int], int]:
 
 
 def _read_header(data: npt.NDArray[np.uint8], path: str) -> tuple[int, int, int, int]:
-    """CRC-32, number of shards, flags and stamp; FormatError."""
+    """Return CRC-32, number of shards, flags and stamp; FormatError."""
     if data.nbytes < HEADER.size or bytes(data[:8]) != MAGIC:
-        raise FormatError(path, 0, repr(bytes(data[:8]))[1:], f"a manifest of shards, which begins {MAGIC!r:.40}")
+        raise FormatError(path, 0, repr(bytes(data[:8]))[1:], f"a manifest of shards, which begins with {MAGIC!r:.40}")
     _, version, crc, n_bytes, n_shards, n_name_bytes, flags, stamp, *starts = HEADER.unpack(data[: HEADER.size].data)
     if version != VERSION:
         raise FormatError(path, 8, f"version {version} of the format", f"{VERSION}: a newer fastpack may read it")
     if n_bytes != data.nbytes:
         raise FormatError(path, min(data.nbytes, max(n_bytes, 0)), f"a file of {data.nbytes} bytes", f"{n_bytes}")
-    if (found := zlib.crc32(data[BEHIND_CRC:].data)) != crc:
+    if (found := zlib.crc32(data[AFTER_CRC:].data)) != crc:
         raise FormatError(path, 12, f"the CRC-32 {crc:#010x} for bytes that have {found:#010x}", "its own")
-    # Bounded by the size of the file, so that nothing below can overflow.
+    # With these bounds, nothing below can overflow.
     if not 0 < n_shards < data.nbytes or not 0 <= n_name_bytes < data.nbytes:
-        raise FormatError(
-            path, 24, f"{n_shards} shards with {n_name_bytes} bytes of names", "what the file has room for"
-        )
+        raise FormatError(path, 24, f"{n_shards} shards with {n_name_bytes} bytes of names", "what fits the file")
     where, end = _layout(n_shards, n_name_bytes)
     if where != starts or end != n_bytes:
         raise FormatError(path, 56, f"sections at {starts}, ending at {end}", f"{where}, the file's end at {n_bytes}")
@@ -259,13 +287,13 @@ def _read_header(data: npt.NDArray[np.uint8], path: str) -> tuple[int, int, int,
     return crc, n_shards, flags, stamp
 
 
-def _place(path: PathLike) -> int:
-    """What a manifest in a store remembers of where it is."""
+def _location_hash(path: PathLike) -> int:
+    """Return a hash of the folder, stored in a manifest in a store to detect copies."""
     return hash_of(os.fspath(as_path(path).parent))
 
 
 def dtype_code(dtype: np.dtype[Any], path: PathLike) -> int:
-    """The byte that says this dtype; JobError where none does."""
+    """Return the code of a dtype; JobError if it has none."""
     if dtype not in _CODES:
         raise JobError(f"{os.fspath(path)}: the dtype {dtype} cannot be in a manifest")
     return _CODES[dtype]
@@ -278,9 +306,9 @@ def write(
     flags: Collection[str] = (),
     policy: ExistencePolicy = "error",
 ) -> int:
-    """Write the manifest of shards, given in any order; returns its bytes. flags: those attributes that are true.
+    """Write the manifest of shards, given in any order; return its size. `flags`: the attributes that are true.
 
-    Raises TargetExists as `files.may_write` says, JobError for a name that is not UTF-8.
+    Raises TargetExists as `may_write`, JobError for a name that is not UTF-8.
     """
     entries = sorted(entries, key=lambda entry: entry.name.split("/"))
     try:
@@ -303,12 +331,12 @@ def write(
     }
     starts, end = _layout(len(entries), sum(map(len, blobs)))
     now = time.time_ns() // 1000 * 1000  # some file systems keep no nanoseconds
-    stamp = _place(absolute(path)) if is_remote(path) else now
+    stamp = _location_hash(absolute(path)) if is_remote(path) else now
     chosen = {*flags, "is_of_a_store"} if is_remote(path) else flags
     bits = sum((name in chosen) << bit for bit, name in enumerate(_FLAGS))
     body = b"".join(np.asarray(columns[section.name], section.dtype).tobytes() for section in SECTIONS)
     counts = (end, len(entries), sum(map(len, blobs)), bits, stamp, *starts)
-    rest = HEADER.pack(MAGIC, VERSION, 0, *counts)[BEHIND_CRC:]
+    rest = HEADER.pack(MAGIC, VERSION, 0, *counts)[AFTER_CRC:]
     with AtomicFile(path, policy=policy) as file:
         file.write(HEADER.pack(MAGIC, VERSION, zlib.crc32(body, zlib.crc32(rest)), *counts))
         file.write(body)

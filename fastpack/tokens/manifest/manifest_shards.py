@@ -1,4 +1,4 @@
-"""The shards that a manifest names, each made into a `TokenSegment` only when it is asked for."""
+"""The shards of a manifest as a sequence of segments, which are created when they are accessed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from fastpack.tokens.token_segment import TokenSegment
 
 
 class ManifestShards(Sequence[TokenSegment]):
-    """Shards of a manifest, in its order: those whose numbers are `chosen` (int64 [n]), or all.
+    """The shards of a manifest, in its order: those numbered `chosen` (int64 [n]), or all.
 
-    lengths: rows of each, int64 [n]. Pickles as the manifest's path; FormatError where another one lies there then.
+    `lengths` are the rows of each, int64 [n]. It pickles as the path of the manifest; unpickling raises FormatError if
+    another manifest is found there.
     """
 
     def __init__(
@@ -36,17 +37,17 @@ class ManifestShards(Sequence[TokenSegment]):
         self.manifest, self.dtype = manifest, dtype
         self._file_pattern, self._chosen = file_pattern, chosen
         self._folder = as_path(manifest.path).parent
-        self._made: dict[int, TokenSegment] = {}
+        self._segments: dict[int, TokenSegment] = {}
         self.lengths = self.column("lengths") if dtype is None else self.column("sizes") // dtype.itemsize
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A column of the manifest, of these shards."""
+        """Return a column of the manifest for these shards."""
         column: npt.NDArray[Any] = getattr(self.manifest, name)
         return column if self._chosen is None else column[self._chosen]
 
     @property
     def largest_item(self) -> int:
-        """The most bytes that a token takes in one of them."""
+        """The largest token size of the shards in bytes."""
         sizes = {DTYPES[code].itemsize for code in set(self.column("dtypes").tolist())}
         return max(sizes) if self.dtype is None else self.dtype.itemsize
 
@@ -54,34 +55,34 @@ class ManifestShards(Sequence[TokenSegment]):
         return self.manifest.n_shards if self._chosen is None else len(self._chosen)
 
     def __getitem__(self, number: Any) -> Any:
-        shard = self._made.get(number)
+        shard = self._segments.get(number)
         if shard is None:
             if not 0 <= number < len(self):
                 raise IndexError(f"shard {number} of {len(self)}")
-            shard = self._made[number] = self._make(number)
+            shard = self._segments[number] = self._segment(number)
         return shard
 
-    def _make(self, number: int) -> TokenSegment:
-        said, row = self.manifest, number if self._chosen is None else int(self._chosen[number])
-        time_ns = int(said.mtimes_ns[row]) if said.times_count else None
+    def _segment(self, number: int) -> TokenSegment:
+        manifest, row = self.manifest, number if self._chosen is None else int(self._chosen[number])
+        time_ns = int(manifest.mtimes_ns[row]) if manifest.times_count else None
         return ManifestSegment(
-            os.fspath(self._folder / said.name(row)),
-            DTYPES[said.dtypes[row]] if self.dtype is None else self.dtype,
+            os.fspath(self._folder / manifest.name(row)),
+            DTYPES[manifest.dtypes[row]] if self.dtype is None else self.dtype,
             int(self.lengths[number]),
-            int(said.offsets[row]),
-            plain=bool(said.kinds[row] & PLAIN),
-            stamp=(int(said.sizes[row]), time_ns, None),
-            manifest=said.path,
+            int(manifest.offsets[row]),
+            plain=bool(manifest.kinds[row] & PLAIN),
+            stamp=(int(manifest.sizes[row]), time_ns, None),
+            manifest=manifest.path,
         )
 
     def check_used(self) -> None:
-        """FormatError when a shard that was asked for has another size or time than the manifest says.
+        """Raise FormatError if a shard that was accessed has another size or time than the manifest says.
 
-        Objects in a store are not asked for: what is read of them is of the version that was opened.
+        Objects in a store are not checked: reads use the version that was opened.
         """
         if is_remote(self.manifest.path):
             return
-        for shard in list(self._made.values()):
+        for shard in list(self._segments.values()):
             assert shard.stamp is not None
             size, time_ns, _ = shard.stamp
             status = stat_of(shard.path)
@@ -89,9 +90,9 @@ class ManifestShards(Sequence[TokenSegment]):
                 shard.check_unchanged()
 
     def read_as(self, dtype: np.dtype[Any] | None) -> Sequence[TokenSegment]:
-        """These shards, headerless ones as of another dtype; errors as of `scan_shards`.
+        """Return these shards, with another dtype for headerless ones; raises as `scan_shards`.
 
-        Where headerless files and others are mixed, they are looked at one by one: the first decides what all are.
+        If headerless files and others are mixed, all are scanned: the first decides the format of all.
         """
         raw = (self.column("kinds") & RAW) != 0
         if (raw != raw[0]).any() or (dtype is not None and not raw[0]):
@@ -103,7 +104,7 @@ class ManifestShards(Sequence[TokenSegment]):
 
 
 def open_shards(path: PathLike, file_pattern: str) -> ManifestShards:
-    """The shards of a manifest whose names match, as `find_shards` finds those of its folder: FileNotFoundError."""
+    """Return the shards of a manifest whose names match, as `find_shards` for a folder; FileNotFoundError if none."""
     manifest = Manifest(path)
     pattern = file_pattern.removeprefix("**/")
     ending = pattern[1:]
@@ -112,8 +113,8 @@ def open_shards(path: PathLike, file_pattern: str) -> ManifestShards:
         return ManifestShards(manifest, file_pattern, None)
     names = manifest.names()
     if "/" in file_pattern or "**" in file_pattern:
-        parts = file_pattern.split("/")
-        found = [number for number, name in enumerate(names) if matches_parts(name.split("/"), parts)]
+        components = file_pattern.split("/")
+        found = [number for number, name in enumerate(names) if matches_parts(name.split("/"), components)]
     else:
         match = re.compile(fnmatch.translate(file_pattern)).match
         found = [number for number, name in enumerate(names) if match(name) and "/" not in name]
@@ -131,14 +132,14 @@ def _reopen(path: str, file_pattern: str, dtype: np.dtype[Any] | None, crc: int)
 
 
 def lengths_of(shards: Sequence[TokenSegment]) -> npt.NDArray[np.int64]:
-    """The rows of each shard, [n]."""
+    """Return the rows of each shard, int64 [n]."""
     if isinstance(shards, ManifestShards):
         return shards.lengths
     return np.fromiter((shard.length for shard in shards), np.int64, len(shards))
 
 
 def first_odd(shards: Sequence[TokenSegment]) -> TokenSegment | None:
-    """The first shard that is not plain."""
+    """Return the first shard that is not plain; None if all are."""
     if isinstance(shards, ManifestShards):
         odd = (shards.column("kinds") & PLAIN) == 0
         return shards[int(odd.argmax())] if odd.any() else None
@@ -146,27 +147,27 @@ def first_odd(shards: Sequence[TokenSegment]) -> TokenSegment | None:
 
 
 def manifest_warnings(shards: Sequence[TokenSegment], *, dtype_is_given: bool, tail_is_trimmed: bool) -> list[str]:
-    """As `find_traps`, by what the manifest says of them alone."""
+    """Return warnings as `find_warnings`, from the manifest alone."""
     assert isinstance(shards, ManifestShards)
-    manifest, traps = shards.manifest, list[str]()
+    manifest, warnings = shards.manifest, list[str]()
     if not (shards.column("kinds") & RAW).any():
-        return traps
+        return warnings
     codes = shards.column("dtypes")
     sizes = np.array([dtype.itemsize for dtype in DTYPES])[codes] if shards.dtype is None else shards.dtype.itemsize
     odd = shards.column("sizes") % sizes != 0
     if odd.any():
-        traps.append(odd_lengths(shards[int(odd.argmax())], int(np.count_nonzero(odd)), len(shards)))
+        warnings.append(odd_lengths(shards[int(odd.argmax())], int(np.count_nonzero(odd)), len(shards)))
     if not dtype_is_given and not manifest.dtype_is_given:
         if (codes != codes[0]).any():
-            traps.append(mixed_guesses(shards[0]))
+            warnings.append(mixed_guesses(shards[0]))
         elif manifest.dtype_is_doubtful:
-            traps.append(
-                f"{manifest.path} takes the dtype of headerless files from their sizes, and there was reason to doubt "
-                'it when it was written: write it anew with --dtype, or give dtype="uint16" (or what it is)'
+            warnings.append(
+                f"{manifest.path} guesses the dtype of headerless files from their sizes, and the guess is doubtful: "
+                'recreate it with --dtype, or pass dtype="uint16" (or the right one)'
             )
     if not tail_is_trimmed and manifest.has_zero_tail:
-        traps.append(
-            f"shards that {manifest.path} names ended in zeros when it was written, as tatm's files do behind the last "
-            "document: samples of them are all token 0. Give trim_zero_tail=True to leave them out"
+        warnings.append(
+            f"shards that {manifest.path} names ended in zeros when it was written, as tatm's files do after the last "
+            "document: samples of them are all token 0. Pass trim_zero_tail=True to leave them out"
         )
-    return traps
+    return warnings

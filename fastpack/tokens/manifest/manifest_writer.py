@@ -1,4 +1,4 @@
-"""`write_manifest`: what a folder's files of tokens hold, written into one file that datasets open instead of them."""
+"""Writes manifests, which datasets open instead of scanning every file of a folder."""
 
 from __future__ import annotations
 
@@ -32,18 +32,34 @@ from fastpack.tokens.manifest import manifest_file as manifest
 from fastpack.tokens.pbin.packed_file import open_packed_segment
 from fastpack.tokens.token_segment import TokenSegment
 
-SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files where there are no flat ones
+SUFFIXES = ((".bin", ".npy"), (".pbin",))  # packed files only if there are no flat ones
 THREADS, REMOTE_THREADS = 4, 16
-_AT_ONCE = 64  # shards a task: handing out a task takes as long as looking at one
+_SHARDS_PER_TASK = 64  # starting a task takes as long as scanning a shard
 _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ManifestResult(Result):
-    """What `write_manifest` wrote, or found there and kept: `path`, and what it says of all shards together.
+    """What `write_manifest` wrote, or the existing manifest that was kept.
 
-    shards, tokens, bytes (of the shards); documents (None: not counted); dtypes: their names; checksums: whether each
-    shard has one; manifest_bytes; warnings: sentences about shards that are probably not what they seem.
+    Attributes
+    ----------
+    path
+        The manifest.
+    shards, tokens, bytes
+        Totals of the shards.
+    documents
+        Number of documents; None if they were not counted.
+    dtypes
+        Names of the dtypes.
+    checksums
+        Whether the manifest contains a checksum of each shard.
+    manifest_bytes
+        Size of the manifest.
+    kept_existing
+        Whether the manifest existed and was kept.
+    warnings
+        Sentences about shards that are probably not what they seem.
     """
 
     _shown = facts("path", "shards", "tokens", "documents", "bytes", "kept_existing", "warnings")
@@ -60,8 +76,8 @@ class ManifestResult(Result):
     warnings: list[str] = field(default_factory=list)
 
 
-class _Wanted(NamedTuple):
-    """How closely each shard is looked at."""
+class _ScanOptions(NamedTuple):
+    """How shards are scanned."""
 
     base: str
     dtype: np.dtype[Any] | None
@@ -81,23 +97,64 @@ def write_manifest(
     file_existence_policy: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ManifestResult:
-    """Write the manifest of a folder's shards, from which `MemoryMappedDataset` opens without looking at them.
+    """Write the manifest of a folder of shards.
 
-    And of packed files, from which `PackedMemMapDatasetContinuous` does.
+    Datasets (`MemoryMappedDataset`, `PackedMemMapDatasetContinuous`) open a manifest without scanning the shards.
 
-    output: default `manifest.fpm` in the folder; it has to lie in the folder, or one above it, since it names shards by
-    their way from there. file_pattern: which files (`**/*.npy`: of folders below as well; default: all `.npy` and
-    `.bin` of the folder itself, else all `.pbin`). dtype: of `.bin` shards, as `MemoryMappedDataset` has it.
-    eos_token_id: count the documents of each flat shard, by their ends (those of packed files are known by their
-    indexes); checksums: have the xxh3_128 of each in it (extra `checksum`), which `verify` compares: both read all
-    tokens. num_threads: that look at shards (default: 4, and 16 for a store). progress(shards done, of all). What is
-    written does not depend on num_threads.
+    Parameters
+    ----------
+    folder
+        The folder of the shards.
+    output
+        The manifest; by default `manifest.fpm` in the folder. It must be in the folder or in one above, because it
+        contains the paths of the shards relative to its own folder.
+    file_pattern
+        The shards, such as `**/*.npy` for all subfolders. By default all `.npy` and `.bin` files of the folder itself,
+        else all `.pbin` files.
+    dtype
+        The dtype of `.bin` shards, as in `MemoryMappedDataset`.
+    eos_token_id
+        Count the documents of flat shards by this token, which reads all tokens. The documents of packed files are
+        known from their indexes.
+    checksums
+        Store the xxh3_128 of each shard, which `verify` compares (extra `checksum`). Reads all tokens.
+    num_threads
+        Number of threads that scan shards; by default 4, and 16 for a store. The manifest does not depend on it.
+    file_existence_policy
+        What to do if the manifest exists: "error", "skip" or "override".
+    progress
+        Called with (shards done, all shards).
 
-    Raises FileNotFoundError (no shard), ValueError and FormatError as `MemoryMappedDataset`, TargetExists, JobError.
+    Returns
+    -------
+    ManifestResult
+        The path of the manifest, totals, and warnings.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there are no shards.
+    FormatError, ValueError
+        If a shard is damaged or an argument does not fit, as `MemoryMappedDataset`.
+    TargetExists
+        If the manifest exists and the policy is "error" (a ValueError).
+    JobError
+        If a shard cannot be described, because of its dtype or its name.
+
+    Examples
+    --------
+    >>> import tempfile, numpy, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> for number in range(3):
+    ...     numpy.save(f"{folder.name}/{number}.npy", numpy.array([1, 2, 0], numpy.uint16))
+    >>> result = fastpack.write_manifest(folder.name, eos_token_id=0)
+    >>> result.shards, result.tokens, result.documents
+    (3, 9, 3)
+    >>> folder.cleanup()
     """
     output = as_path(folder) / manifest.DEFAULT_NAME if output is None else as_path(output)
     if not os.fspath(output).endswith(manifest.SUFFIX):
-        raise ValueError(f"{output}: a manifest's name has to end in {manifest.SUFFIX}")
+        raise ValueError(f"{output}: the name of a manifest must end in {manifest.SUFFIX}")
     if not may_write(output, file_existence_policy):
         return _summary(manifest.Manifest(output), kept=True)
     paths = _find(folder, file_pattern)
@@ -105,10 +162,10 @@ def write_manifest(
     named = None if dtype is None else named_dtype(dtype, folder)
     if named is not None and not any(path.suffix == ".bin" for path in paths):
         raise ValueError(f"dtype={named} is for .bin shards: {paths[0]} says its dtype itself")
-    wanted = _Wanted(base, named, eos_token_id, load_hash() if checksums else None)
+    options = _ScanOptions(base, named, eos_token_id, load_hash() if checksums else None)
     threads = num_threads or (REMOTE_THREADS if is_remote(folder) else THREADS)
-    entries, raw = _look_at_all(paths, wanted, threads, progress)
-    warnings, flags = _doubts(raw, named is not None)
+    entries, raw = _scan_all(paths, options, threads, progress)
+    warnings, flags = _warnings(raw, named is not None)
     flags |= {"has_checksums"} if checksums else set()
     manifest.write(output, entries, flags=flags, policy=file_existence_policy)
     return _summary(manifest.Manifest(output), warnings=warnings)
@@ -118,30 +175,30 @@ def _find(folder: PathLike, file_pattern: str | None) -> list[AnyPath]:
     if file_pattern is not None:
         found = find_shards(folder, file_pattern)
         return [path for path in found if path.suffix != manifest.SUFFIX]
-    there = find_shards(folder, "*")
+    files = find_shards(folder, "*")
     for suffixes in SUFFIXES:
-        if paths := [path for path in there if path.suffix in suffixes]:
+        if paths := [path for path in files if path.suffix in suffixes]:
             return paths
     raise FileNotFoundError(f"No files matching '*.npy', '*.bin' or '*.pbin' in {os.fspath(folder)}")
 
 
 def _base(output: AnyPath, folder: PathLike) -> str:
-    """The folder of the manifest, with a slash behind; ValueError where the shards do not lie in it."""
+    """Return the folder of the manifest, with a final slash; ValueError if the shards are not in it."""
     base, inside = absolute(output.parent).rstrip("/") + "/", absolute(folder).rstrip("/") + "/"
     if not inside.startswith(base):
-        raise ValueError(f"{output} names shards by their way from its own folder, and {folder} does not lie in that")
+        raise ValueError(f"{output} must be in {folder} or a folder above it, because it contains relative paths")
     return base
 
 
-def _look_at_all(
-    paths: Sequence[AnyPath], wanted: _Wanted, threads: int, progress: Progress | None
+def _scan_all(
+    paths: Sequence[AnyPath], options: _ScanOptions, threads: int, progress: Progress | None
 ) -> tuple[list[manifest.Entry], list[TokenSegment]]:
-    """What is to be said of each file, and those that are headerless."""
+    """Return the entry of each file, and the segments of headerless files."""
     entries, raw = [], []
     with ThreadPoolExecutor(threads, "fastpack-manifest") as pool:
-        at_once = 1 if wanted.eos is not None or wanted.new_hash is not None else _AT_ONCE
-        parts = [paths[first : first + at_once] for first in range(0, len(paths), at_once)]
-        tasks = [pool.submit(_look_at_some, part, wanted) for part in parts]
+        at_once = 1 if options.eos is not None or options.new_hash is not None else _SHARDS_PER_TASK
+        groups = [paths[first : first + at_once] for first in range(0, len(paths), at_once)]
+        tasks = [pool.submit(_scan_several, group, options) for group in groups]
         try:
             for task in tasks:
                 for shard, entry in task.result():
@@ -156,28 +213,28 @@ def _look_at_all(
     return entries, raw
 
 
-def _look_at_some(paths: Sequence[AnyPath], wanted: _Wanted) -> list[tuple[TokenSegment, manifest.Entry]]:
-    return [_look_at(path, wanted) for path in paths]
+def _scan_several(paths: Sequence[AnyPath], options: _ScanOptions) -> list[tuple[TokenSegment, manifest.Entry]]:
+    return [_scan(path, options) for path in paths]
 
 
-def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[TokenSegment, manifest.Entry]:
+def _scan(path: AnyPath, options: _ScanOptions) -> tuple[TokenSegment, manifest.Entry]:
     raw, packed = path.suffix == ".bin", None
     if path.suffix == ".pbin":
         shard, packed = open_packed_segment(path)
-        wanted = wanted._replace(eos=None)  # its index knows the documents
+        options = options._replace(eos=None)  # its index contains the number of documents
     else:
-        (shard,) = scan_shards([path], wanted.dtype if raw else None, raw=raw)
+        (shard,) = scan_shards([path], options.dtype if raw else None, raw=raw)
     assert shard.stamp is not None
     size, time_ns, _ = shard.stamp
     assert time_ns is not None
     manifest.dtype_code(shard.dtype, path)
     documents, checksum = manifest.UNKNOWN, bytes(16)
-    if wanted.eos is not None or wanted.new_hash is not None:
-        documents, checksum = _read(shard, size, wanted)
+    if options.eos is not None or options.new_hash is not None:
+        documents, checksum = _read(shard, size, options)
         if shard.version is None:
             shard.check_unchanged()
     entry = manifest.Entry(
-        absolute(path).removeprefix(wanted.base),
+        absolute(path).removeprefix(options.base),
         size,
         time_ns,
         shard.offset,
@@ -191,27 +248,27 @@ def _look_at(path: AnyPath, wanted: _Wanted) -> tuple[TokenSegment, manifest.Ent
     return shard, entry
 
 
-def _read(shard: TokenSegment, size: int, wanted: _Wanted) -> tuple[int, bytes]:
-    """Documents that end in a shard, and its checksum, as far as they are wanted: by one reading of the file."""
-    digest = None if wanted.new_hash is None else wanted.new_hash()
+def _read(shard: TokenSegment, size: int, options: _ScanOptions) -> tuple[int, bytes]:
+    """Count the documents and compute the checksum of a shard, as far as they are needed, in one pass."""
+    digest = None if options.new_hash is None else options.new_hash()
     file, buffer, documents = shard.open_reader(), np.empty(_READ_BYTES, np.uint8), 0
-    counts = wanted.eos is not None and shard.plain and shard.dtype.kind in "ui"
+    counts = options.eos is not None and shard.plain and shard.dtype.kind in "ui"
     end = shard.offset + shard.length * shard.dtype.itemsize if shard.plain else 0
-    # Cut so that no token lies in two pieces.
-    parts = ((0, shard.offset), (shard.offset, end), (end, size))
-    cuts = [*(cut for start, stop in parts for cut in range(start, stop, _READ_BYTES)), size]
+    # The cuts do not divide tokens.
+    ranges = ((0, shard.offset), (shard.offset, end), (end, size))
+    cuts = [*(cut for start, stop in ranges for cut in range(start, stop, _READ_BYTES)), size]
     for first, last in pairwise(cuts):
-        piece = _filled(file, buffer, first, last, size)
+        piece = _read_piece(file, buffer, first, last, size)
         if digest is not None:
             digest.update(piece.data)
         if counts and shard.offset <= first < end:
-            documents += _n_ends(piece.view(shard.dtype), wanted.eos)
-    if wanted.eos is not None and not counts:
-        documents = _n_ends(np.asarray(shard.open()).reshape(-1), wanted.eos)
-    return (manifest.UNKNOWN if wanted.eos is None else documents), bytes(16) if digest is None else digest.digest()
+            documents += _n_ends(piece.view(shard.dtype), options.eos)
+    if options.eos is not None and not counts:
+        documents = _n_ends(np.asarray(shard.open()).reshape(-1), options.eos)
+    return (manifest.UNKNOWN if options.eos is None else documents), bytes(16) if digest is None else digest.digest()
 
 
-def _filled(file: Any, buffer: npt.NDArray[np.uint8], first: int, last: int, size: int) -> npt.NDArray[np.uint8]:
+def _read_piece(file: Any, buffer: npt.NDArray[np.uint8], first: int, last: int, size: int) -> npt.NDArray[np.uint8]:
     piece = buffer[: last - first]
     done = file.read_into(piece, first)
     if done < len(piece):
@@ -226,8 +283,8 @@ def _n_ends(tokens: npt.NDArray[Any], eos: int | None) -> int:
     return int(np.count_nonzero(tokens == eos))
 
 
-def _doubts(raw: Sequence[TokenSegment], dtype_is_given: bool) -> tuple[list[str], set[str]]:
-    """Sentences about headerless shards, and what the manifest remembers of them."""
+def _warnings(raw: Sequence[TokenSegment], dtype_is_given: bool) -> tuple[list[str], set[str]]:
+    """Return warnings about headerless shards, and the flags for the manifest."""
     if not raw:
         return [], set()
     doubt, tail = "" if dtype_is_given else doubtful_dtype(raw), zero_tail(raw)

@@ -1,1 +1,1 @@
-"""Packed files `.pbin`: layout, reader, writer, journal."""
+"""Packed files `.pbin`: layout, reader, writer, checks, facts."""

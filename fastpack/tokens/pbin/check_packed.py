@@ -1,4 +1,4 @@
-"""Whether a packed file `.pbin` is sound: header, index, tokens, and each against the others."""
+"""Checks a packed file `.pbin`: header, index and tokens, and each against the others."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from fastpack.tokens.journal import journal_path, read_journal
 from fastpack.tokens.pbin.layout import Layout, check_range
 from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.token_facts import inner_eos_text
+from fastpack.tokens.token_facts import SAMPLED_ENDS, USUAL_SHARE, inner_eos_text
 from fastpack.tokens.token_scan import InnerEosCounter, TokenScan
 from fastpack.tokens.token_segment import TokenSegment
 
-_LOOKED_AT = 1000  # last tokens, from which the one that ends documents is guessed
-_USUAL = 0.9  # of the documents end in the same token: then the others should
-_FEWEST_ALIKE = 2  # documents that end in the same token, before it is taken for the one that ends documents
+_MIN_ALIKE = 2  # documents that must end in the same token before it is taken for the EOS token
 _REPAIR = "`fastpack repair` writes"
 
 
 def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
-    """Fill the report; see `fastpack.inspection.verify.verify`."""
+    """Add the findings of a packed file to the report."""
     _check_leftovers(path, report)
     if not path.is_file():
         return
@@ -45,7 +43,7 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
 
 
 def is_unfinished(path: AnyPath) -> bool:
-    """Whether a pack of this file was begun, and is going on or was killed."""
+    """Return whether a writer of this file was started and has not finished."""
     return os.path.exists(partial_path(path))
 
 
@@ -57,12 +55,12 @@ def _check_leftovers(path: AnyPath, report: VerifyReport) -> None:
     expected = "none: `fastpack pack --resume` finishes it"
     severity: Severity = "warning"
     if not path.exists():
-        severity, expected = "error", f"{expected}, `fastpack repair` ends it there"
+        severity, expected = "error", f"{expected}, `fastpack repair` keeps what is there"
     report.add(severity, partial_path(path), None, f"an unfinished write of {path.name}, {checkpoint}", expected)
 
 
 def _read_index(file: PackedFile, report: VerifyReport) -> tuple[npt.NDArray[np.int64], Layout]:
-    """The rows, counted from the start of the data, and the layout, whose generation is settled."""
+    """Return the rows, relative to the start of the data, and the layout with the right generation."""
     layout = file.layout
     rows, rest = read_rows(file.content, file.path, layout)
     if len(rest):
@@ -79,11 +77,11 @@ def _check_generation(path: AnyPath, layout: Layout, report: VerifyReport) -> No
 
 
 def _check_index(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> bool:
-    """Whether every entry lies in the data on whole tokens; what else is odd about them is reported."""
+    """Return whether every entry is within the data on whole tokens; report this and other problems."""
     borders = merge_borders(rows, layout.data_length)
     if borders:
         found = f"the index of Modalities 0.5's merge, too low by 12 bytes more at {borders} places"
-        expected = f"offsets where documents start: {_REPAIR} them"
+        expected = f"the offsets of documents: {_REPAIR} them"
         report.add("error", path, layout.index_offset, found, expected)
         return False
     try:
@@ -94,23 +92,23 @@ def _check_index(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, rep
     if len(rows) == 0:
         if layout.data_length:
             found = f"an index of no documents for {layout.data_length} bytes of data"
-            report.add("error", path, layout.index_offset, found, f"where documents are: {_REPAIR} it by EOS tokens")
+            report.add("error", path, layout.index_offset, found, f"the documents: {_REPAIR} it by EOS tokens")
         return True
     _check_order(path, rows, layout, report)
     return True
 
 
 def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, report: VerifyReport) -> None:
-    """What can be read and is not as a packer writes it."""
+    """Report what is readable, but not as packers write it."""
     starts, lengths = rows[:, 0], rows[:, 1]
     place = layout.index_offset
     back = np.flatnonzero(starts[1:] < starts[:-1])
     if len(back):
-        found = f"index entry {int(back[0]) + 1} lies before the one before it"
+        found = f"index entry {int(back[0]) + 1} is before the preceding one"
         report.add("warning", path, place, found, "documents in the order of the file (a shuffled index?)")
     n_empty = int(np.count_nonzero(lengths == 0))
     if n_empty:
-        report.add("warning", path, place, f"{n_empty} documents of no tokens", "documents")
+        report.add("warning", path, place, f"{n_empty} documents without tokens", "documents")
     if is_tiled(rows, layout.data_length):
         return
     filled = rows[lengths > 0]
@@ -124,7 +122,7 @@ def _check_order(path: AnyPath, rows: npt.NDArray[np.int64], layout: Layout, rep
     covered = int((ends - np.maximum(filled[:, 0], np.concatenate(([0], ends[:-1])))).clip(0).sum())
     if covered < layout.data_length:
         found = f"{(layout.data_length - covered) // layout.token_size} tokens in no document"
-        report.add("warning", path, layout.data_offset, found, "documents that hold all tokens")
+        report.add("warning", path, layout.data_offset, found, "documents that contain all tokens")
 
 
 def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyReport, options: VerifyOptions) -> None:
@@ -156,27 +154,27 @@ def _check_tokens(file: PackedFile, rows: npt.NDArray[np.int64], report: VerifyR
 
 
 def _guess_eos(file: PackedFile, ends: npt.NDArray[np.int64]) -> int:
-    """Guess EOS: the token in which nearly all of a sample of documents end; -1 for none, or for too few documents."""
+    """Guess EOS: the token in which nearly all of a sample of documents end; -1 if there is none."""
     if not len(ends):
         return -1
-    last = np.asarray(file.data[ends[:: max(1, len(ends) // _LOOKED_AT)]], np.int64)
+    last = np.asarray(file.data[ends[:: max(1, len(ends) // SAMPLED_ENDS)]], np.int64)
     usual = _commonest(last)
-    return usual if np.count_nonzero(last == usual) >= max(_FEWEST_ALIKE, _USUAL * len(last)) else -1
+    return usual if np.count_nonzero(last == usual) >= max(_MIN_ALIKE, USUAL_SHARE * len(last)) else -1
 
 
 def _check_ends(
     file: PackedFile, ends: npt.NDArray[np.int64], last: npt.NDArray[np.int64], eos: int | None, report: VerifyReport
 ) -> bool:
-    """Whether every document ends in the end-of-document token `eos` or, where it is not given, in the usual token."""
+    """Return whether every document ends in `eos` or, if it is not given, in the usual token; report otherwise."""
     if not len(last):
         return True
     known = eos is not None
     usual = _commonest(last) if eos is None else eos
     other = np.flatnonzero(last != usual)
-    if len(other) and (known or len(other) < (1 - _USUAL) * len(last)):
+    if len(other) and (known or len(other) < (1 - USUAL_SHARE) * len(last)):
         at = int(other[0])
         found = f"{len(other)} of {len(last)} documents that do not end in token {usual}, the first in {last[at]}"
-        expected = f"the end-of-document token {usual} at the end of each" + ("" if known else ", as of the others")
+        expected = f"the end-of-document token {usual} at the end of each" + ("" if known else ", as in the others")
         place = file.data_offset + int(ends[at]) * file.token_size_in_bytes
         report.add("error" if known else "warning", file.path, place, found, expected)
         return False
@@ -189,7 +187,7 @@ def _commonest(tokens: npt.NDArray[np.int64]) -> int:
 
 
 def _check_plausible(shard: TokenSegment, report: VerifyReport) -> None:
-    """A long tail of zeros, as a copy or a crash leaves them, and ids as no vocabulary has."""
+    """Report a long tail of zeros, as a copy or a crash leaves it, and implausible ids."""
     size = shard.dtype.itemsize
     data = open_bytes(shard.path, shard.version)
     n_zeros = shard.length - -(-used_bytes(data, shard.offset, shard.offset + shard.length * size) // size)

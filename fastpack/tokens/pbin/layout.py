@@ -1,7 +1,7 @@
-"""The layouts of packed files `.pbin`: what a header says, and which generation it is of.
+"""The layouts of packed files `.pbin`: headers, and the detection of the file generation.
 
-Today's layout is generation 5: data length u64 and token size u32, little-endian; the tokens, unsigned, of 1, 2 or 4
-bytes; the index, in bytes from the start of the tokens. Older generations have been written too:
+The current layout is generation 5: data length u64 and token size u32, little-endian; unsigned tokens of 1, 2 or 4
+bytes; the index, in bytes from the start of the tokens. Older generations:
 
 | generation | header | tokens | index counts from |
 |---|---|---|---|
@@ -27,15 +27,15 @@ from fastpack.tokens.token_writer import TOKEN_SIZES
 HEADER_BYTES = 12
 HEADER = {0: struct.Struct(""), 1: struct.Struct(">I"), 2: struct.Struct(">Q"), 3: struct.Struct(">QI")}
 HEADER |= dict.fromkeys((4, 5), struct.Struct("<QI"))
-INDEX_BASES = {1: (4, 1), 2: (8,), 3: (12,), 4: (12,), 5: (0,)}  # the first entry of an index that counts from there
+INDEX_BASES = {1: (4, 1), 2: (8,), 3: (12,), 4: (12,), 5: (0,)}  # first entry of an index with this base
 
-_LOOK = 4096  # bytes in which an index shows that it is one
-_MAX_EMPTY = 64 << 20  # bytes of an index of documents without tokens
-_BLOCK_ROWS = 1 << 16  # of an index, looked at at a time: they stay in the cache
+_PROBE_BYTES = 4096  # bytes that suffice to recognise an index
+_MAX_EMPTY = 64 << 20  # largest index of documents without tokens, in bytes
+_BLOCK_ROWS = 1 << 16  # rows checked at once: they stay in the cache
 
 
 class Layout(NamedTuple):
-    """Where the parts of a packed file are, in bytes. Generation 5 may still prove to be 4: only the index tells."""
+    """The sections of a packed file, in bytes. Generation 5 may turn out to be 4, which only the index tells."""
 
     generation: int
     data_offset: int
@@ -44,13 +44,14 @@ class Layout(NamedTuple):
 
     @property
     def index_offset(self) -> int:
+        """The start of the index."""
         return self.data_offset + self.data_length
 
 
 def read_layout(file: ByteArray, path: PathLike, generation: int) -> Layout:
-    """The layout that the header of `file` gives, read as `generation` (0 to 5).
+    """Return the layout of a file by its header, read as `generation` (0 to 5).
 
-    Raises FormatError where the header contradicts itself or the size of the file, and ValueError for no generation.
+    Raises FormatError if the header contradicts itself or the size of the file, ValueError for another generation.
     """
     if generation not in HEADER:
         raise ValueError(f"generation {generation!r}: packed files have the generations 0 to 5")
@@ -65,7 +66,8 @@ def read_layout(file: ByteArray, path: PathLike, generation: int) -> Layout:
         raise FormatError(path, 8, f"token size {token_size}", "1, 2 or 4")
     if layout.index_offset > n_bytes:
         found = f"data length {length} in a file of {n_bytes} bytes"
-        raise FormatError(path, 0, found, f"at most {n_bytes - header.size}: the file is truncated or no packed file")
+        expected = f"at most {n_bytes - header.size}: the file is truncated or not a packed file"
+        raise FormatError(path, 0, found, expected)
     if length == 0 and generation > 0:
         _check_empty(file, path, layout)
     if length % token_size:
@@ -76,29 +78,30 @@ def read_layout(file: ByteArray, path: PathLike, generation: int) -> Layout:
 
 
 def _check_empty(file: ByteArray, path: PathLike, layout: Layout) -> None:
-    """Data length 0 is also what a header holds before its writer has finished: then no index follows it."""
+    """Check that an index follows data length 0, which is also what an unfinished header contains."""
     rest = file[layout.data_offset : layout.data_offset + _MAX_EMPTY]
     try:
         pickled_index.decode(rest, path, layout.data_offset, allow_trailing=False)
     except FormatError:
         n_rest = len(file) - layout.data_offset
-        found = f"an unfinished pack: data length 0 with {n_rest} bytes behind the header that are no index"
+        found = f"an unfinished pack: data length 0 with {n_rest} bytes after the header that are not an index"
         raise FormatError(path, 0, found, "the data length, which the writer sets last") from None
 
 
 def find_layout(file: ByteArray, path: PathLike) -> Layout:
-    """The layout of `file`, of whichever generation but 0. Raises FormatError where none fits.
+    """Detect the layout of a file of generations 1 to 5. Raises FormatError if none fits.
 
-    Only generations 1 and 2, whose headers say too little, have their index decoded for it.
+    The index is decoded only for generations 1 and 2, whose headers are ambiguous.
     """
     header = file[:HEADER_BYTES].tobytes()
     if len(header) == HEADER_BYTES and int.from_bytes(header[8:], "little") in TOKEN_SIZES:
         return read_layout(file, path, 5)
-    for generation in (2, 1):  # before 3: the tokens 1, 2 and 4 look like its token size, and its tokens like no index
+    # Before 3: the tokens 1, 2 and 4 look like its token size, but the tokens of 3 do not look like an index.
+    for generation in (2, 1):
         try:
             layout = read_layout(file, path, generation)
-            start = layout.index_offset  # a look first: what follows may be long, and far away
-            pickled_index.decode_first(file[start : start + _LOOK], path, start, 1)
+            start = layout.index_offset  # probe first: the rest may be long and remote
+            pickled_index.decode_first(file[start : start + _PROBE_BYTES], path, start, 1)
             rows = pickled_index.decode(file[layout.index_offset :], path, layout.index_offset)
         except FormatError:
             continue
@@ -106,11 +109,11 @@ def find_layout(file: ByteArray, path: PathLike) -> Layout:
             return layout
     if len(header) == HEADER_BYTES and int.from_bytes(header[8:], "big") in TOKEN_SIZES:
         return read_layout(file, path, 3)
-    return read_layout(file, path, 5)  # says what is wrong with it as a file of today
+    return read_layout(file, path, 5)  # raises an error about the current layout
 
 
 def counts_from(rows: npt.NDArray[np.int64], layout: Layout, bases: tuple[int, ...]) -> int | None:
-    """The one of `bases` that an index in file order counts from, so that it covers the data; None if it does not."""
+    """Return the base of the offsets of an index in file order; None if the index does not cover the data."""
     for base in bases:
         if len(rows) and int(rows[0, 0]) == base and int(rows[-1].sum()) == base + layout.data_length:
             return base
@@ -118,7 +121,7 @@ def counts_from(rows: npt.NDArray[np.int64], layout: Layout, bases: tuple[int, .
 
 
 def check_range(rows: npt.NDArray[np.int64], layout: Layout, path: PathLike) -> None:
-    """Raise FormatError for the first entry that does not lie in the data, or not on whole tokens."""
+    """Raise FormatError for the first entry outside the data or not on whole tokens."""
     for first in range(0, len(rows), _BLOCK_ROWS):
         starts, lengths = rows[first : first + _BLOCK_ROWS, 0], rows[first : first + _BLOCK_ROWS, 1]
         bad = (

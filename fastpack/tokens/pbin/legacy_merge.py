@@ -1,7 +1,7 @@
-"""Indexes of packed files as they stand, and the one that Modalities' `merge_packed_data` writes since June 2024.
+"""Indexes of packed files as stored, and the defect of the index that Modalities' merge writes since June 2024.
 
-That is 12 bytes too low for each file before. Only the offsets are wrong: the documents of such a file lie back to
-back, in the order of its index, and their lengths are right, so where each starts is the sum of those before it.
+That index is 12 bytes too low for each preceding file. Only the offsets are wrong: the documents of such a file are
+contiguous, in the order of the index, and their lengths are right, so their sums give the offsets.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout, count
 
 
 def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """The index rows int64[n, 2] of a packed file as they stand, maybe negative, and the bytes that follow them.
+    """Return the index rows int64 [n, 2] of a packed file as stored, maybe negative, and the bytes after the index.
 
-    Raises FormatError for anything else than a pickled list of integer pairs.
+    Raises FormatError for anything but a pickled list of integer pairs.
     """
     segment = file[layout.index_offset :]
     try:
@@ -30,7 +30,7 @@ def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDAr
 
 
 def settle(rows: npt.NDArray[np.int64], layout: Layout) -> Layout:
-    """Have `rows` count from the start of the data; the layout, in which generations 4 and 5 are told apart."""
+    """Make `rows` relative to the start of the data, in place; return the layout with the right generation."""
     if layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
         layout = layout._replace(generation=4)
     bases = INDEX_BASES[layout.generation]
@@ -40,18 +40,18 @@ def settle(rows: npt.NDArray[np.int64], layout: Layout) -> Layout:
 
 
 def starts_in_order(rows: npt.NDArray[np.int64], data_length: int) -> npt.NDArray[np.int64] | None:
-    """Where documents of these lengths start that lie back to back, int64[n]; None if they do not fill the data."""
+    """Return the starts of contiguous documents of these lengths, int64 [n]; None if they do not fill the data."""
     lengths = rows[:, 1]
     if len(rows) and (int(lengths.min()) < 0 or int(lengths.max()) > data_length):
         return None
-    if float(lengths.sum(dtype=np.float64)) > 2.0**62:  # the sum would not fit
+    if float(lengths.sum(dtype=np.float64)) > 2.0**62:  # the sum could overflow
         return None
     ends = np.cumsum(lengths)
     return ends - lengths if int(ends[-1] if len(ends) else 0) == data_length else None
 
 
 def is_tiled(rows: npt.NDArray[np.int64], data_length: int) -> bool:
-    """Whether the documents, in whatever order, fill the data without gaps and overlaps."""
+    """Return whether the documents, in any order, fill the data without gaps and overlaps."""
     filled = rows[rows[:, 1] > 0]
     filled = filled[np.argsort(filled[:, 0], kind="stable")]
     right = starts_in_order(filled, data_length)
@@ -59,9 +59,9 @@ def is_tiled(rows: npt.NDArray[np.int64], data_length: int) -> bool:
 
 
 def merge_borders(rows: npt.NDArray[np.int64], data_length: int) -> int:
-    """At how many places, where one merged file ends and the next starts, offsets become too low; 0 without the defect.
+    """Return the number of borders between merged files at which offsets become too low; 0 without the defect.
 
-    rows: counted from the start of the data.
+    `rows` are relative to the start of the data.
     """
     right = starts_in_order(rows, data_length)
     if right is None or len(rows) < 2 or int(rows[0, 0]) not in (0, HEADER_BYTES):

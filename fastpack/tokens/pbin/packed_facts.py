@@ -1,4 +1,4 @@
-"""What a packed file `.pbin` holds."""
+"""Facts about a packed file `.pbin`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fastpack.tokens.token_facts import (
 
 
 def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
-    """Documents by the index; tokens are read for the share of EOS tokens and the largest id. FormatError."""
+    """Return facts about documents, from the index, and about tokens, unless `options.quick`. Raises FormatError."""
     with PackedFile(path) as file:
         documents = DocumentStatistics(options.seq_lens)
         for starts, lengths in _documents(file):
@@ -57,7 +57,7 @@ def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 
 def _borders(file: PackedFile) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The number of the first and of the last token of each document that has one, int64[n] each."""
+    """Return the numbers of the first and last token of each document that is not empty, int64 [n] each."""
     rows = file.index[file.index[:, 1] > 0] // file.token_size_in_bytes
     return rows[:, 0], rows.sum(axis=1) - 1
 
@@ -67,7 +67,7 @@ def _samples(file: PackedFile, seq_len: int) -> dict[str, int | None]:
 
 
 def _megatron(file: PackedFile, seq_len: int) -> int | None:
-    """How many blocks Modalities' Megatron walk finds; None where documents do not lie one behind the other."""
+    """Count the blocks of Modalities' Megatron dataset; None if the documents are not contiguous."""
     rows = file.index
     ends = rows[:, 0] + rows[:, 1]
     if len(rows) and (rows[0, 0] != 0 or (rows[1:, 0] != ends[:-1]).any()):
@@ -78,14 +78,14 @@ def _megatron(file: PackedFile, seq_len: int) -> int | None:
 def _index_warnings(file: PackedFile, n_indexed: int) -> list[str]:
     warnings = []
     if file.generation < 5:
-        warnings.append(f"generation {file.generation}: Modalities 0.5.0 does not read its documents rightly")
+        warnings.append(f"generation {file.generation}: Modalities 0.5.0 reads wrong documents")
     if n_indexed != len(file.data):
-        warnings.append(f"the documents hold {n_indexed:,} of {len(file.data):,} tokens")
+        warnings.append(f"the documents contain {n_indexed:,} of {len(file.data):,} tokens")
     return warnings
 
 
 def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
-    """Starts and lengths of the documents, in tokens, int64 [k] each."""
+    """Yield the starts and lengths of the documents, in tokens, int64 [k] each."""
     size = file.token_size_in_bytes
     for first in range(0, len(file), _BLOCK_ROWS):
         rows = file.index[first : first + _BLOCK_ROWS]
@@ -93,7 +93,7 @@ def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
 
 
 def _guess_eos(file: PackedFile) -> Eos:
-    """The token in which nearly all of a sample of documents end."""
+    """Guess EOS: the token in which nearly all of a sample of documents end."""
     rows = file.index[:: max(1, len(file) // SAMPLED_ENDS)]
     rows = rows[rows[:, 1] > 0]
     return guess_eos(file.data[rows.sum(axis=1) // file.token_size_in_bytes - 1], "documents")

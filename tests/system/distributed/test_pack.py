@@ -24,7 +24,7 @@ from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
 from fastpack.packing.pack import pack_each, pack_encoded_data
 from fastpack.packing.settings import Source
-from fastpack.packing.source_batches import lines_before, read_part, read_pieces
+from fastpack.packing.source_batches import lines_before, read_batches, read_chunk
 
 
 def write_lines(path: Path, n_lines: int, seed: int) -> None:
@@ -121,11 +121,11 @@ def test_every_line_is_in_one_part(
     n_parts = data.draw(st.integers(1, max(1, len(text) + 2)))
     create_raw_index(folder / "a.jsonl", validate=False)
     for source in (Source(str(folder / "a.jsonl"), None), Source(str(folder / "a.jsonl"), str(folder / "a.idx"))):
-        whole = [row for piece in read_pieces(source, 0, 1 << 20) for row in piece.batch.rows.tolist()]
+        whole = [row for piece in read_batches(source, 0, 1 << 20) for row in piece.batch.rows.tolist()]
         parts = []
         for part in range(n_parts):
             n_before = len(parts)
-            for piece in read_part(source, part, n_parts, 8):
+            for piece in read_chunk(source, part, n_parts, 8):
                 assert lines_before(source, part, n_parts) == n_before
                 assert piece.first_row == len(parts) - n_before
                 assert piece.lines.tolist() == list(range(piece.first_row + 1, piece.next_row + 1))
@@ -139,7 +139,7 @@ def test_an_index_that_was_shuffled_keeps_its_order(tmp_path: Path) -> None:
     write_raw_index(tmp_path / "a.idx", rows)
     source = Source(str(tmp_path / "a.jsonl"), str(tmp_path / "a.idx"))
     for n_parts in range(1, 9):
-        pieces = [piece for part in range(n_parts) for piece in read_part(source, part, n_parts, 1)]
+        pieces = [piece for part in range(n_parts) for piece in read_chunk(source, part, n_parts, 1)]
         assert [tuple(row) for piece in pieces for row in piece.batch.rows.tolist()] == rows
 
 

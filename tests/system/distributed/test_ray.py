@@ -108,7 +108,7 @@ def test_index_and_verify_on_two_nodes(nodes: None, tmp_path: Path) -> None:
 
 
 def plan_of(folder: Path) -> Plan:
-    return Plan("os:getcwd", str(folder / "x.parts"), {}, [], [Task("0", {}, 1)])
+    return Plan("index", str(folder / "x.parts"), {}, [], [Task("0", {}, 1)])
 
 
 def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

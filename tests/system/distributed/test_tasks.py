@@ -15,20 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack.distributed import plan as tasks
-from fastpack.distributed.plan import (
-    Plan,
-    Task,
-    check_size,
-    clear,
-    cut,
-    finished,
-    load_plan,
-    part_bytes,
-    results,
-    run_task,
-    save_plan,
-)
+from fastpack.distributed.map_concatenate import split_sources, task_bytes
+from fastpack.distributed.plan import Plan, Task, check_size, clear, finished, load_plan, results, save_plan
 from fastpack.distributed.ranks import find_rank, run_rank
+from fastpack.distributed.task_execution import run_task
+from fastpack.distributed.task_registry import TASK_FUNCTIONS
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile
 
@@ -44,12 +35,12 @@ def letters(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str
 
 def plan_of(folder: Path, **settings: Any) -> Plan:
     tasks = [Task(f"{number}", {"letter": letter}, 1) for number, letter in enumerate("abcdefg")]
-    return Plan(f"{__name__}:letters", str(folder / "x.parts"), settings, [], tasks)
+    return Plan("letters", str(folder / "x.parts"), settings, [], tasks)
 
 
 @pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, __name__, __import__("types").SimpleNamespace(letters=letters))
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASK_FUNCTIONS, "letters", letters)
 
 
 @given(
@@ -58,7 +49,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_pieces_are_all_parts_of_all_sources_once_and_in_order(sources: list[tuple[int, bool]], n_bytes: int) -> None:
     sizes, whole = [size for size, _ in sources], [stays for _, stays in sources]
-    groups = list(cut(sizes, whole, n_bytes))
+    groups = list(split_sources(sizes, whole, n_bytes))
     assert all(groups)
     pieces = [piece for group in groups for piece in group]
     expected = []
@@ -76,8 +67,8 @@ def test_pieces_are_all_parts_of_all_sources_once_and_in_order(sources: list[tup
 
 @given(st.integers(0, 1 << 60))
 def test_no_job_has_many_thousand_tasks(total: int) -> None:
-    assert total / part_bytes(total, None) <= 4096
-    assert part_bytes(total, 7) == 7
+    assert total / task_bytes(total, None) <= 4096
+    assert task_bytes(total, 7) == 7
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
@@ -109,13 +100,13 @@ def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4,096 ranks that each open 4,096 marks keep a file system busy for minutes."""
-    plan, read, opened = plan_of(tmp_path), tasks._read, list[str]()
+    plan, read, opened = plan_of(tmp_path), tasks.read_marker, list[str]()
 
     def noted(plan: Plan, task: Task) -> Any:
         opened.append(task.name)
         return read(plan, task)
 
-    monkeypatch.setattr(tasks, "_read", noted)
+    monkeypatch.setattr(tasks, "read_marker", noted)
     for rank in range(6):
         assert run_rank(plan, rank, 7).left == 6 - rank
     assert opened == []
@@ -185,7 +176,7 @@ def test_files_that_changed_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="has 2 bytes, not the 3"):
         check_size(done, 3)
     os.unlink(done.path)
-    with pytest.raises(JobError, match="is gone"):
+    with pytest.raises(JobError, match="which a task wrote, is missing"):
         check_size(done, 3)
 
 
@@ -251,3 +242,14 @@ def test_ranks_that_make_no_sense_are_errors(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         find_rank(asked, size, environment)
+
+
+def test_a_plan_of_another_format_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    save_plan(plan)
+    file = Path(plan.home, "plan.json")
+    fields = json.loads(file.read_text())
+    del fields["format"]  # as plans were before they had a number of their format
+    file.write_text(json.dumps(fields))
+    with pytest.raises(JobError, match=r"holds the plan of another build of fastpack .* Remove it and start again"):
+        load_plan(plan.home)

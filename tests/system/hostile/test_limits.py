@@ -123,7 +123,7 @@ def test_lines_that_are_too_long_for_jq_are_read_without(line: bytes, monkeypatc
     monkeypatch.setattr(json_fields, "MAX_FAST_BYTES", 4)
     assert compile_pattern(".text")(line) == expected == "a"
     pytest.importorskip("jq")
-    with pytest.raises(FaultyDocument, match=rf"a line of {len(line)} bytes, more than the 4 that jq is given"):
+    with pytest.raises(FaultyDocument, match=rf"a line of {len(line)} bytes, more than 4, the limit for jq"):
         compile_pattern(".text | .")(line)
 
 

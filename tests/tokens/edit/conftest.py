@@ -1,4 +1,4 @@
-"""Packed files of every generation, written by the plain rules."""
+"""Packed files of every generation, written independently of fastpack."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WritePacked = Callable[..., Path]
 
 
 def bytes_of(documents: Documents, size: int, generation: int = 5) -> bytes:
-    """The file that holds `documents`; tokens of generations 1 and 2 take 4 bytes whatever `size` says."""
+    """Return a file with `documents`; tokens of generations 1 and 2 always take 4 bytes."""
     return packed_bytes(documents, generation, size if generation >= 3 else 4)
 
 
@@ -30,5 +30,5 @@ def write_packed(tmp_path: Path) -> WritePacked:
 
 @pytest.fixture
 def expected_bytes() -> Callable[..., bytes]:
-    """The bytes of a file of today's."""
+    """Return the bytes of a file of the current generation."""
     return bytes_of

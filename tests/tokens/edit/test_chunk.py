@@ -1,4 +1,4 @@
-"""Chunks: their ranges, NumPy's order, seeds from hashes, and what is refused."""
+"""Chunks: ranges, NumPy's order, seeds from hashes, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Bytes = Callable[..., bytes]
 
 
 def peers_range(m: int, c: int, n: int) -> tuple[int, int]:
-    """The rule as the specification has it."""
+    """The rule of the specification."""
     k, full = math.ceil(m / n), m % n or n
     start = k * min(full, c) + max(c - full, 0) * (k - 1)
     return start, start + (k if c < full else k - 1)
 
 
 @given(m=st.integers(0, 500), n=st.integers(1, 60))
-def test_ranges_are_the_peers_and_cover_all(m: int, n: int) -> None:
+def test_ranges_match_modalities_and_cover_all_documents(m: int, n: int) -> None:
     ranges = [orders.chunk_range(m, c, n) for c in range(n)]
     assert ranges == [peers_range(m, c, n) for c in range(n)]
     assert [i for start, end in ranges for i in range(start, end)] == list(range(m))
@@ -51,7 +51,7 @@ def test_seeds() -> None:
     assert orders.chunk_seed(0, 0) is not None
 
 
-def test_an_order_of_too_many_is_refused() -> None:
+def test_too_many_documents_are_rejected() -> None:
     with pytest.raises(ValueError, match="2147483648 documents: at most 2147483647"):
         orders.stdlib_order(1 << 31, 1)
 
@@ -91,7 +91,7 @@ def test_documents_of_files_of_all_generations(
     assert (result.documents, result.sources) == (len(chosen), len(paths))
 
 
-def test_all_chunks_hold_every_line_once(tmp_path: Path) -> None:
+def test_all_chunks_together_contain_every_line_once(tmp_path: Path) -> None:
     wanted, paths = [], []
     for number, n_lines in enumerate((10, 1, 0, 7)):
         lines = [b'{"n": %d%d}\n' % (number, i) for i in range(n_lines)]

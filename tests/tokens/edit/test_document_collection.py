@@ -1,4 +1,4 @@
-"""Documents written in any order, in windows however small, on every backend."""
+"""Documents written in any order, in small windows, on every backend."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def written(sources: list[DocumentSpans], order: np.ndarray) -> tuple[bytes, lis
 def test_any_order_of_any_documents(
     backend: str, tiny_windows: None, data: st.DataObject, seed: int, tmp_path: Path
 ) -> None:
-    """Files in whose index documents overlap and jump about, some big-endian, some empty."""
+    """Files with overlapping and unordered documents, some big-endian, some empty."""
     rng = np.random.default_rng(seed)
     sources, documents = [], []
     for number in range(data.draw(st.integers(1, 4))):
@@ -72,7 +72,7 @@ def test_any_order_of_any_documents(
     assert not seen or seen[-1] == (len(got), len(got))
 
 
-def test_a_part_of_the_documents(backend: str, tiny_windows: None) -> None:
+def test_a_subset_of_the_documents(backend: str, tiny_windows: None) -> None:
     source = DocumentSpans(np.arange(100, dtype=np.uint8), np.array([[n, 10] for n in range(0, 100, 10)]))
     assert written([source], np.array([9, 0]))[0] == bytes([*range(90, 100), *range(10)])
     assert written([source], np.array([], np.int64)) == (b"", [], [])

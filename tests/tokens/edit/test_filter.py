@@ -1,4 +1,4 @@
-"""Filters: by a function of number and tokens, by rules, by number; in groups however small, on every backend."""
+"""Filters by a function, by rules and by number, in small groups, on every backend."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_rules_and_functions_agree(
     assert seen == list(enumerate(documents)) * 2
 
 
-def test_a_file_whose_documents_jump_about(backend: str, tiny_groups: None, write_packed: WritePacked) -> None:
+def test_documents_out_of_file_order(backend: str, tiny_groups: None, write_packed: WritePacked) -> None:
     source = write_packed("a.pbin", [[n, n + 1] for n in range(20)])
     shuffled = source.with_name("shuffled.pbin")
     with fastpack.PackedFile(source) as file:
@@ -92,8 +92,8 @@ def test_a_file_whose_documents_jump_about(backend: str, tiny_groups: None, writ
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(1, np.uint8), (2, np.int32), (4, np.int64)])
-def test_tokens_are_the_callers_own(size: int, dtype: type, tmp_path: Path, write_packed: WritePacked) -> None:
-    """Of the dtype that documents have everywhere; what a function does to them, and keeps, changes nothing."""
+def test_the_function_gets_copies(size: int, dtype: type, tmp_path: Path, write_packed: WritePacked) -> None:
+    """They have the dtype of documents; changing or storing them has no effect."""
     source = write_packed("a.pbin", [[1, 2], [3]], size)
     kept: list[np.ndarray] = []
 
@@ -108,7 +108,7 @@ def test_tokens_are_the_callers_own(size: int, dtype: type, tmp_path: Path, writ
     assert [document.tolist() for document in kept] == [[2, 3], [4]]
 
 
-def test_nothing_kept(tmp_path: Path, write_packed: WritePacked) -> None:
+def test_no_document_kept(tmp_path: Path, write_packed: WritePacked) -> None:
     source = write_packed("a.pbin", [[1], [2]])
     fastpack.filter_packed_data(source, tmp_path / "out", lambda _i, _tokens: False)
     assert (tmp_path / "out").stat().st_size == 17
@@ -120,14 +120,14 @@ def test_nothing_kept(tmp_path: Path, write_packed: WritePacked) -> None:
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_by_number(tmp_path: Path, write_packed: WritePacked, expected_bytes: Bytes) -> None:
+def test_filter_by_number(tmp_path: Path, write_packed: WritePacked, expected_bytes: Bytes) -> None:
     source = write_packed("a.pbin", [[n] for n in range(9)])
     result = fastpack.create_filtered_tokenized_dataset(source, lambda i: i % 4 == 0, tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == expected_bytes([[0], [4], [8]], 2)
     assert (result.documents, result.left_out) == (3, 6)
 
 
-def test_an_error_of_the_function_leaves_nothing(tmp_path: Path, write_packed: WritePacked) -> None:
+def test_an_error_in_the_function_leaves_no_file(tmp_path: Path, write_packed: WritePacked) -> None:
     source = write_packed("a.pbin", [[1], [2]])
     with pytest.raises(ZeroDivisionError):
         fastpack.filter_packed_data(source, tmp_path / "out", lambda i, _tokens: 1 // (1 - i) > 0)

@@ -1,4 +1,4 @@
-"""Every operation against the bytes that Modalities 0.5.0 wrote, on every backend."""
+"""Every operation against golden bytes of Modalities 0.5.0, on every backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILTERS: dict[str, Callable[[int, np.ndarray], bool]] = {
 
 
 def run(case: dict[str, Any], target: Path, dry_run: bool = False) -> fastpack.EditResult:
-    """The call of `case` by fastpack, with the arguments the peer got."""
+    """Call fastpack with the arguments of a golden case."""
     given = dict(case["arguments"])
     for key in ("src_paths", "file_path_list"):
         if key in given:
@@ -57,7 +57,7 @@ def named(case: dict[str, Any]) -> str:
     return f"{CASES.index(case)}-{case['function']}"
 
 
-def test_the_cases_are_all_there() -> None:
+def test_all_golden_cases_exist() -> None:
     assert len(CASES) > 80
     assert len({case["function"] for case in CASES}) == 7
     for case in CASES:
@@ -67,7 +67,7 @@ def test_the_cases_are_all_there() -> None:
 
 @pytest.mark.filterwarnings("ignore:merged more than once:fastpack.DataWarning")
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_bytes_are_the_peers(backend: str, case: dict[str, Any], tmp_path: Path) -> None:
+def test_bytes_match_modalities(backend: str, case: dict[str, Any], tmp_path: Path) -> None:
     target = tmp_path / "out"
     if "error" in case:
         with pytest.raises(ValueError, match=case["message"].split(" the number of")[0].rstrip(".")):

@@ -1,4 +1,4 @@
-"""Merging: all generations, the right index, and what is refused."""
+"""Merging: all generations, the correct index, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ sources = st.lists(st.tuples(documents, st.integers(1, 5)), min_size=1, max_size
 
 
 @given(sources=sources, size=st.sampled_from([1, 2, 4]))
-def test_documents_of_all_generations_follow_each_other(
+def test_documents_of_all_generations_are_concatenated(
     sources: list[tuple[list[list[int]], int]], size: int, write_packed: WritePacked, expected_bytes: Bytes
 ) -> None:
-    """The file is the one that holds all documents, byte for byte, whichever layouts they came in."""
+    """The output has the same bytes for sources of every generation."""
     paths, merged = [], []
     for number, (given_documents, generation) in enumerate(sources):
         if not any(given_documents) and generation < 5:
@@ -61,7 +61,7 @@ def test_many_blocks(write_packed: WritePacked, expected_bytes: Bytes, monkeypat
 
 
 def test_an_index_in_another_order_keeps_it(tmp_path: Path, write_packed: WritePacked) -> None:
-    """Documents that overlap, leave holes, or lie in another order: data is not cut up."""
+    """Overlapping, incomplete and unordered indexes are kept; the data is copied as it is."""
     data = np.arange(10, dtype="<u2").tobytes()
     odd = tmp_path / "odd.pbin"
     odd.write_bytes(b"\x14" + bytes(7) + b"\x02\0\0\0" + data + pickle.dumps([(12, 4), (0, 6), (2, 2)], protocol=4))
@@ -72,7 +72,7 @@ def test_an_index_in_another_order_keeps_it(tmp_path: Path, write_packed: WriteP
         assert [file[i].tolist() for i in range(4)] == [[7, 8], [6, 7], [0, 1, 2], [1]]
 
 
-def test_compat_is_twelve_bytes_low_for_each_file_before(tmp_path: Path, write_packed: WritePacked) -> None:
+def test_compat_is_twelve_bytes_too_low_for_each_preceding_file(tmp_path: Path, write_packed: WritePacked) -> None:
     paths = [write_packed(f"{n}.pbin", [[n] * 20]) for n in range(3)]
     fastpack.merge_packed_data(paths, tmp_path / "right")
     fastpack.merge_packed_data(paths, tmp_path / "wrong", compat="modalities-0.5")
@@ -80,7 +80,7 @@ def test_compat_is_twelve_bytes_low_for_each_file_before(tmp_path: Path, write_p
     assert (right - wrong).tolist() == [0, 12, 24]
 
 
-def test_compat_refuses_what_modalities_cannot_read(tmp_path: Path, write_packed: WritePacked) -> None:
+def test_compat_rejects_generations_that_modalities_cannot_read(tmp_path: Path, write_packed: WritePacked) -> None:
     with pytest.raises(ValueError, match=r"old\.pbin is of generation 3, which Modalities 0\.5 cannot read"):
         fastpack.merge_packed_data(write_packed("old.pbin", [[1]], 2, 3), tmp_path / "out", compat="modalities-0.5")
     with pytest.raises(ValueError, match="unknown compat 'energon'"):
@@ -88,7 +88,7 @@ def test_compat_refuses_what_modalities_cannot_read(tmp_path: Path, write_packed
     assert not (tmp_path / "out").exists()
 
 
-def test_a_directory_is_its_files_by_path_without_the_target(tmp_path: Path, write_packed: WritePacked) -> None:
+def test_a_directory_stands_for_its_files_without_the_target(tmp_path: Path, write_packed: WritePacked) -> None:
     for name, token in (("d/b.pbin", 2), ("d/a/z.pbin", 1), ("d/c.pbin", 3), ("d/out.pbin", 9)):
         write_packed(name, [[token]])
     (tmp_path / "d/notes.txt").write_text("no packed file")
@@ -101,7 +101,7 @@ def test_a_directory_is_its_files_by_path_without_the_target(tmp_path: Path, wri
         assert result.sources == 3
 
 
-def test_widening_is_asked_for(tmp_path: Path, write_packed: WritePacked, expected_bytes: Bytes) -> None:
+def test_tokens_are_widened_on_request(tmp_path: Path, write_packed: WritePacked, expected_bytes: Bytes) -> None:
     narrow, wide = write_packed("n.pbin", [[1, 2], [3]], 1), write_packed("w.pbin", [[70_000]], 4, 2)
     with pytest.raises(ValueError, match=r"1 in .*n\.pbin, 4 in .*w\.pbin"):
         fastpack.merge_packed_data([narrow, wide], tmp_path / "out")
@@ -156,7 +156,7 @@ def test_a_source_given_twice_is_merged_twice_with_a_warning(tmp_path: Path, wri
     assert result.documents == 4
 
 
-def test_a_source_that_changes_meanwhile_is_named(
+def test_a_source_that_changes_during_the_merge_is_named(
     tmp_path: Path, write_packed: WritePacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, plan = write_packed("a.pbin", [[1], [2]]), merge.read_sources

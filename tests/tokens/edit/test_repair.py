@@ -1,4 +1,4 @@
-"""repair() on every damage that verify() names: what it writes is sound and holds the documents."""
+"""repair() of every damage that verify() finds: the output is sound and contains the documents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 
 
 def repaired(path: Path, expected: list[list[int]] = DOCUMENTS, **options: Any) -> fastpack.RepairResult:
-    """The result, of a repair to another file, which is checked, as is that the damaged one stays as it is."""
+    """Repair to another file, check that file, and check that the damaged one is unchanged."""
     before = path.read_bytes()
     target = path.parent / "repaired.pbin"
     result = repair(path, target, **options)
@@ -58,7 +58,7 @@ def test_the_merge_of_modalities(tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
-def test_any_merge_of_modalities_becomes_the_right_one(tmp_path_factory: Any, parts: list[list[int]]) -> None:
+def test_any_merge_of_modalities_is_corrected(tmp_path_factory: Any, parts: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")
     paths = [write_packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
     fastpack.merge_packed_data(paths, folder / "right.pbin")
@@ -111,7 +111,7 @@ def test_big_endian_tokens(tmp_path: Path, generation: int) -> None:
 
 
 @pytest.mark.parametrize("keep", range(12 + 6, 12 + 18))
-def test_a_file_that_was_cut_off(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_file(tmp_path: Path, keep: int) -> None:
     path = write_packed(tmp_path / "a.pbin")
     path.write_bytes(path.read_bytes()[:keep])
     whole = [document for document, end in zip(DOCUMENTS, (6, 10, 18), strict=True) if 12 + end <= keep]
@@ -120,7 +120,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, keep: int) -> None:
 
 
 def test_the_header_of_an_unfinished_pack(tmp_path: Path) -> None:
-    """Modalities writes the data length last: before that, and the index, or only a part of it, is there."""
+    """Modalities writes the data length last, after the tokens and the index."""
     path = write_packed(tmp_path / "a.pbin")
     whole = bytearray(path.read_bytes())
     whole[:8] = bytes(8)
@@ -168,7 +168,7 @@ def test_a_write_that_was_killed_before_any_checkpoint(tmp_path: Path) -> None:
     assert result.lost_bytes == 2
 
 
-def test_what_cannot_be_saved(tmp_path: Path) -> None:
+def test_what_cannot_be_repaired(tmp_path: Path) -> None:
     path = write_packed(tmp_path / "a.pbin")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(JobError, match="no token 77"):
@@ -184,7 +184,7 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
     assert not (tmp_path / "b.pbin").exists()
 
 
-def test_where_it_writes(tmp_path: Path) -> None:
+def test_output_arguments(tmp_path: Path) -> None:
     path = write_packed(tmp_path / "a.pbin")
     damaged = path.read_bytes() + b"more"
     path.write_bytes(damaged)

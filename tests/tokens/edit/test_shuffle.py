@@ -1,4 +1,4 @@
-"""Shuffles: the standard library's order, lines as `readlines` splits them, and what is refused."""
+"""Shuffles: the standard library's order, lines as in `readlines`, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_documents_in_the_order_of_the_standard_library(
 @example(parts=[b"a", b"\n", b"b"], seed=1)
 @example(parts=[b"\n"], seed=1)
 def test_lines_in_the_order_of_the_standard_library(tmp_path: Path, parts: list[bytes], seed: int) -> None:
-    """compat is `readlines`, `shuffle`, `writelines`; without it a line that is no longer the last gets its newline."""
+    """compat is `readlines`, `shuffle`, `writelines`; otherwise a last line that moves gets a newline."""
     source, target = tmp_path / "a.jsonl", tmp_path / "out.jsonl"
     source.write_bytes(b"".join(parts))
     with source.open("rb") as file:
@@ -79,7 +79,7 @@ def test_lines_over_many_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("seed", [None, "a text", 2.5, b"bytes", -1, 2**70])
-def test_seeds_are_the_standard_librarys(seed: object, write_packed: WritePacked) -> None:
+def test_seeds_mean_what_they_mean_to_the_standard_library(seed: object, write_packed: WritePacked) -> None:
     source = write_packed("a.pbin", [[n] for n in range(200)])
     for name in ("one", "two"):
         fastpack.shuffle_tokenized_data(source, source.with_name(name), seed=seed)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ print(peak() - before)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
-    """256 MiB of documents: a window of 64 MiB, 32 MiB of mapped pages at a time, and little else."""
+    """256 MiB of documents: memory for a window of 64 MiB and 32 MiB of mapped pages."""
     rng = np.random.default_rng(1)
     for name, n_tokens in (("small", 1000), ("large", 128 << 20)):
         lengths = rng.integers(100, 4000, 1 + n_tokens // 2000)

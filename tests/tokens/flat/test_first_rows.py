@@ -1,4 +1,4 @@
-"""The first rows of an index, without decoding the others."""
+"""The first rows of an index are decoded without the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40))), st.integers(0, 30), st.integers(0, 5))
-def test_they_are_those_of_the_whole(rows: list[tuple[int, int]], n_rows: int, protocol: int) -> None:
+def test_first_rows_are_those_of_the_whole_index(rows: list[tuple[int, int]], n_rows: int, protocol: int) -> None:
     data = np.frombuffer(pickle.dumps(rows, protocol), np.uint8)
     first = pickled_index.decode_first(data, "x.idx", 0, n_rows)
     assert first.tolist() == [list(row) for row in rows[:n_rows]]
@@ -26,7 +26,7 @@ def test_they_are_those_of_the_whole(rows: list[tuple[int, int]], n_rows: int, p
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_many_rows_are_not_read_beyond_those_asked_for(protocol: int) -> None:
+def test_only_the_requested_rows_are_decoded(protocol: int) -> None:
     rows = [(12 * number, 12) for number in range(15_000)]
     data = np.frombuffer(pickle.dumps(rows, protocol)[:-50_000] + bytes(50_000), np.uint8)  # broken at its end
     assert pickled_index.decode_first(data, "x.idx", 0, 9_000).tolist() == [list(row) for row in rows[:9_000]]
@@ -35,7 +35,7 @@ def test_many_rows_are_not_read_beyond_those_asked_for(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 20])
-def test_what_is_broken_is_named_with_its_offset(cut: int) -> None:
+def test_damage_is_named_with_its_offset(cut: int) -> None:
     data = np.frombuffer(pickle.dumps([(0, 3), (3, 9)])[:cut], np.uint8)
     with pytest.raises(FormatError) as refused:
         pickled_index.decode_first(data, "x.idx", 100, 5)
@@ -54,7 +54,7 @@ def test_packed_files_of_every_generation(golden: Path) -> None:
                 assert fresh.first(n_rows).tolist() == whole.index[:n_rows].tolist(), path
 
 
-def test_first_rows_outside_the_data_are_refused(tmp_path: Path) -> None:
+def test_first_rows_outside_the_data_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.pbin"
     with PackedWriter(path, 2) as writer:
         writer.append([1, 2, 3])

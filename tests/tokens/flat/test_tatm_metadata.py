@@ -1,4 +1,4 @@
-"""tatm's metadata: bytes as tatm 0.2.2 writes them, what it reads, and what is refused."""
+"""tatm's metadata: bytes as written by tatm 0.2.2, reading, and invalid files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def metadata() -> TatmDataMetadata:
     )
 
 
-def test_yaml_is_tatms_byte_for_byte(tmp_path: Path) -> None:
+def test_yaml_matches_tatm_byte_for_byte(tmp_path: Path) -> None:
     metadata().to_yaml(tmp_path / "metadata.yaml")
     assert (tmp_path / "metadata.yaml").read_bytes() == WRITTEN.encode()
     assert TatmDataMetadata.from_directory(tmp_path) == metadata()
@@ -78,7 +78,7 @@ def test_json_before_yaml_before_yml(tmp_path: Path) -> None:
         assert TatmDataMetadata.from_directory(tmp_path).name == suffix
 
 
-def test_dataset_path_is_the_folder_where_missing(tmp_path: Path) -> None:
+def test_dataset_path_defaults_to_the_folder(tmp_path: Path) -> None:
     (tmp_path / "metadata.yaml").write_text(WRITTEN.replace("dataset_path: out\n", ""))
     assert TatmDataMetadata.from_directory(str(tmp_path)).dataset_path == str(tmp_path.resolve())
 
@@ -98,19 +98,19 @@ def test_dataset_path_is_the_folder_where_missing(tmp_path: Path) -> None:
         (WRITTEN, "- a list", ValueError, "found list"),
     ],
 )
-def test_bad_files_are_refused(tmp_path: Path, old: str, new: str, error: type[Exception], text: str) -> None:
+def test_invalid_files_are_rejected(tmp_path: Path, old: str, new: str, error: type[Exception], text: str) -> None:
     path = tmp_path / "metadata.yaml"
     path.write_text(WRITTEN.replace(old, new))
     with pytest.raises(error, match=text):
         TatmDataMetadata.from_file(path)
 
 
-def test_other_suffixes_and_broken_json_are_refused(tmp_path: Path) -> None:
+def test_other_suffixes_and_broken_json_are_rejected(tmp_path: Path) -> None:
     for name, text in (("metadata.toml", "Unsupported file format"), ("metadata.json", "not a JSON file")):
         (tmp_path / name).write_text("{")
         with pytest.raises(ValueError, match=text):
             TatmDataMetadata.from_file(tmp_path / name)
 
 
-def test_the_golden_text_is_what_pyyaml_dumps() -> None:
+def test_the_golden_text_matches_pyyaml() -> None:
     assert yaml.dump(yaml.safe_load(WRITTEN)) == WRITTEN

@@ -1,4 +1,4 @@
-"""validate() against what KempnerForge's own script printed, and look_into() on data with something wrong."""
+"""validate() against the output of KempnerForge's script, and check_contents() on faulty data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import fastpack
 from fastpack.cli import main
 from fastpack.errors import JobError
-from fastpack.tokens.flat.validate_shards import look_into, validate
+from fastpack.tokens.flat.validate_shards import check_contents, validate
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kempnerforge"
 CASES: dict[str, dict[str, Any]] = json.loads((GOLDEN / "prepare_data.json").read_text())
@@ -37,7 +37,7 @@ def prepared(case: str, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output_is_the_scripts(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_matches_the_script(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, expected = prepared(case, tmp_path), CASES[case]
     stdout, stderr = (expected[name].replace("<DIR>", str(folder)) for name in ("stdout", "stderr"))
     assert validate(folder) == (stdout, stderr, expected["rc"])
@@ -50,7 +50,7 @@ def test_output_is_the_scripts(case: str, tmp_path: Path, capsys: pytest.Capture
     ("dtype", "n_tokens", "verdict"),
     [("uint16", 2001, True), ("uint32", 1000, True), (None, 1000, True), ("int32", 1000, False)],
 )
-def test_bin_shards_are_taken_at_the_metadatas_word(
+def test_bin_shards_have_the_dtype_of_the_metadata(
     tmp_path: Path, dtype: str | None, n_tokens: int, verdict: bool
 ) -> None:
     for name in ("b.bin", "a.bin"):
@@ -75,7 +75,7 @@ def test_bin_shards_are_taken_at_the_metadatas_word(
     ("text", "error"),
     [("tokenized_info: null", AttributeError), ("tokenized_info: {dtype: smell}", TypeError), ("{", ValueError)],
 )
-def test_bad_metadata_end_as_they_do_there(
+def test_invalid_metadata_raises_as_the_script(
     tmp_path: Path, text: str, error: type[Exception], capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(8))
@@ -89,12 +89,12 @@ def test_bad_metadata_end_as_they_do_there(
     assert "internal error" not in printed.err
 
 
-def test_sound_shards_have_nothing_wrong(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_shards_have_no_findings(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = np.arange(1, 1001)
     for name, dtype in (("a", "uint16"), ("b", ">u4"), ("c", "int64")):
         np.save(tmp_path / f"{name}.npy", tokens.astype(dtype))
     np.save(tmp_path / "d.npy", np.empty(0, np.uint16))
-    found = look_into(tmp_path, vocab_size=1001, eos_token_id=7, seq_len=101)
+    found = check_contents(tmp_path, vocab_size=1001, eos_token_id=7, seq_len=101)
     assert found == {
         "dtypes": [">u4", "int64", "uint16"],
         "tokens": 3000,
@@ -111,7 +111,7 @@ def test_sound_shards_have_nothing_wrong(tmp_path: Path, backend: str, capsys: p
     assert "largest id                  1,000\n" in capsys.readouterr().out
 
 
-def test_every_trap_is_named(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_problem_is_a_finding(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = np.random.default_rng(0).integers(300, 32000, 6000).astype(np.uint16)
     tokens[5000] = 40000
     tokens.tofile(tmp_path / "a.bin")
@@ -119,7 +119,7 @@ def test_every_trap_is_named(tmp_path: Path, backend: str, capsys: pytest.Captur
         file.write(tokens[:5000].tobytes())
         file.truncate(1 << 20)
     (tmp_path / "metadata.yaml").write_text(METADATA % "uint16")
-    found = look_into(tmp_path, eos_token_id=2, seq_len=1000)
+    found = check_contents(tmp_path, eos_token_id=2, seq_len=1000)
     assert [(Path(one.file).name, one.offset) for one in found["findings"]] == [
         (tmp_path.name, None),
         ("a.bin", 10_000),
@@ -127,17 +127,17 @@ def test_every_trap_is_named(tmp_path: Path, backend: str, capsys: pytest.Captur
         (tmp_path.name, None),
     ]
     texts = [one.what for one in found["findings"]]
-    assert "the metadata beside it says uint16" in texts[0]
+    assert "the metadata next to it says uint16" in texts[0]
     assert texts[1] == "token 40000 is not an id of a vocabulary of 32100"
     assert "519,288 of 524,288 tokens are zeros at the end" in texts[2]
-    assert "token 2, the end of a document, is nowhere" in texts[3]
+    assert "token 2, the end of a document, does not occur" in texts[3]
     assert (found["samples"], found["samples_without_zero_tails"]) == (530, 11)
     words = ["validate", str(tmp_path), "--deep", "--eos-token-id", "2", "--seq-len", "7000", "--json"]
     assert main(words) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["code"] == 1
     assert report["tokens"] == 530_288
-    assert report["deep"]["findings"][-1]["what"] == "no shard holds a sample of 7000 tokens"
+    assert report["deep"]["findings"][-1]["what"] == "no shard contains a sample of 7000 tokens"
     assert main(words[:3]) == 1
     assert f"FOUND: {tmp_path / 'a.bin'}: at byte 10000: token 40000" in capsys.readouterr().out
 
@@ -145,7 +145,7 @@ def test_every_trap_is_named(tmp_path: Path, backend: str, capsys: pytest.Captur
 def test_negative_ids_and_odd_arrays(tmp_path: Path, backend: str) -> None:
     np.save(tmp_path / "a.npy", np.array([5, 6, -1], np.int32))
     np.save(tmp_path / "b.npy", np.array([[1.0, 2.0]]))
-    found = look_into(tmp_path)
+    found = check_contents(tmp_path)
     assert (found["smallest_id"], found["largest_id"]) == (-1, 6)
     assert [(Path(one.file).name, one.offset) for one in found["findings"]] == [
         ("a.npy", 128 + 8),
@@ -153,9 +153,9 @@ def test_negative_ids_and_odd_arrays(tmp_path: Path, backend: str) -> None:
     ]
 
 
-def test_a_folder_without_shards_cannot_be_looked_into(tmp_path: Path) -> None:
+def test_a_folder_without_shards_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"no \.bin or \.npy files"):
-        look_into(tmp_path)
+        check_contents(tmp_path)
 
 
 ODD = {
@@ -170,11 +170,11 @@ ODD = {
 
 
 @pytest.mark.parametrize("dtype", ODD)
-def test_arrays_of_no_tokens_are_one_line_in_every_reader(
+def test_arrays_that_are_not_tokens_are_one_line_in_every_command(
     dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "a.npy", ODD[dtype])
-    (finding,) = look_into(tmp_path)["findings"]
+    (finding,) = check_contents(tmp_path)["findings"]
     assert (finding.file, finding.what) == (
         str(tmp_path / "a.npy"),
         f"the dtype is {dtype}: tokens must be integers",
@@ -192,9 +192,9 @@ def test_arrays_of_no_tokens_are_one_line_in_every_reader(
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bool"])
-def test_floats_and_bools_are_found_and_still_read_as_kempnerforge_reads_them(dtype: str, tmp_path: Path) -> None:
+def test_floats_and_bools_are_findings_but_readable_as_in_kempnerforge(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(100, dtype))
-    assert [finding.what for finding in look_into(tmp_path)["findings"]] == [
+    assert [finding.what for finding in check_contents(tmp_path)["findings"]] == [
         f"the dtype is {dtype}: tokens must be integers"
     ]
     assert fastpack.MemoryMappedDataset(tmp_path, 10)[0]["input_ids"].tolist() == [1] * 9

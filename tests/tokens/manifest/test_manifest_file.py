@@ -1,4 +1,4 @@
-"""Manifests of shards: what is written is what is read, and what is no manifest, or leads elsewhere, is refused."""
+"""Manifests of shards: round trip, and rejection of damaged and hostile files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entries(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(entries(), st.sets(st.sampled_from(["has_checksums", "dtype_is_given", "dtype_is_doubtful", "has_zero_tail"])))
-def test_what_is_written_is_read(tmp_path_factory: Any, given_entries: list[Entry], flags: set[str]) -> None:
+def test_round_trip(tmp_path_factory: Any, given_entries: list[Entry], flags: set[str]) -> None:
     path = tmp_path_factory.mktemp("manifest") / "manifest.fpm"
     n_bytes = manifest.write(path, given_entries[::-1], flags=flags)
     found = Manifest(path)
@@ -82,7 +82,7 @@ def test_what_is_written_is_read(tmp_path_factory: Any, given_entries: list[Entr
 
 @settings(max_examples=3, deadline=None)
 @given(st.integers(1, 255))
-def test_every_byte_that_changes_is_noticed(tmp_path_factory: Any, flip: int) -> None:
+def test_every_changed_byte_is_detected(tmp_path_factory: Any, flip: int) -> None:
     path = tmp_path_factory.mktemp("manifest") / "manifest.fpm"
     manifest.write(path, [entry("a.npy"), entry("b/c.npy", kind=PLAIN, documents=3)])
     whole = path.read_bytes()
@@ -103,8 +103,8 @@ def with_right_crc(data: bytes) -> bytes:
     return data[:12] + struct.pack("<I", zlib.crc32(data[16:])) + data[16:]
 
 
-def test_bytes_that_change_under_a_right_crc_give_an_error_or_good_numbers(tmp_path: Path) -> None:
-    """What a hostile writer can do: no number may lead outside the files or make another error than FormatError."""
+def test_changed_bytes_with_a_valid_crc_give_an_error_or_valid_numbers(tmp_path: Path) -> None:
+    """Hostile contents: no number leads outside the files or raises anything but FormatError."""
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry("a.npy"), entry("b/c.npy", kind=0, tokens=30, offset=0), entry("d.bin", kind=3)])
     whole, refused = path.read_bytes(), 0
@@ -129,20 +129,20 @@ def test_bytes_that_change_under_a_right_crc_give_an_error_or_good_numbers(tmp_p
     "name",
     ["../a.npy", "a/../b.npy", "..", "/etc/passwd", "a//b.npy", "./a.npy", "a/.", "a/", "", "s3://other/a.npy", "a/.."],
 )
-def test_names_that_lead_out_of_the_folder_are_refused(name: str, tmp_path: Path) -> None:
+def test_names_outside_the_folder_are_rejected(name: str, tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry(name), entry("zzz.npy")])
-    with pytest.raises(FormatError, match="expected a way into the manifest's own folder"):
+    with pytest.raises(FormatError, match="expected a path within the folder of the manifest"):
         Manifest(path)
 
 
 @pytest.mark.parametrize("name", ["...", "a/.b", ".hidden", "..a.npy", "a..", "a/b/...c"])
-def test_names_with_dots_are_names(name: str, tmp_path: Path) -> None:
+def test_names_with_dots_are_accepted(name: str, tmp_path: Path) -> None:
     manifest.write(tmp_path / "m.fpm", [entry(name)])
     assert Manifest(tmp_path / "m.fpm").names() == [name]
 
 
-def test_names_twice_or_out_of_order_or_no_text_are_refused(tmp_path: Path) -> None:
+def test_duplicate_unordered_or_undecodable_names_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry("a.npy"), entry("b.npy")])
     whole = path.read_bytes()
@@ -163,9 +163,9 @@ def test_names_twice_or_out_of_order_or_no_text_are_refused(tmp_path: Path) -> N
     [
         ("sizes", -1, "0 or more"),
         ("offsets", -8, "0 or more"),
-        ("offsets", 1 << 62, "as many tokens as"),
-        ("lengths", 11, "as many tokens as"),
-        ("lengths", (1 << 63) - 1, "as many tokens as"),
+        ("offsets", 1 << 62, "tokens within the size"),
+        ("lengths", 11, "tokens within the size"),
+        ("lengths", (1 << 63) - 1, "tokens within the size"),
         ("tokens", 9, "the length"),
         ("documents", -2, "-1 or more"),
         ("cumulative", 1, "the tokens of all shards before"),
@@ -174,9 +174,7 @@ def test_names_twice_or_out_of_order_or_no_text_are_refused(tmp_path: Path) -> N
         ("kinds", 4, "at most 3"),
     ],
 )
-def test_numbers_that_do_not_fit_each_other_are_refused(
-    section: str, value: int, expected: str, tmp_path: Path
-) -> None:
+def test_inconsistent_numbers_are_rejected(section: str, value: int, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry("a.npy"), entry("b.npy")])
     data = bytearray(path.read_bytes())
@@ -189,7 +187,7 @@ def test_numbers_that_do_not_fit_each_other_are_refused(
     assert caught.value.offset == start or value == 1 << 62  # which is told of the lengths
 
 
-def test_sums_beyond_64_bits_are_refused(tmp_path: Path) -> None:
+def test_sums_beyond_64_bits_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     odd = [entry(name, kind=0, length=1 << 61, tokens=0, size=0, offset=0) for name in "abcdefgh"]
     manifest.write(path, odd)
@@ -197,7 +195,7 @@ def test_sums_beyond_64_bits_are_refused(tmp_path: Path) -> None:
         Manifest(path)
 
 
-def test_later_versions_and_other_files_are_refused(tmp_path: Path) -> None:
+def test_later_versions_and_other_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry("a.npy")])
     whole = path.read_bytes()
@@ -212,7 +210,7 @@ def test_later_versions_and_other_files_are_refused(tmp_path: Path) -> None:
         Manifest(tmp_path / "absent.fpm")
 
 
-def test_times_count_as_long_as_the_manifest_has_its_own(tmp_path: Path) -> None:
+def test_times_count_while_the_manifest_keeps_its_modification_time(tmp_path: Path) -> None:
     path = tmp_path / "manifest.fpm"
     manifest.write(path, [entry("a.npy")])
     assert Manifest(path).times_count
@@ -223,7 +221,7 @@ def test_times_count_as_long_as_the_manifest_has_its_own(tmp_path: Path) -> None
     assert not Manifest(moved).times_count
 
 
-def test_what_cannot_be_said_is_not_written(tmp_path: Path) -> None:
+def test_dtypes_and_names_that_cannot_be_stored_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="the dtype complex64 cannot be in a manifest"):
         manifest.write(tmp_path / "m.fpm", [entry("a.npy", dtype=np.dtype(np.complex64))])
     with pytest.raises(JobError, match="not UTF-8"):

@@ -1,4 +1,4 @@
-"""`write_manifest`: what it says of shards, where it may lie, and that it does not depend on threads."""
+"""`write_manifest`: contents, location, and independence of the number of threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def said(path: Any) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def test_it_says_what_the_shards_hold(folder: Path) -> None:
+def test_it_describes_the_shards(folder: Path) -> None:
     calls: list[tuple[int, int]] = []
     result = fastpack.write_manifest(folder, eos_token_id=9, progress=lambda *call: calls.append(call))
     assert said(result.path) == [("a.bin", 5, 5, 3), ("b.npy", 5, 5, 2), ("c.npy", 2, 4, 2), ("d.npy", 3, 3, 3)]
@@ -79,21 +79,21 @@ def test_checksums_are_those_of_the_files(folder: Path, monkeypatch: pytest.Monk
         assert found.checksums[number].tobytes() == xxhash.xxh3_128((folder / name).read_bytes()).digest()
 
 
-def test_it_lies_in_the_folder_or_above(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_is_in_the_folder_or_above(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     above = fastpack.write_manifest(folder, tmp_path / "data" / "all.fpm", file_pattern="*.npy")
     assert [row[0] for row in said(above.path)] == ["shards/b.npy", "shards/c.npy", "shards/d.npy"]
     dataset = fastpack.MemoryMappedDataset(above.path, 5, "shards/b.npy")
     assert dataset[0]["labels"].tolist() == [2, 9, 3, 9]
-    with pytest.raises(ValueError, match="does not lie in that"):
+    with pytest.raises(ValueError, match="because it contains relative paths"):
         fastpack.write_manifest(folder, folder / "more" / "manifest.fpm")
-    with pytest.raises(ValueError, match=r"has to end in \.fpm"):
+    with pytest.raises(ValueError, match=r"must end in \.fpm"):
         fastpack.write_manifest(folder, folder / "manifest.npy")
     monkeypatch.chdir(folder)
     assert [row[0] for row in said(fastpack.write_manifest(".").path)] == ["a.bin", "b.npy", "c.npy", "d.npy"]
     assert fastpack.MemoryMappedDataset("manifest.fpm", 5)._files[0].path == "b.npy"
 
 
-def test_what_is_there_is_kept_or_replaced_as_asked(folder: Path) -> None:
+def test_an_existing_manifest_is_kept_or_replaced(folder: Path) -> None:
     first = fastpack.write_manifest(folder, file_pattern="*.bin", eos_token_id=9)
     with pytest.raises(TargetExists):
         fastpack.write_manifest(folder)
@@ -102,7 +102,7 @@ def test_what_is_there_is_kept_or_replaced_as_asked(folder: Path) -> None:
     assert fastpack.write_manifest(folder, file_existence_policy="override").shards == 4
 
 
-def test_errors_are_the_datasets(folder: Path) -> None:
+def test_errors_match_those_of_the_dataset(folder: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"No files matching '\*\.tokens'"):
         fastpack.write_manifest(folder, file_pattern="*.tokens")
     with pytest.raises(FileNotFoundError, match=r"'\*\.npy', '\*\.bin' or '\*\.pbin'"):
@@ -124,7 +124,7 @@ def test_errors_are_the_datasets(folder: Path) -> None:
     assert not list(folder.glob("*.fpm*"))
 
 
-def test_the_dtype_of_headerless_shards_is_the_one_that_was_given(folder: Path) -> None:
+def test_headerless_shards_have_the_given_dtype(folder: Path) -> None:
     (folder / "a.bin").write_bytes(np.arange(8, dtype=np.uint16).tobytes())
     assert fastpack.write_manifest(folder, folder / "guess.fpm", file_pattern="*.bin").dtypes == ["uint32"]
     assert fastpack.write_manifest(folder, folder / "u2.fpm", file_pattern="*.bin", dtype="uint16").dtypes == ["uint16"]

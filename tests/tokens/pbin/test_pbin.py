@@ -1,4 +1,4 @@
-"""Packed files as they are read: golden files, every generation, the sequence of documents."""
+"""Reading packed files: golden files, every generation, the sequence of documents."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_generation(
 @pytest.mark.parametrize("token", [1, 2, 4])
 @pytest.mark.parametrize("generation", [1, 2, 3])
 def test_a_token_that_looks_like_a_token_size(backend: str, tmp_path: Path, generation: int, token: int) -> None:
-    """Generations 1 and 2 have tokens where generation 3 has its token size (1 is where many texts begin)."""
+    """Generations 1 and 2 have tokens at the position of the token size of generation 3."""
     path = write(tmp_path, packed_bytes([[token, token, 9], [token]], generation))
     with PackedFile(path) as packed:
         assert packed.generation == generation

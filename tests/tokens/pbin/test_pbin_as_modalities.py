@@ -1,4 +1,4 @@
-"""`PackedFile` in the place of Modalities' EmbeddedStreamData."""
+"""`PackedFile` as a replacement of Modalities' EmbeddedStreamData."""
 
 from __future__ import annotations
 

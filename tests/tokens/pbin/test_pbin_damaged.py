@@ -1,4 +1,4 @@
-"""Packed files that are damaged: refused where the fault is, whatever it is."""
+"""Damaged packed files: every fault raises FormatError with its position."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_entries_beyond_the_data_or_between_tokens(tmp_path: Path, entry: tuple[
 
 
 @pytest.mark.parametrize("entry", [(-2, 4), (2, -2), (2**63 - 1, 1)])
-def test_entries_that_mean_nothing(backend: str, tmp_path: Path, entry: tuple[int, int]) -> None:
+def test_entries_that_are_not_valid(backend: str, tmp_path: Path, entry: tuple[int, int]) -> None:
     path = write(tmp_path, packed_with([(0, 4), entry]))
     refuse(path, 36, "index entry 1", check=True)
     refuse(path, 36, "index entry 1", check=False)
 
 
-def test_a_generation_that_was_asked_for_wrongly(tmp_path: Path) -> None:
+def test_an_invalid_generation_argument(tmp_path: Path) -> None:
     path = write(tmp_path, packed_bytes(DOCUMENTS, 5))
     refuse(path, 12 + 40, "index entry 0", generation=4)
     for generation in (1, 2, 3):
@@ -130,7 +130,7 @@ def mutants(content: bytes) -> Iterable[bytes]:
 
 @pytest.mark.parametrize("generation", [1, 2, 3, 4, 5])
 def test_every_byte_damaged(tmp_path: Path, generation: int) -> None:
-    """A damaged file is refused by a FormatError, or read as the Python twin reads it; the layout is not mistaken."""
+    """A damaged file raises FormatError or is read as by the Python implementation; the layout is not mistaken."""
     content = packed_bytes([[5, 6, 0], [0], [1, 0]], generation, 2 if generation >= 3 else 4)
     before, chosen, seen = kernels.backend(), kernels._chosen, {}
     try:
@@ -147,7 +147,7 @@ def test_every_byte_damaged(tmp_path: Path, generation: int) -> None:
     assert sum(not isinstance(result[1], list) for result in seen["cython"]) > len(content)
 
 
-def test_a_damaged_length_that_points_into_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+def test_a_damaged_length_of_gigabytes_allocates_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.pbin"
     with open(path, "wb") as file:
         file.write(struct.pack("<QI", 4, 4) + bytes(4))

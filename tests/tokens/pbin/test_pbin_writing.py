@@ -1,4 +1,4 @@
-"""The writer of packed files: golden bytes, tokens that do not fit, wrong calls, and errors halfway."""
+"""The writer of packed files: golden bytes, tokens that do not fit, invalid calls, and errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_round_trip(
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4", "<i8"])
 @pytest.mark.parametrize("size", [2, 4])
-def test_pieces_larger_than_the_buffer(tmp_path: Path, dtype: str, size: int) -> None:
+def test_blocks_larger_than_the_buffer(tmp_path: Path, dtype: str, size: int) -> None:
     rng = np.random.default_rng(7)
     path = tmp_path / "x.pbin"
     tokens = rng.integers(0, 2**16, 1_300_001).astype(dtype)
@@ -84,7 +84,7 @@ def test_pieces_larger_than_the_buffer(tmp_path: Path, dtype: str, size: int) ->
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("dtype", ["i1", "<i4", ">i4", "i8", "u8", ">u8"])
-def test_a_token_that_does_not_fit_is_named_and_nothing_written(tmp_path: Path, size: int, dtype: str) -> None:
+def test_a_token_that_does_not_fit_is_named_and_nothing_is_written(tmp_path: Path, size: int, dtype: str) -> None:
     path, limit = tmp_path / "x.pbin", 256**size - 1
     info = np.iinfo(dtype)
     wrong = [token for token in (limit + 1, -1, info.max, info.min) if info.min <= token <= info.max]
@@ -149,7 +149,7 @@ def test_file_existence_policy(tmp_path: Path) -> None:
     assert path.read_bytes() == packed_bytes([[1]], 5, 2)
 
 
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "x.pbin"
     path.write_bytes(b"old")
     writer = PackedWriter(path, 2, file_existence_policy="override")
@@ -159,7 +159,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert [child.name for child in tmp_path.iterdir()] == ["x.pbin"]
 
 
-def test_a_full_disk_makes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: AtomicFile, data: Any) -> int:
         raise OSError(28, "No space left on device")
 

@@ -84,7 +84,7 @@ def test_a_large_file_gives_its_pages_back(tmp_path: Path) -> None:
     source, reports = tmp_path / "x.jsonl", []
     line = b'{"text": "' + b"x" * 987 + b'"}\n'
     source.write_bytes(line * 3000)
-    with mock.patch.object(json_lines, "_DROP", 100_000), mock.patch.object(json_lines, "_WINDOW", 50_000):
+    with mock.patch.object(json_lines, "_DROP_BYTES", 100_000), mock.patch.object(json_lines, "_WINDOW", 50_000):
         index_webdataset_jsonl(source, progress=lambda done, total: reports.append((done, total)))
     assert read_jsonl_offsets(source).tolist() == list(range(0, 3_000_001, 1000))
     assert reports[-1] == (3_000_000, 3_000_000)

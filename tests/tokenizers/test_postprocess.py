@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fastpack.tokenizers.postprocess import Frame, put_back
-from fastpack.tokenizers.unicode_drift import UnsettledCharacters
+from fastpack.tokenizers.postprocess import Frame, replace_texts
+from fastpack.tokenizers.unicode_drift import UnicodeDrift
 
 EOD = 7
 IDS = st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6)
@@ -29,7 +29,7 @@ def test_both_ways_of_framing_do_what_is_said(
         expected = [[*ids, eod] if ids and ids[-1] != eod else ids for ids in expected]
     frame = Frame(before, after, dtype)
     for tokens, lengths in (
-        frame.put_round(*flat(documents), eod),
+        frame.surround(*flat(documents), eod),
         frame.join([np.array(document, np.uint32) for document in documents], eod),
     ):
         assert tokens.dtype == dtype
@@ -41,7 +41,7 @@ def test_both_ways_of_framing_do_what_is_said(
 def test_texts_are_put_back_in_their_places(documents: list[list[int]], data: st.DataObject) -> None:
     places = [i for i in range(len(documents)) if data.draw(st.booleans())]
     others = [data.draw(st.lists(st.integers(0, 9), max_size=3)) for _ in places]
-    tokens, lengths = put_back(flat(documents), places, flat(others))
+    tokens, lengths = replace_texts(flat(documents), places, flat(others))
     expected = list(documents)
     for i, other in zip(places, others, strict=True):
         expected[i] = other
@@ -69,7 +69,7 @@ def test_texts_are_put_back_in_their_places(documents: list[list[int]], data: st
     ],
 )
 def test_unsettled_characters(character: str, normalizes: bool, found: bool) -> None:
-    characters = UnsettledCharacters(normalizes)
+    characters = UnicodeDrift(normalizes)
     texts = ["plain", f"caf\u00e9 {character}", "", character]
     assert characters.find(texts) == ([1, 3] if found else [])
     assert characters.find(["plain", ""]) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
-from fastpack.tokenizers.decode import ReadBack
+from fastpack.tokenizers.decode import TokenDecoder
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
 TEXT = "Grün, 日本 and 🙂: it's\n\tthe  end"
@@ -19,7 +19,7 @@ TEXT = "Grün, 日本 and 🙂: it's\n\tthe  end"
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_bytes(text: str) -> None:
-    back = ReadBack(BytesTokenizer())
+    back = TokenDecoder(BytesTokenizer())
     ids = [*back.encode(text), 256]
     assert b"".join(back.piece(token) or b"" for token in ids).decode() == f"{text}<|endoftext|>"
     assert back.text(ids) == f"{text}<|endoftext|>"
@@ -30,7 +30,7 @@ def test_bytes(text: str) -> None:
 def test_byte_level_pieces_join_to_the_text(golden: Path) -> None:
     folder = golden / "modalities" / "tokenizers" / "tok_bpe2000"
     for path in (folder, folder / "tokenizer.json"):
-        back = ReadBack(TokenizerSpec.from_name(str(path)).build())
+        back = TokenDecoder(TokenizerSpec.from_name(str(path)).build())
         ids = back.encode(TEXT)
         pieces = [back.piece(token) for token in ids]
         assert b"".join(piece or b"" for piece in pieces).decode() == TEXT == back.text(ids)
@@ -42,8 +42,8 @@ def test_byte_level_pieces_join_to_the_text(golden: Path) -> None:
 
 def test_the_end_of_documents_is_what_the_folder_says(golden: Path) -> None:
     folder = golden / "modalities" / "tokenizers"
-    assert ReadBack(TokenizerSpec.from_name(str(folder / "tok_char250")).build()).eos() == 1
-    assert ReadBack(TokenizerSpec.from_name(str(folder / "tok_bpe2000" / "tokenizer.json")).build()).eos() is None
+    assert TokenDecoder(TokenizerSpec.from_name(str(folder / "tok_char250")).build()).eos() == 1
+    assert TokenDecoder(TokenizerSpec.from_name(str(folder / "tok_bpe2000" / "tokenizer.json")).build()).eos() is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_vocabularies_of_other_kinds(tmp_path: Path, decoder: Any, vocab: list[s
     if decoder is not None:
         saved.decoder = decoder
     saved.save(str(path))
-    back = ReadBack(TokenizerSpec.from_name(str(path)).build())
+    back = TokenDecoder(TokenizerSpec.from_name(str(path)).build())
     assert [back.piece(token) for token in range(len(vocab))] == pieces
 
 
@@ -74,7 +74,7 @@ def test_sentencepiece(tmp_path: Path) -> None:
     sentencepiece.SentencePieceTrainer.Train(
         input=str(corpus), model_prefix=str(tmp_path / "m"), vocab_size=300, byte_fallback=True, minloglevel=2
     )
-    back = ReadBack(TokenizerSpec.from_name(str(tmp_path / "m.model")).build())
+    back = TokenDecoder(TokenizerSpec.from_name(str(tmp_path / "m.model")).build())
     ids = back.encode("the end é")
     pieces = [back.piece(token) for token in ids]
     assert b"".join(piece or b"" for piece in pieces) == " the end é".encode()
