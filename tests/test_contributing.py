@@ -42,7 +42,7 @@ def test_its_commands_run_in_ci_and_their_files_exist(command: str) -> None:
     else:
         assert re.search(rf"^    {words[0]}\b", CI, re.MULTILINE), f"CI does not run {words[0]}"
     for word in words[1:]:
-        if "/" in word and "*" not in word:
+        if "/" in word and "*" not in word and "_build" not in word:
             assert Path(ROOT, word).exists(), word
 
 

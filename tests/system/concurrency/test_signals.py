@@ -26,7 +26,8 @@ class Interrupt(BaseException):
 @contextmanager
 def interrupts() -> Iterator[tuple[random.Random, dict[str, bool]]]:
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if armed.pop("next", False):  # once each time
+        in_test = frame is not None and frame.f_code.co_filename == __file__  # where nothing would catch it
+        if not in_test and armed.pop("next", False):  # once each time
             raise Interrupt
 
     armed: dict[str, bool] = {}
@@ -70,7 +71,7 @@ def test_no_batch_is_lost_when_next_is_interrupted(
     loader = iter(fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=prefetch))
     next(loader)  # starts the thread
     for number, rows in enumerate(expected[1:8], start=1):
-        producer = loader._running[0]
+        producer = loader._producers[0]
         producer._ready = Interrupted(producer._ready, when)
         with pytest.raises(Interrupt):
             next(loader)

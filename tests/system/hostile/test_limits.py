@@ -75,13 +75,13 @@ def test_yaml_that_is_large(tmp_path: Path) -> None:
 
 
 TOML = {
-    "dotted keys": ("a" + ".a" * 100_000 + " = 1", "a key of more than 100 parts"),
-    "quoted keys": ('[data]\nx = {"a"' + '."a"' * 30_000 + " = 1}", "a key of more than 100 parts"),
-    "a table": ("[a" + " . 'a'" * 20_000 + "]", "a key of more than 100 parts"),
+    "dotted keys": ("a" + ".a" * 100_000 + " = 1", "a dotted key of more than 100 keys"),
+    "quoted keys": ('[data]\nx = {"a"' + '."a"' * 30_000 + " = 1}", "a dotted key of more than 100 keys"),
+    "a table": ("[a" + " . 'a'" * 20_000 + "]", "a dotted key of more than 100 keys"),
     "size": ("#" * (1 << 18) + "\n", "more than 262,144 bytes"),
-    "brackets": ("a = " + "[" * 100_000, "no TOML"),
-    "digits": ("[data]\nnum_workers = " + "9" * 100_000, "no TOML"),
-    "bits": ("[data]\nnum_workers = 0x" + "f" * 100_000, "num_workers is a number of 400000 bits, at most 4096"),
+    "brackets": ("a = " + "[" * 100_000, "invalid TOML"),
+    "digits": ("[data]\nnum_workers = " + "9" * 100_000, "invalid TOML"),
+    "bits": ("[data]\nnum_workers = 0x" + "f" * 100_000, "num_workers is a number of 400000 bits, the maximum is 4096"),
 }
 
 

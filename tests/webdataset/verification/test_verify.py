@@ -250,7 +250,7 @@ def test_decoding_in_threads_finds_the_same_in_order(make: Callable[..., Path], 
 
 
 def test_what_has_no_checker(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="a WebDataset that was prepared"):
+    with pytest.raises(JobError, match="a prepared WebDataset"):
         verify(tmp_path)
     with pytest.raises(FileNotFoundError):
         verify(tmp_path / "absent")
