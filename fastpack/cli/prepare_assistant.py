@@ -167,7 +167,7 @@ def show_samples(folder: str, name: str) -> None:
 
     path = os.path.join(folder, name)
     scan, shard = scan_shard(path), open_reader(path)
-    columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+    columns = (scan.field_samples.tolist(), scan.field_names, scan.field_offsets.tolist(), scan.field_sizes.tolist())
     shown = -1
     for number, part, offset, n_bytes in zip(*columns, strict=True):
         if number >= _N_SHOWN:

@@ -38,9 +38,9 @@ def select(folder: AnyPath, split_part: str | None, split_config: str) -> Select
     if split_part is not None or path.exists():
         split = read_split(folder, split_config)
         exclude = split.exclude
-        if split_part is not None and split_part not in split.parts:
-            raise ValueError(f"{path} has no split {split_part!r}, only {', '.join(map(repr, split.parts)) or 'none'}")
-        names = names if split_part is None else split.parts[split_part]
+        if split_part is not None and split_part not in split.shards:
+            raise ValueError(f"{path} has no split {split_part!r}, only {', '.join(map(repr, split.shards)) or 'none'}")
+        names = names if split_part is None else split.shards[split_part]
     unknown = next((name for name in names if name not in counts), None)
     if unknown is not None:
         raise FormatError(path, 0, f"the shard {unknown!r} in the split {split_part!r}", "shards that .info.json has")

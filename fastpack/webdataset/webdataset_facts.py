@@ -82,7 +82,7 @@ def _sample_type(folder: AnyPath, name: str, warnings: list[str]) -> dict[str, A
 def _parts(folder: AnyPath, warnings: list[str]) -> dict[str, dict[str, int]] | None:
     index = SampleIndex(nvmeta.index_path(folder))
     try:
-        totals = index.part_totals() if index.has_parts else None
+        totals = index.field_totals() if index.has_fields else None
     except FileNotFoundError:
         totals = None
     finally:
@@ -106,7 +106,7 @@ def _split(folder: AnyPath, counts: dict[str, int], wanted: InspectOptions, warn
         return {"split": None, "excluded": 0}
     excluded = set(split.exclude)
     parts = {}
-    for part, shards in select_splits(path, split.parts, wanted.split_parts).items():
+    for part, shards in select_splits(path, split.shards, wanted.split_parts).items():
         unknown = next((shard for shard in shards if shard not in counts), None)
         if unknown is not None:
             raise FormatError(path, 0, f"the shard {unknown!r}", "one of .info.json")

@@ -119,7 +119,7 @@ def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_without_sample_tables(folder: Path) -> None:
     assert main(options(folder, "--no-sample-tables", "-q")) == 0
-    assert not SampleIndex(nvmeta.index_path(folder)).has_parts
+    assert not SampleIndex(nvmeta.index_path(folder)).has_fields
     assert (folder / "val/v-1.tar.idx").stat().st_size == 24
 
 

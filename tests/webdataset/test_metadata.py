@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 def test_golden_files_are_written_byte_for_byte(folder: Path) -> None:
     nvmeta.write_info(folder, nvmeta.read_info(SPLIT))
     split = nvmeta.read_split(SPLIT)
-    nvmeta.write_split(folder, split.parts, split.exclude)
+    nvmeta.write_split(folder, split.shards, split.exclude)
     nvmeta.write_dataset_yaml(folder, nvmeta.read_dataset_yaml(SPLIT))
     for name in (".info.json", "split.yaml", "dataset.yaml"):
         assert nvmeta.meta_path(folder, name).read_bytes() == nvmeta.meta_path(SPLIT, name).read_bytes()
@@ -33,8 +33,8 @@ def test_golden_files_are_written_byte_for_byte(folder: Path) -> None:
 
 def test_golden_split(folder: Path) -> None:
     split = nvmeta.read_split(SPLIT)
-    assert split.parts["val"] == ["val/v-1.tar"]
-    assert len(split.parts["train"]) == 8
+    assert split.shards["val"] == ["val/v-1.tar"]
+    assert len(split.shards["train"]) == 8
     assert split.exclude == []
     assert list(nvmeta.read_info(SPLIT).items())[:2] == [("train/part_00.tar", 2), ("train/part_01.tar", 3)]
 

@@ -50,8 +50,8 @@ def write(folder: Path, data: bytes, name: str = "x.tar") -> Path:
 
 def rows_of(scan: ShardScan) -> list[list[object]]:
     """As Energon's table of parts has them."""
-    names = [name.decode() for name in scan.part_names]
-    columns = (scan.part_samples.tolist(), names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+    names = [name.decode() for name in scan.field_names]
+    columns = (scan.field_samples.tolist(), names, scan.field_offsets.tolist(), scan.field_sizes.tolist())
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -70,7 +70,7 @@ def test_rows_are_those_of_energon_for_every_format(golden: Path, kind: str) -> 
     assert rows_of(scan) == expected["sample_parts"]
     assert scan.sample_offsets.tolist() == expected["tar_idx"]
     is_sparse = kind == "gnu" or kind.startswith("sparse")
-    assert [scan.part_names[part] for part in scan.sparse_parts] == ([b"bin"] if is_sparse else [])
+    assert [scan.field_names[part] for part in scan.sparse_fields] == ([b"bin"] if is_sparse else [])
 
 
 @pytest.mark.usefixtures("backend")
@@ -101,14 +101,16 @@ def test_scans_agree_with_tarfile(
     scan = scan_shard(path := write(tmp_path_factory.mktemp("x"), data))
     with tarfile.open(path) as tar:
         members = tar.getmembers()
-    found = [b"%s.%s" % (scan.sample_keys[s], part) for s, part in zip(scan.part_samples, scan.part_names, strict=True)]
+    found = [
+        b"%s.%s" % (scan.sample_keys[s], part) for s, part in zip(scan.field_samples, scan.field_names, strict=True)
+    ]
     assert found == [member.name.encode() for member in members]
-    assert scan.part_offsets.tolist() == [member.offset_data for member in members]
-    assert scan.part_sizes.tolist() == [member.size for member in members]
-    assert (scan.n_samples, scan.n_parts, scan.n_members) == (len(scan.sample_keys), len(names), len(names))
-    firsts = np.flatnonzero(np.diff(scan.part_samples, prepend=-1))
+    assert scan.field_offsets.tolist() == [member.offset_data for member in members]
+    assert scan.field_sizes.tolist() == [member.size for member in members]
+    assert (scan.n_samples, scan.n_fields, scan.n_members) == (len(scan.sample_keys), len(names), len(names))
+    firsts = np.flatnonzero(np.diff(scan.field_samples, prepend=-1))
     assert scan.sample_offsets[:-1].tolist() == [members[first].offset for first in firsts]
-    for part, (offset, size) in enumerate(zip(scan.part_offsets, scan.part_sizes, strict=True)):
+    for part, (offset, size) in enumerate(zip(scan.field_offsets, scan.field_sizes, strict=True)):
         assert data[offset : offset + size] == names[part].encode()
 
 
@@ -121,7 +123,7 @@ def test_ignored_members_lie_in_the_sample_before_them(tmp_path: Path) -> None:
 
 def test_columns_are_contiguous_int64(tmp_path: Path) -> None:
     scan = scan_shard(write(tmp_path, archive([("a.jpg", b"1")])))
-    for name in ("sample_offsets", "part_samples", "part_offsets", "part_sizes", "sparse_parts"):
+    for name in ("sample_offsets", "field_samples", "field_offsets", "field_sizes", "sparse_fields"):
         column = getattr(scan, name)
         assert column.dtype == np.int64
         assert column.flags.c_contiguous

@@ -32,7 +32,7 @@ def tar_of(members: list[tuple[str, bytes]], kind: int = tarfile.GNU_FORMAT) -> 
 
 def read(tar: Any, start: int, end: int, window: int = tar_range.WINDOW) -> tuple[str, list[tuple[str, bytes]]]:
     found = SampleRange(tar, start, end, Walker(), window)
-    return found.key, [(member.part, found.content(member)) for member in found.members]
+    return found.key, [(member.field, found.content(member)) for member in found.members]
 
 
 @pytest.mark.parametrize("opened", [MappedTar, ReadTar])
@@ -76,7 +76,7 @@ def test_one_walker_serves_samples_of_ever_new_parts(tmp_path: Path) -> None:
         found = SampleRange(tar, offset, offset + len(piece), walker)
         assert found.key == str(n)
         assert [found.content(member) for member in found.members] == [b"%d" % k for k in range(n % 40 + 1)]
-        assert [member.part for member in found.members] == [f"{n}.{k}" for k in range(n % 40 + 1)]
+        assert [member.field for member in found.members] == [f"{n}.{k}" for k in range(n % 40 + 1)]
         offset += len(piece)
 
 

@@ -38,11 +38,11 @@ def refusal(path: Path) -> FormatError:
     return caught.value
 
 
-def parts_of(path: Path) -> list[tuple[int, bytes, int, int]]:
+def fields_of(path: Path) -> list[tuple[int, bytes, int, int]]:
     found = []
     for chunk in TarWalk(path, 10**7).chunks():
-        names = [chunk.part_names[number] for number in chunk.parts[:, 1]]
-        found += list(zip(chunk.parts[:, 0].tolist(), names, *chunk.parts[:, 2:4].T.tolist(), strict=True))
+        names = [chunk.field_names[number] for number in chunk.fields[:, 1]]
+        found += list(zip(chunk.fields[:, 0].tolist(), names, *chunk.fields[:, 2:4].T.tolist(), strict=True))
     return found
 
 
@@ -50,16 +50,16 @@ def parts_of(path: Path) -> list[tuple[int, bytes, int, int]]:
 def test_chunks_hold_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"{i}.{part}" for i in range(50) for part in ("jpg", f"p{i}", "txt")]
     path = write(tmp_path, archive(*((name, bytes(i)) for i, name in enumerate(names))))
-    whole = parts_of(path)
+    whole = fields_of(path)
     monkeypatch.setattr(tar, "_ROWS", 7)
-    monkeypatch.setattr(tar, "_PARTS", 4)
+    monkeypatch.setattr(tar, "_MAX_NAMES", 4)
     monkeypatch.setattr(tar, "FIRST_WINDOW", 512)
     monkeypatch.setattr(tar, "LARGE_WINDOW", 1536)
     chunks = list(TarWalk(path, 10**7).chunks())
-    assert max(len(chunk.parts) for chunk in chunks) <= 7
-    assert max(len(chunk.part_names) for chunk in chunks) <= 4
+    assert max(len(chunk.fields) for chunk in chunks) <= 7
+    assert max(len(chunk.field_names) for chunk in chunks) <= 4
     assert [key for chunk in chunks for key in chunk.keys] == [b"%d" % i for i in range(50)]
-    assert parts_of(path) == whole
+    assert fields_of(path) == whole
     with tarfile.open(path) as theirs:
         expected = [(m.name.encode(), m.offset_data, m.size) for m in theirs]
     assert [(b"%d.%s" % (sample, part), at, size) for sample, part, at, size in whole] == expected

@@ -74,7 +74,7 @@ class SampleTree:
         self.sample_folders = sample_folders
         self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
         self._index = SampleIndex(nvmeta.index_path(folder))
-        self._is_slow = not self._index.has_parts
+        self._is_slow = not self._index.has_fields
         if self._is_slow and not allow_slow:
             expected = "one: prepare the dataset again, or mount it with --sample-folders --allow-slow"
             raise FormatError(self._index.path, 0, "no table sample_parts", expected)
@@ -137,17 +137,17 @@ class SampleTree:
             row = self._index.get(key)
         except KeyError:
             return {}
-        parts = self._read_parts(row) if self._is_slow else self._index.parts(row.tar_file_id, row.sample_index)
+        parts = self._read_parts(row) if self._is_slow else self._index.fields(row.tar_file_id, row.sample_index)
         return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
 
     def _read_parts(self, row: SampleRow) -> list[tuple[str, int, int]]:
-        """Return the same as `SampleIndex.parts`, from the headers of the sample."""
+        """Return the same as `SampleIndex.fields`, from the headers of the sample."""
         if not 0 <= row.tar_file_id < len(self.shards):
             found = f"a sample in shard {row.tar_file_id}"
             raise FormatError(self._index.path, 0, found, f"one of {len(self.shards)} shards")
         tar = ReadTar(self.shards[row.tar_file_id])
         sample = SampleRange(tar, row.byte_offset, row.byte_offset + row.byte_size, Walker(), HEADER_WINDOW)
-        return [(member.part, member.offset, member.size) for member in sample.members]
+        return [(member.field, member.offset, member.size) for member in sample.members]
 
     def _listed(self, names: list[str]) -> Iterator[tuple[str, int | None]]:
         own = self._parts("/".join(names)) if self.sample_folders and names else {}

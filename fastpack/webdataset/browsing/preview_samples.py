@@ -65,7 +65,7 @@ def _with_shards(path: PathLike, names: Sequence[str] | None, split_config: str)
     if names is None:
         return [None]
     split = read_split(path, split_config)
-    chosen = select_splits(meta_path(path, split_config), split.parts, names)
+    chosen = select_splits(meta_path(path, split_config), split.shards, names)
     return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
 
 

@@ -53,7 +53,7 @@ def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatc
     numbers = {name: number for number, name in enumerate(nvmeta.read_info(folder))}
     split = nvmeta.read_split(folder, split_config or "split.yaml")
     excluded = set(split.exclude)
-    part = {place: shard for place, shard in enumerate(split.parts.get(split_part, [])) if shard not in excluded}
+    part = {place: shard for place, shard in enumerate(split.shards.get(split_part, [])) if shard not in excluded}
     if not part:
         raise ValueError(f"{folder}: no shards in the part {split_part!r}")
     if unknown := [shard for shard in part.values() if shard not in numbers]:

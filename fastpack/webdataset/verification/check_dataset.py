@@ -68,7 +68,7 @@ def _open_index(folder: AnyPath, report: VerifyReport) -> IndexChecker | None:
         report.add("warning", path, None, "no file", "one (no lookup by key, no joins without it); Energon 6 and later")
         return None
     rows = IndexChecker(path, report)
-    if report.is_sound and not rows.parts:
+    if report.is_sound and not rows.fields:
         missing = "sample_parts" if rows.samples else "samples"
         report.add("warning", path, None, f"no table {missing}", "one; without it there is no lookup by key")
     return rows
@@ -80,7 +80,7 @@ def _check_split(
     path = nvmeta.meta_path(folder, look.split_config)
     try:
         split = nvmeta.read_split(folder, look.split_config)
-        nvmeta.select_splits(path, split.parts, look.split_parts)
+        nvmeta.select_splits(path, split.shards, look.split_parts)
     except FormatError as error:
         report.take(Finding.of(error))
         return
@@ -88,7 +88,7 @@ def _check_split(
         report.add("error", path, None, "no file", f"one; {_PREPARE}")
         return
     used: dict[str, list[str]] = {}
-    for part, shards in split.parts.items():
+    for part, shards in split.shards.items():
         if not shards:
             report.add("warning", path, None, f"no shards in {part}", "some, for who loads that part")
         for shard in shards:
@@ -185,7 +185,7 @@ def _check_shards(
 def _check_shard(
     path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexChecker | None, report: VerifyReport
 ) -> None:
-    report.count(parts=scan.n_parts, members=scan.n_members)
+    report.count(parts=scan.n_fields, members=scan.n_members)
     if scan.n_samples != count:
         report.add("error", path, None, f"{scan.n_samples} samples", f"{count}, as .info.json says")
     index = shard_index_path(path)

@@ -56,7 +56,7 @@ def _datasets(folder: AnyPath, look: VerifyOptions) -> list[WebDataset]:
     splits: list[str | None] = [None]
     if look.split_parts is not None:
         split = nvmeta.read_split(folder, look.split_config)
-        left = {name: set(shards).difference(split.exclude) for name, shards in split.parts.items()}
+        left = {name: set(shards).difference(split.exclude) for name, shards in split.shards.items()}
         splits = [name for name in look.split_parts if left.get(name)]
     return [
         WebDataset(

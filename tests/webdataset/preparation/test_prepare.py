@@ -85,7 +85,7 @@ def test_nothing_changed_leaves_the_uuid(shards: Path) -> None:
     prepare(shards, split_ratio=(1, 1, 1))
     assert (shards / ".nv-meta/index.uuid").read_text() == uuid
     assert nvmeta.index_path(shards).stat().st_ino == index
-    assert [len(part) for part in nvmeta.read_split(shards).parts.values()] == [1, 1, 2]
+    assert [len(part) for part in nvmeta.read_split(shards).shards.values()] == [1, 1, 2]
     assert prepare(shards, walk_all=True).reused == 0
     assert (shards / ".nv-meta/index.uuid").read_text() != uuid
 
@@ -185,7 +185,7 @@ def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], 
 
 def test_globs_and_patterns(shards: Path) -> None:
     result = prepare(shards, split_ratio=None, split_globs=[("train", "s[0-2].tar"), ("val", "s2.tar")])
-    assert nvmeta.read_split(shards).parts == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
+    assert nvmeta.read_split(shards).shards == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
     assert result.warnings == ["1 shard is in no split: s3.tar", "1 shard is in several splits: s2.tar"]
 
 

@@ -35,24 +35,24 @@ class Scan:
     path: str
     sample_keys: list[bytes]
     sample_offsets: npt.NDArray[np.int64]
-    part_samples: npt.NDArray[np.int64]
-    part_names: list[bytes]
-    part_offsets: npt.NDArray[np.int64]
-    part_sizes: npt.NDArray[np.int64]
+    field_samples: npt.NDArray[np.int64]
+    field_names: list[bytes]
+    field_offsets: npt.NDArray[np.int64]
+    field_sizes: npt.NDArray[np.int64]
 
 
 def scan(keys: list[str | bytes], parts: tuple[str | bytes, ...] = ("jpg", "txt")) -> Scan:
     raw = [key if isinstance(key, bytes) else key.encode() for key in keys]
     names = [part if isinstance(part, bytes) else part.encode() for part in parts]
-    n_parts = len(keys) * len(parts)
+    n_fields = len(keys) * len(parts)
     return Scan(
         "x.tar",
         raw,
         np.arange(len(keys) + 1) * 4096,
         np.repeat(np.arange(len(keys)), len(parts)),
         names * len(keys),
-        np.arange(n_parts) * 1024 + 512,
-        np.arange(n_parts),
+        np.arange(n_fields) * 1024 + 512,
+        np.arange(n_fields),
     )
 
 
@@ -249,9 +249,9 @@ def test_reading_the_golden_index() -> None:
     for tar_file_id, key, number, offset, size in expected["samples"]:
         assert index.get(key) == (tar_file_id, number, offset, size)
         wanted = [tuple(row[2:]) for row in expected["sample_parts"] if row[:2] == [tar_file_id, number]]
-        assert index.parts(tar_file_id, number) == sorted(wanted, key=lambda part: part[1])
+        assert index.fields(tar_file_id, number) == sorted(wanted, key=lambda part: part[1])
     assert [key for key, _ in index.samples(1)] == [row[1] for row in expected["samples"] if row[0] == 1]
-    assert (index.has_parts, index.has_media) == (True, True)
+    assert (index.has_fields, index.has_media) == (True, True)
     again = pickle.loads(pickle.dumps(index))
     assert len(again) == len(index)
     index.close()
@@ -270,9 +270,9 @@ def test_indexes_of_energon_6(tmp_path: Path) -> None:
     db.close()
     index = SampleIndex(tmp_path / "x")
     assert index.get("a") == (0, 0, 512, 1024)
-    assert (index.has_parts, index.has_media) == (False, False)
+    assert (index.has_fields, index.has_media) == (False, False)
     with pytest.raises(FormatError, match="no table sample_parts"):
-        index.parts(0, 0)
+        index.fields(0, 0)
     with pytest.raises(KeyError):
         index.get("b")
 

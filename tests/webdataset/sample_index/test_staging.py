@@ -29,7 +29,7 @@ def contents(staging: Staging) -> tuple[list[list[int]], list[bytes], list[list[
     rows = staging.rows()
     keys = [rows.keys[a:b].tobytes() for a, b in zip(rows.key_bounds[:-1], rows.key_bounds[1:], strict=True)]
     names = [rows.names[a:b].tobytes() for a, b in zip(rows.name_bounds[:-1], rows.name_bounds[1:], strict=True)]
-    return rows.samples.tolist(), keys, rows.parts[:, :4].tolist(), [names[i] for i in rows.parts[:, 4].tolist()]
+    return rows.samples.tolist(), keys, rows.fields[:, :4].tolist(), [names[i] for i in rows.fields[:, 4].tolist()]
 
 
 def test_rows(tmp_path: Path) -> None:
