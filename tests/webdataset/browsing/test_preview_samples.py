@@ -168,4 +168,4 @@ def test_samples_further_on(prepared: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["preview", str(prepared), "--split-part", "val", "--start", "1", "--rows", "0"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["1: val_v-1_1"]
     assert main(["preview", str(prepared), "--split-part", "val", "--start", "2"]) == 1
-    assert "there is no sample 2: there are 2, counted from 0" in capsys.readouterr().err
+    assert "has no sample 2: it has 2, counted from 0" in capsys.readouterr().err

@@ -69,7 +69,7 @@ def test_many_kinds_of_parts(prepared: Path) -> None:
     db.close()
     found = inspect(prepared)
     assert len(found["parts"]) == 100
-    assert "204 kinds of parts" in found["warnings"][0]
+    assert "204 field names" in found["warnings"][0]
 
 
 def test_damage(prepared: Path) -> None:

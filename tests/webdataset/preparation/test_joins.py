@@ -109,7 +109,7 @@ def first_skips(sets: Path) -> None:
     change(sets / "skip.yaml", "a: {path: a}", "a: {path: a, nonmatch: skip}")
 
 
-def no_part(sets: Path) -> None:
+def no_split(sets: Path) -> None:
     change(sets / "skip.yaml", "train:", "test:")
 
 
@@ -141,14 +141,14 @@ def nothing_at_all(sets: Path) -> None:
     ("damage", "kind", "reason"),
     [
         (no_uuid, FileNotFoundError, "--tar-index-only"),
-        (no_index, FileNotFoundError, "prepare the dataset first"),
+        (no_index, FileNotFoundError, "Prepare the dataset first"),
         (no_table, JobError, "cannot be joined"),
-        (no_match, ValueError, r"the sample 'k..' is not in .*c: its nonmatch may be skip or none"),
+        (no_match, ValueError, r"the sample 'k..' is not in .*c. To allow this, set its nonmatch"),
         (wrong_mode, ValueError, "one of error, skip, none"),
-        (first_skips, ValueError, "the first set of a join"),
-        (no_part, ValueError, "no shards in the part 'test'"),
+        (first_skips, ValueError, "the first dataset of a join"),
+        (no_split, ValueError, "no shards in the split 'test'"),
         (unknown_shard, FormatError, "the shard t/0.tar"),
-        (elsewhere, ValueError, "is not in .*b: its nonmatch"),
+        (elsewhere, ValueError, "is not in .*b. To allow this"),
         (no_splits, FormatError, "no splits"),
         (no_path, FormatError, "a text under path"),
         (no_list, FormatError, "a list under blend"),
