@@ -85,7 +85,7 @@ def test_nothing_is_replaced_unasked(shards: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="would replace the shard"):
             fix_duplicates(shards, target, force_overwrite=True)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(JobError, match="no .tar files"):
+    with pytest.raises(JobError, match=r"no \.tar files"):
         fix_duplicates(tmp_path / "empty", tmp_path / "new")
 
 
