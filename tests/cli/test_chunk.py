@@ -38,7 +38,7 @@ def numbers(path: Path) -> list[int]:
         ("chunk", "jsonl"),
     ],
 )
-def test_by_a_list(folder: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, mark: str) -> None:
+def test_sources_from_a_list(folder: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, mark: str) -> None:
     target = folder / f"out.{kind}"
     options = {
         "input file list path": folder / "list.txt",

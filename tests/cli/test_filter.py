@@ -1,4 +1,4 @@
-"""`fastpack filter`: rules, and expressions under --trust-code only."""
+"""`fastpack filter`: rules, and expressions only with --trust-code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastpack.cli import main
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """Documents [0], [1, 1], [2, 2, 2], ..., of which each begins with its number."""
+    """Documents [0], [1, 1], [2, 2, 2], ...; each starts with its number."""
     with PackedWriter(tmp_path / "a.pbin", 2) as writer:
         for number in range(6):
             writer.append([number] * (number + 1))
@@ -66,13 +66,15 @@ def test_an_expression_needs_trust(packed: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("expression", ["len(tokens) >", "a = 1", "", "\0"])
-def test_what_is_no_expression(packed: Path, capsys: pytest.CaptureFixture[str], expression: str) -> None:
+def test_invalid_expressions_are_usage_errors(
+    packed: Path, capsys: pytest.CaptureFixture[str], expression: str
+) -> None:
     target = packed.with_name("out.pbin")
     assert main(["filter", str(packed), str(target), "--trust-code", "--expression", expression]) == 2
     assert capsys.readouterr().err.startswith("fastpack: error: --expression is no Python expression")
 
 
-def test_an_expression_that_fails_names_the_document(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_expression_names_the_document(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = packed.with_name("out.pbin")
     assert main(["filter", str(packed), str(target), "--trust-code", "--expression", "1 // (3 - i) > 5"]) == 1
     assert "--expression, document 3: ZeroDivisionError" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`fastpack preview` as it is called: what it prints for every kind of file, what it says where it cannot."""
+"""The command `fastpack preview`: output for every kind of file, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 
     return out, err
 
 
-def test_what_was_packed_is_shown(corpus: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packed_documents_are_shown(corpus: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(corpus), "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>", "-q"]) == 0
     packed = corpus.with_suffix(".pbin")
     out, err = printed(capsys, packed, "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>")
@@ -55,7 +55,7 @@ def test_what_was_packed_is_shown(corpus: Path, tokenizer: str, capsys: pytest.C
     assert printed(capsys, packed, "-q") == ("", "")
 
 
-def test_texts_as_packing_finds_them(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_selected_as_in_packing(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = printed(capsys, corpus, "-n", "2")
     assert (out.splitlines()[1], err) == ("  text      Hello world", "")
     assert "HELLO" in printed(capsys, corpus, "--jq-pattern", ".n.t", "--max-characters", "5")[0]
@@ -106,7 +106,7 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
         (["empty.bin"], 1, "cannot mmap an empty file: empty.bin"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_a_line(
+def test_errors_are_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -130,7 +130,7 @@ def test_what_cannot_be_shown_is_said_in_a_line(
 
 
 @pytest.mark.parametrize("option", ["--start", "-n", "--max-tokens", "--max-characters"])
-def test_numbers_below_zero_are_usage(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_negative_numbers_are_usage_errors(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1"])
     assert stopped.value.code == 2
@@ -141,7 +141,7 @@ def test_numbers_below_zero_are_usage(option: str, capsys: pytest.CaptureFixture
     ("encoding", "environment", "shaded"),
     [("utf-8", {}, True), ("utf-8", {"NO_COLOR": "1"}, False), ("latin-1", {}, False)],
 )
-def test_on_a_terminal(
+def test_a_terminal_asks_for_more(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, environment: dict[str, str], shaded: bool
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -164,7 +164,7 @@ def test_on_a_terminal(
     assert ("\\u65e5" in text) == (encoding != "utf-8")
 
 
-def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_one_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     from fastpack.io import pickled_index
 
     path = tmp_path / "a.jsonl"
@@ -179,7 +179,7 @@ def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest
 
 @pytest.mark.parametrize("start", [0, 2, 4, 30_000])
 def test_a_stale_index_is_an_error(corpus: Path, capsys: pytest.CaptureFixture[str], start: int) -> None:
-    """Also where the lines that it lacks lie beyond those that are shown, once its end was read."""
+    """Also if the missing lines are after the shown ones, once the end of the index was read."""
     if start == 30_000:
         corpus.write_text('{"text": "short"}\n' * start)
     assert main(["index", str(corpus)]) == 0

@@ -1,4 +1,4 @@
-"""Parts by their names: what they become, what is refused, and what is wrong with them."""
+"""Decoding of stored fields by name: values, rejected kinds and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def same_json(found: Any, wanted: Any) -> bool:
 
 
 @given(json_values, st.sampled_from([None, 1]), st.booleans(), st.sampled_from(["", " ", "\n\t "]))
-def test_json_is_what_the_standard_library_reads(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:
+def test_json_matches_the_standard_library(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:
     text = f"{blank}{json.dumps(value, indent=indent, ensure_ascii=ascii_only)}{blank}"
     data = text.encode("utf-8", "surrogatepass")
     assert same_json(_json(data), json.loads(data))
@@ -73,7 +73,7 @@ def test_json_is_what_the_standard_library_reads(value: Any, indent: Any, ascii_
         b"\x00",
     ],
 )
-def test_json_at_its_edges(data: bytes) -> None:
+def test_json_edge_cases(data: bytes) -> None:
     try:
         wanted = json.loads(data)
     except ValueError:
@@ -102,7 +102,7 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
-def test_kinds_that_run_code_are_refused(part: str) -> None:
+def test_kinds_that_run_code_are_rejected(part: str) -> None:
     data = pickle.dumps([1])
     data = gzip.compress(data) if part.endswith("gz") else data
     with pytest.raises(UntrustedCode, match="trust_code=True"):
@@ -111,14 +111,14 @@ def test_kinds_that_run_code_are_refused(part: str) -> None:
         assert Decoder(trust_code=True)(part, data) == [1]
 
 
-def test_arrays_of_objects_are_refused() -> None:
+def test_arrays_of_objects_are_rejected() -> None:
     out = io.BytesIO()
     np.save(out, np.array([{}], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Object arrays"):
         Decoder(trust_code=True)("npy", out.getvalue())
 
 
-def test_unknown_image_mode_is_refused() -> None:
+def test_an_unknown_image_mode_is_rejected() -> None:
     with pytest.raises(ValueError, match="choose one of"):
         Decoder("rgb16")
 
@@ -156,7 +156,7 @@ def test_tenbin_arrays() -> None:
         chunk(header(b"i8")[:16] + struct.pack("<q", 5)) + chunk(bytes(8)),
     ],
 )
-def test_damaged_tenbin_is_refused(data: bytes) -> None:
+def test_damaged_tenbin_is_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_tenbin(data)
 
@@ -171,7 +171,7 @@ def test_any_bytes_as_tenbin_are_arrays_or_an_error(data: bytes) -> None:
     ("part", "data"),
     [("json", b"{"), ("cls", b"x"), ("txt", b"\xff"), ("png", b"no"), ("json.gz", b"no"), ("npy", b""), ("ten", b"no")],
 )
-def test_parts_that_cannot_be_decoded_are_named(tmp_path: Any, prepare: Any, part: str, data: bytes) -> None:
+def test_undecodable_fields_are_named_in_the_error(tmp_path: Any, prepare: Any, part: str, data: bytes) -> None:
     folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{part}", data)]})
     with pytest.raises(FormatError, match=rf"field '{part}' of sample 'k' that cannot be decoded") as raised:
         WebDataset(folder)[0]
@@ -179,7 +179,7 @@ def test_parts_that_cannot_be_decoded_are_named(tmp_path: Any, prepare: Any, par
     assert raised.value.__cause__ is not None
 
 
-def test_own_decoder(tmp_path: Any, prepare: Any) -> None:
+def test_a_custom_decoder(tmp_path: Any, prepare: Any) -> None:
     folder = prepare(tmp_path, {"a.tar": [("k.a.json", b"{}")]})
     dataset = WebDataset(folder, decoder=lambda part, data: (part, data))
     assert dataset[0]["a.json"] == ("a.json", b"{}")
@@ -189,9 +189,9 @@ def test_own_decoder(tmp_path: Any, prepare: Any) -> None:
 
 
 @pytest.mark.parametrize("part", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
-def test_gzip_members_unfold_within_the_limit(part: str) -> None:
+def test_gzip_members_are_unpacked_up_to_the_limit(part: str) -> None:
     bomb = gzip.compress(bytes(50_000_000))
-    lying = bomb[:-4] + bytes(4)  # says that it unpacks to nothing
+    lying = bomb[:-4] + bytes(4)  # claims an unpacked size of 0
     tracemalloc.start()
     try:
         for data in (bomb, lying):
@@ -211,7 +211,7 @@ def npy_header(shape: tuple[int, ...], dtype: str = "<f8", version: int = 1) -> 
 
 @pytest.mark.parametrize("shape", [(1 << 40,), (1 << 20, 1 << 20, 1 << 20), (3, 1 << 62)])
 @pytest.mark.parametrize("version", [1, 2])
-def test_arrays_that_claim_more_than_there_is(shape: tuple[int, ...], version: int) -> None:
+def test_arrays_with_a_larger_claimed_size_are_rejected(shape: tuple[int, ...], version: int) -> None:
     data = npy_header(shape, version=version) + bytes(100)
     with pytest.raises(ValueError, match="of which 100 exist"):
         Decoder()("npy", data)
@@ -222,7 +222,7 @@ def test_arrays_that_claim_more_than_there_is(shape: tuple[int, ...], version: i
         Decoder()("npz", archive.getvalue())
 
 
-def test_archives_of_arrays_within_the_limit() -> None:
+def test_archives_of_arrays_up_to_the_limit() -> None:
     archive = io.BytesIO()
     np.savez_compressed(archive, a=np.zeros((1000, 1000)), b=np.arange(3))
     with pytest.raises(TooLarge, match=r"arrays of 8,000,\d+ bytes: at most 1,000,000"):
@@ -235,7 +235,7 @@ def test_archives_of_arrays_within_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("mode", "n_bytes"), [("torchrgb", 12), ("rgb8", 3), ("l", 4), ("l8", 1), ("pilrgba", 4)])
-def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
+def test_images_up_to_the_limit(mode: str, n_bytes: int) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (3000, 2000)).save(picture, "PNG")
     data = picture.getvalue()
@@ -249,7 +249,7 @@ def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
     ("part", "text"),
     [
         ("cbor", "9b00000fffffffffff01"),  # a list of 2 ** 44 items
-        ("cbor", "5b00000fffffffffff01"),  # as many bytes
+        ("cbor", "5b00000fffffffffff01"),  # 2 ** 44 bytes
         ("cbor", "bb00000fffffffffff01"),
         ("cbor", "c5821b00000000ffffffff01"),  # 2 ** (2 ** 32)
         ("cbor", "81" * 100_000),
@@ -263,7 +263,7 @@ def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
         ("cls", b"9".hex() * 1_000_000),
     ],
 )
-def test_sizes_that_are_not_there(part: str, text: str) -> None:
+def test_values_with_a_larger_claimed_size_are_rejected(part: str, text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises((ValueError, RecursionError, cbor2.CBORDecodeError)):

@@ -1,4 +1,4 @@
-"""Any archive, read through WebDataset, against the rules written down once more over Python's tarfile."""
+"""Random archives, read with WebDataset and compared with the grouping rules on top of Python's tarfile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write(path: Path, samples: Any, format: int) -> None:
                     kind, f"{folder}k{number}.{part}"
                 )
                 info = tarfile.TarInfo(name)
-                # Of an old kind, a long name that is cut at a slash says a folder, and its data a damaged archive.
+                # Cut at a slash, a long name in the old format reads as a folder, and its data as a damaged archive.
                 info.type = KINDS.get(kind if kind != "old" or len(name) < 100 else "file", tarfile.REGTYPE)
                 info.size = len(data) if kind not in ("dir", "link") else 0
                 tar.addfile(info, io.BytesIO(data) if info.size else None)
@@ -65,7 +65,7 @@ def grouped(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @given(samples=archives)
-def test_samples_are_those_of_the_rules(tmp_path_factory: Any, prepare: Any, format: int, samples: Any) -> None:
+def test_samples_match_the_grouping_rules(tmp_path_factory: Any, prepare: Any, format: int, samples: Any) -> None:
     folder = tmp_path_factory.mktemp("set")
     write(folder / "a.tar", samples, format)
     prepare(folder)

@@ -50,8 +50,8 @@ def fix_duplicates(
 
     These are the names that `energon prepare --fix-duplicates` gives in place; here `source` is not modified. A key
     that is repeated within its shard also gets a numbered folder. Sparse files are written in full. dry_run: write
-    nothing. Raises FormatError for a damaged shard, TargetExists (a FileExistsError and ValueError) for an existing copy
-    unless force_overwrite is set, and ValueError if a copy would replace its shard.
+    nothing. Raises FormatError for a damaged shard, TargetExists (a FileExistsError and ValueError) for an existing
+    copy unless force_overwrite is set, and ValueError if a copy would replace its shard.
     """
     names = find_shards(source, exclude)
     if not names:

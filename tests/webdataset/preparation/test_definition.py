@@ -1,11 +1,11 @@
-"""What `prepare` says of dataset.yaml before it is written."""
+"""Warnings about dataset.yaml before it is written."""
 
 from __future__ import annotations
 
 from fastpack.webdataset.preparation.dataset_yaml import missing_field_warnings
 
 
-def test_parts_that_no_sample_has_are_warned_of() -> None:
+def test_fields_that_no_sample_has_cause_a_warning() -> None:
     parts = ["jpg", "txt", "json"]
     assert missing_field_warnings({"image": "jpg", "caption": "txt,json[caption]"}, parts) == []
     assert missing_field_warnings({"image": "png,jpg", "caption": "json[a][0]"}, parts) == []

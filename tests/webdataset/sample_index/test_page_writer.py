@@ -1,4 +1,4 @@
-"""`index.sqlite` written page by page: what SQLite makes of the same rows, and a file that SQLite can go on with."""
+"""The page writer gives the same rows as SQLite, and SQLite can modify the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastpack.webdataset.sample_index.page_writer import IndexRows, RepeatedKeys
 Sample: TypeAlias = tuple[int, bytes, int, int, int]
 Part: TypeAlias = tuple[int, int, bytes, int, int]
 
-QUERIES = {  # each answered by one index alone, and the plan that says so
+QUERIES = {  # query -> expected plan; each uses a single index
     "sqlite_autoindex_samples_1": (
         "SELECT CAST(sample_key AS BLOB), rowid FROM samples INDEXED BY sqlite_autoindex_samples_1 ORDER BY sample_key",
         "SCAN samples USING COVERING INDEX sqlite_autoindex_samples_1",
@@ -71,7 +71,7 @@ def joined(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def columns(samples: Sequence[Sample], parts: Sequence[Part]) -> IndexRows:
-    names = sorted({part[2] for part in parts}, reverse=True)  # their numbers are in no order
+    names = sorted({part[2] for part in parts}, reverse=True)  # the numbers of names are not sorted
     numbers = {name: number for number, name in enumerate(names)}
     sample_rows = np.array([(tar, index, *place) for tar, _, index, *place in samples], np.int64).reshape(-1, 4)
     part_rows = np.array([(tar, i, *place, numbers[name]) for tar, i, name, *place in parts], np.int64).reshape(-1, 5)
@@ -131,7 +131,7 @@ def assert_same(ours: Path, theirs: Path) -> None:
 
 
 def dataset(keys: Sequence[Sequence[bytes]], names: Sequence[bytes]) -> tuple[list[Sample], list[Part]]:
-    """Shards with these keys; each sample has some of these parts."""
+    """Shards with these keys; each sample has some of these fields."""
     samples: list[Sample] = []
     parts: list[Part] = []
     for shard, its_keys in enumerate(keys):
@@ -187,8 +187,8 @@ def test_trees_of_one_to_three_levels(backend: str, tmp_path: Path, n_shards: in
 
 
 @pytest.mark.parametrize("length", [1, 13, 62, 400, 480, 990, 1500])
-def test_every_number_of_keys_on_the_last_pages(tmp_path: Path, length: int) -> None:
-    """Long keys make deep trees of few samples: so each way in which a level can end comes up."""
+def test_every_fill_level_of_the_last_pages(tmp_path: Path, length: int) -> None:
+    """Long keys give deep trees with few samples, so that every fill level of the last pages occurs."""
     keys = [b"%0*d" % (length, i) if length > 1 else chr(0x100 + i).encode() for i in range(700)]
     for n in [*range(36), *range(600, 640)] if length < 100 else range(90):
         rows = dataset([keys[:n]], [])
@@ -197,8 +197,8 @@ def test_every_number_of_keys_on_the_last_pages(tmp_path: Path, length: int) -> 
             assert [key for key, _ in db.execute(QUERIES["sqlite_autoindex_samples_1"][0])] == sorted(keys[:n])
 
 
-def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows and pages at a time, and a sample with more parts than rows at a time."""
+def test_rows_are_written_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small chunks of rows and pages, and a sample with more fields than rows per chunk."""
     monkeypatch.setattr(nvmeta_pages, "_BATCH_ROWS", 7)
     keys = [[b"%d/%d" % (shard, i * 7919 % 500) for i in range(500)] for shard in range(2)]
     samples, parts = dataset(keys, [b"b", b"a"])
@@ -206,12 +206,12 @@ def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same(write(tmp_path / "x", samples, parts), write_by_sqlite(tmp_path / "y", samples, parts))
 
 
-def test_parts_of_a_name_stay_in_their_order(tmp_path: Path) -> None:
+def test_fields_with_equal_names_keep_their_order(tmp_path: Path) -> None:
     parts = [(0, 0, name, offset, 9 - offset) for offset, name in enumerate([b"b", b"a", b"b", b"a", b"", b"b"])]
     assert_same(write(tmp_path / "x", [], parts), write_by_sqlite(tmp_path / "y", [], parts))
 
 
-def test_sqlite_goes_on_with_the_file(tmp_path: Path) -> None:
+def test_sqlite_can_modify_the_file(tmp_path: Path) -> None:
     samples, parts = dataset([[b"%05d" % i for i in range(0, 4000, 2)]], [b"jpg", b"txt"])
     path = write(tmp_path / "x", samples, parts)
     with connected(path) as db:
@@ -230,7 +230,7 @@ def test_sqlite_goes_on_with_the_file(tmp_path: Path) -> None:
         assert is_sound(db)
 
 
-def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_repeated_keys_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [[b"b", b"a", b"b"], [b"c", b"x"], *([b"c"] for _ in range(6)), [b"once"]]
     samples, parts = dataset(keys, [b"jpg"])
     with pytest.raises(RepeatedKeys, match="2 keys occur more than once") as caught:
@@ -253,15 +253,15 @@ def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ([], [(0, 0, b"a", 8, 0), (0, 0, b"b", 7, 0)], r"row 1, \[0, 0, 7, 0, 0\], does not follow"),
     ],
 )
-def test_rows_in_disorder(tmp_path: Path, samples: list[Sample], parts: list[Part], message: str) -> None:
+def test_unsorted_rows_are_rejected(tmp_path: Path, samples: list[Sample], parts: list[Part], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         write(tmp_path / "x", samples, parts)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long
-def test_beyond_the_page_that_sqlite_locks(tmp_path: Path) -> None:
-    """1.1 GiB: the page that holds byte 2^30 belongs to no b-tree."""
+def test_a_file_larger_than_1_gib_skips_the_lock_byte_page(tmp_path: Path) -> None:
+    """1.1 GiB: the page with byte 2^30 belongs to no b-tree."""
     n, length = 1_150_000, 440
     digits = np.char.mod(b"%08d", np.arange(n))
     keys = np.full((n, length), ord("k"), np.uint8)

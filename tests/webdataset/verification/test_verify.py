@@ -1,4 +1,4 @@
-"""A prepared WebDataset against itself: every kind of damage is named, and what is sound stays so."""
+"""Verification of a prepared WebDataset: every kind of damage is reported, sound datasets pass."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def split(parts: dict[str, list[str]], exclude: list[str] | None = None) -> Dama
 ALL = ["train/part_{00..01}.tar", "train/part_03.tar", "train/part_{08..11}.tar", "val/v-{1..2}.tar", "val/v-03.tar"]
 
 
-def test_what_energon_prepared_is_sound(prepared: Path) -> None:
+def test_energon_datasets_are_sound(prepared: Path) -> None:
     report = verify(prepared, decode=True)
     assert report.findings == []
     assert report.is_sound
@@ -66,13 +66,13 @@ def test_what_energon_prepared_is_sound(prepared: Path) -> None:
 
 
 ERRORS: list[tuple[str, Damage, str, int | None, str]] = [
-    # what, how, the file's name in the finding, its offset, found
+    # id, damage, file name, offset and text of the finding
     ("a flipped byte of a header", patched("train/part_00.tar", 4608, b"X"), "part_00.tar", 4608, "checksum"),
     ("a cut header", lambda f: os.truncate(f / "train/part_00.tar", 4700), "part_00.tar", 4608, ""),
     ("cut data", lambda f: os.truncate(f / "train/part_00.tar", 5200), "part_00.tar", None, ""),
     ("an empty tar", lambda f: os.truncate(f / "train/part_00.tar", 0), "part_00.tar", 0, "an empty file"),
     (
-        "another archive behind",
+        "a concatenated archive",
         lambda f: append(f, "train/part_00.tar", "train/part_01.tar"),
         "part_00.tar",
         None,

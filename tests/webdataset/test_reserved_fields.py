@@ -1,4 +1,4 @@
-"""Parts with the names of a sample's own fields: refused and named, so that they never replace a key."""
+"""Fields with reserved names are rejected, so that they never replace the key of a sample."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def members(part: str) -> list[str]:
 
 @pytest.fixture(params=RESERVED)
 def reserved(request: pytest.FixtureRequest, tmp_path: Path, prepare: Any) -> tuple[Path, str]:
-    """A crude dataset as Energon prepares it, which does not refuse the name, and that name."""
+    """A crude dataset as Energon prepares it, which accepts the name, and the name."""
     part: str = request.param
     write_tar(tmp_path / "set/a.tar", members(f"x{part[1:]}"))
     prepare(tmp_path / "set", split={"train": ["a.tar"]}, definition=CRUDE)
-    write_tar(tmp_path / "set/a.tar", members(part))  # the members are where the indexes say
+    write_tar(tmp_path / "set/a.tar", members(part))  # the offsets in the indexes stay valid
     return tmp_path / "set", part
 
 
-def test_samples_are_refused(reserved: tuple[Path, str]) -> None:
+def test_samples_are_rejected(reserved: tuple[Path, str]) -> None:
     folder, part = reserved
     for raw in (True, False):
         dataset = fastpack.WebDataset(folder, raw=raw)
@@ -42,13 +42,13 @@ def test_samples_are_refused(reserved: tuple[Path, str]) -> None:
         assert [dataset[i]["__key__"] for i in (0, 2)] == ["000", "002"]
 
 
-def test_a_part_that_is_not_read_does_no_harm(reserved: tuple[Path, str]) -> None:
+def test_fields_that_are_not_read_may_have_reserved_names(reserved: tuple[Path, str]) -> None:
     sample = fastpack.WebDataset(reserved[0], part_filter=["txt"])[1]
     assert (sample["__key__"], sample["__shard__"], sample["txt"]) == ("001", "a.tar", "{}")
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_verify_names_it(reserved: tuple[Path, str], deep: bool) -> None:
+def test_verify_reports_it(reserved: tuple[Path, str], deep: bool) -> None:
     folder, part = reserved
     report = verify(folder, decode=deep)
     assert not report.is_sound
@@ -58,7 +58,7 @@ def test_verify_names_it(reserved: tuple[Path, str], deep: bool) -> None:
 
 
 @pytest.mark.parametrize("part", RESERVED)
-def test_prepare_refuses_the_shard(tmp_path: Path, part: str) -> None:
+def test_prepare_rejects_the_shard(tmp_path: Path, part: str) -> None:
     write_tar(tmp_path / "a.tar", members(part))
     write_tar(tmp_path / "b.tar", ["b.txt", "b.__keys__", "b.jpg.__key__"])
     with pytest.raises(FormatError, match=f"field '{part}' of sample '001'"):
