@@ -84,7 +84,7 @@ def test_preview(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     later = answer(capsys, *words, "--split-parts", "odd,one", "--start", "3")["samples"]
     assert [one["key"] for one in later] == ["train_part_00_1"]
     found = answer(capsys, *words, "--split-part", "one", "--dataset-config", "text.yaml")["samples"]
-    assert {part["name"] for one in found for part in one["parts"]} == {"txt", "json"}
+    assert {field["name"] for sample in found for field in sample["parts"]} == {"txt", "json"}
     assert main(["preview", str(dataset), "--split-parts", "nobody"]) == 1
     assert "has no split 'nobody'" in capsys.readouterr().err
 

@@ -34,16 +34,16 @@ def test_schemas_are_strict(name: str) -> None:
     schema = command_schema(name)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    parts: list[Any] = [schema]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, list):
-            parts += part
-        elif isinstance(part, dict):
-            parts += part.values()
-            if "properties" in part and "type" in part:
-                assert part["additionalProperties"] is False
-                for key, value in part["properties"].items():
+    nodes: list[Any] = [schema]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            nodes += node.values()
+            if "properties" in node and "type" in node:
+                assert node["additionalProperties"] is False
+                for key, value in node["properties"].items():
                     assert set(value) & {"type", "const", "enum", "oneOf"}, f"{name}: {key}"
 
 

@@ -117,8 +117,8 @@ def test_mixture_configurations_accept_it(folder: Path) -> None:
         f'[data]\nfile_pattern = "{pattern}"\n[[data.datasets]]\npath = "{path}"\n[[data.datasets]]\npath = "{path}"\n'
     )
     config = fastpack.load_config(folder / "c.toml")
-    parts = [fastpack.MemoryMappedDataset(one.path, 61, config.file_pattern) for one in config.datasets]
-    mixture = MixtureDataset(parts, ["a", "b"])
+    datasets = [fastpack.MemoryMappedDataset(one.path, 61, config.file_pattern) for one in config.datasets]
+    mixture = MixtureDataset(datasets, ["a", "b"])
     assert len(mixture) == 2 * 3 * (N_TOKENS // 61)
     batch = mixture.batch([0, len(mixture) - 1])
-    np.testing.assert_array_equal(batch["input_ids"][1], parts[1][len(parts[1]) - 1]["input_ids"])
+    np.testing.assert_array_equal(batch["input_ids"][1], datasets[1][len(datasets[1]) - 1]["input_ids"])

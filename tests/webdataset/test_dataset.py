@@ -38,13 +38,12 @@ def test_samples_match_energon(golden: Path, io: Any, backend: str) -> None:
     assert len(raw) == len(expected["sequential"])
     for i, (sample, wanted) in enumerate(zip(raw, expected["sequential"], strict=True)):
         assert sample["__key__"] == wanted["__key__"] == raw.key(i)
-        assert {part: digest(data) for part, data in list(sample.items())[1:]} == wanted["parts"]
+        assert {field: digest(data) for field, data in list(sample.items())[1:]} == wanted["parts"]
         found = crude[i]
         assert list(found.__restore_key__) == wanted["__restore_key__"]
         assert found.__sources__[0].shard_name == wanted["__shard__"]
-        assert set(found.__sources__[0].file_names) <= set(
-            wanted["file_names"]
-        )  # the field map reads only the fields that it needs
+        # The field map reads only the fields that it needs.
+        assert set(found.__sources__[0].file_names) <= set(wanted["file_names"])
         assert raw.index(wanted["__key__"]) == i
     for name, wanted in expected["by_name"].items():
         assert digest(raw.get_file(name)) == wanted

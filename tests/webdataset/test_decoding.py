@@ -95,20 +95,20 @@ KINDS = (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png",
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, part, extra in KINDS:
+    for module, field, extra in KINDS:
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(MissingExtra, match=rf"fastpack-llm\[{extra}\]"):
-            Decoder()(part, b"")
+            Decoder()(field, b"")
 
 
-@pytest.mark.parametrize("part", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
-def test_kinds_that_run_code_are_rejected(part: str) -> None:
+@pytest.mark.parametrize("field", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
+def test_kinds_that_run_code_are_rejected(field: str) -> None:
     data = pickle.dumps([1])
-    data = gzip.compress(data) if part.endswith("gz") else data
+    data = gzip.compress(data) if field.endswith("gz") else data
     with pytest.raises(UntrustedCode, match="trust_code=True"):
-        Decoder()(part, data)
-    if part != "pth":
-        assert Decoder(trust_code=True)(part, data) == [1]
+        Decoder()(field, data)
+    if field != "pth":
+        assert Decoder(trust_code=True)(field, data) == [1]
 
 
 def test_arrays_of_objects_are_rejected() -> None:
@@ -168,12 +168,12 @@ def test_any_bytes_as_tenbin_are_arrays_or_an_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "data"),
+    ("field", "data"),
     [("json", b"{"), ("cls", b"x"), ("txt", b"\xff"), ("png", b"no"), ("json.gz", b"no"), ("npy", b""), ("ten", b"no")],
 )
-def test_undecodable_fields_are_named_in_the_error(tmp_path: Any, prepare: Any, part: str, data: bytes) -> None:
-    folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{part}", data)]})
-    with pytest.raises(FormatError, match=rf"field '{part}' of sample 'k' that cannot be decoded") as raised:
+def test_undecodable_fields_are_named_in_the_error(tmp_path: Any, prepare: Any, field: str, data: bytes) -> None:
+    folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{field}", data)]})
+    with pytest.raises(FormatError, match=rf"field '{field}' of sample 'k' that cannot be decoded") as raised:
         WebDataset(folder)[0]
     assert (raised.value.path, raised.value.offset) == (str(folder / "a.tar"), 1536)
     assert raised.value.__cause__ is not None
@@ -181,22 +181,22 @@ def test_undecodable_fields_are_named_in_the_error(tmp_path: Any, prepare: Any, 
 
 def test_a_custom_decoder(tmp_path: Any, prepare: Any) -> None:
     folder = prepare(tmp_path, {"a.tar": [("k.a.json", b"{}")]})
-    dataset = WebDataset(folder, decoder=lambda part, data: (part, data))
+    dataset = WebDataset(folder, decoder=lambda field, data: (field, data))
     assert dataset[0]["a.json"] == ("a.json", b"{}")
     assert dataset.get_file("k.a.json") == ("a.json", b"{}")
     with pytest.raises(ValueError, match="either options or a decoder"):
         WebDataset(folder, decoder=Decoder(), image_decode="pil")
 
 
-@pytest.mark.parametrize("part", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
-def test_gzip_members_are_unpacked_up_to_the_limit(part: str) -> None:
+@pytest.mark.parametrize("field", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
+def test_gzip_members_are_unpacked_up_to_the_limit(field: str) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     lying = bomb[:-4] + bytes(4)  # claims an unpacked size of 0
     tracemalloc.start()
     try:
         for data in (bomb, lying):
             with pytest.raises(TooLarge, match=r"larger when unpacked: at most 1,000,000 bytes are decoded \(raise"):
-                Decoder(max_decoded_bytes=1_000_000)(part, data)
+                Decoder(max_decoded_bytes=1_000_000)(field, data)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
@@ -246,7 +246,7 @@ def test_images_up_to_the_limit(mode: str, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "text"),
+    ("field", "text"),
     [
         ("cbor", "9b00000fffffffffff01"),  # a list of 2 ** 44 items
         ("cbor", "5b00000fffffffffff01"),  # 2 ** 44 bytes
@@ -263,11 +263,11 @@ def test_images_up_to_the_limit(mode: str, n_bytes: int) -> None:
         ("cls", b"9".hex() * 1_000_000),
     ],
 )
-def test_values_with_a_larger_claimed_size_are_rejected(part: str, text: str) -> None:
+def test_values_with_a_larger_claimed_size_are_rejected(field: str, text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises((ValueError, RecursionError, cbor2.CBORDecodeError)):
-            Decoder()(part, bytes.fromhex(text))
+            Decoder()(field, bytes.fromhex(text))
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()

@@ -22,7 +22,7 @@ KINDS = {
     "link": tarfile.LNKTYPE,
 }
 
-parts = st.lists(
+fields = st.lists(
     st.tuples(
         st.sampled_from(["txt", "json", "seg.png", "", ".jpg", "p" * 120, "ü"]),
         st.binary(max_size=700),
@@ -31,15 +31,15 @@ parts = st.lists(
     min_size=1,
     max_size=5,
 )
-archives = st.lists(st.tuples(st.sampled_from(["", "d/", "a.b/", "d/" * 70, "./"]), parts), min_size=1, max_size=6)
+archives = st.lists(st.tuples(st.sampled_from(["", "d/", "a.b/", "d/" * 70, "./"]), fields), min_size=1, max_size=6)
 
 
 def write(path: Path, samples: Any, format: int) -> None:
     with tarfile.open(path, "w", format=format) as tar:
         for number, (folder, members) in enumerate(samples):
-            for place, (part, data, kind) in enumerate([("first", b"1", "file"), *members]):
-                name = {"ignored": f"__x__/{number}.{part}", "nameless": f"{folder}noext{place}"}.get(
-                    kind, f"{folder}k{number}.{part}"
+            for place, (field, data, kind) in enumerate([("first", b"1", "file"), *members]):
+                name = {"ignored": f"__x__/{number}.{field}", "nameless": f"{folder}noext{place}"}.get(
+                    kind, f"{folder}k{number}.{field}"
                 )
                 info = tarfile.TarInfo(name)
                 # Cut at a slash, a long name in the old format reads as a folder, and its data as a damaged archive.

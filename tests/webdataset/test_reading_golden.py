@@ -60,9 +60,9 @@ def test_samples_match_energons_loader(reading: Path, expected: Any, io: Any, ba
             list(sample.__sources__ if hasattr(sample, "__sources__") else sample["__sources__"][0].file_names) == names
         )
         assert sample.keys() - {"__sources__"} == wanted.keys()
-        for part, value in wanted.items():
-            if part != "__restore_key__":  # Energon's value contains the names of wrapping datasets
-                assert same(sample[part], value), part
+        for field, value in wanted.items():
+            if field != "__restore_key__":  # Energon's value contains the names of wrapping datasets
+                assert same(sample[field], value), field
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
@@ -70,9 +70,9 @@ def test_fields_by_name_match_those_of_the_sample(reading: Path, expected: Any, 
     """Energon's reads by name return packed data of sparse files, and the first of a repeated field."""
     dataset = WebDataset(reading, trust_code=True, io=io)
     for wanted in expected["samples"]:
-        for part, value in wanted.items():
-            if not part.startswith("__"):
-                assert same(dataset.get_file(f"{wanted['__key__']}.{part}"), value), part
+        for field, value in wanted.items():
+            if not field.startswith("__"):
+                assert same(dataset.get_file(f"{wanted['__key__']}.{field}"), value), field
     assert dataset.get_file("twice.txt") == "last"
 
 
@@ -80,16 +80,16 @@ def test_code_is_not_run_unless_it_is_trusted(reading: Path) -> None:
     with pytest.raises(fastpack.UntrustedCode, match="trust_code=True") as raised:
         WebDataset(reading)[0]
     assert "in sample 'kinds' of" in raised.value.__notes__[0]
-    assert WebDataset(reading, part_filter=lambda part: part != "pickle")[0]["cls"] == 12
+    assert WebDataset(reading, part_filter=lambda field: field != "pickle")[0]["cls"] == 12
 
 
 def test_every_image_mode(reading: Path, expected: Any) -> None:
     raw = WebDataset(reading, raw=True).get("images/k")
     assert set(IMAGE_MODES) == expected["images"].keys()
     for mode, images in expected["images"].items():
-        for part, wanted in images.items():
-            found = Decoder(mode)(part, raw[part])
-            assert same(found, wanted), (mode, part)
+        for field, wanted in images.items():
+            found = Decoder(mode)(field, raw[field])
+            assert same(found, wanted), (mode, field)
             if isinstance(found, np.ndarray):
                 assert found.flags.c_contiguous
                 assert found.flags.writeable

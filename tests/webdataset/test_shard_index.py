@@ -70,7 +70,7 @@ def test_rows_of_every_format_match_energon(golden: Path, kind: str) -> None:
     assert rows_of(scan) == expected["sample_parts"]
     assert scan.sample_offsets.tolist() == expected["tar_idx"]
     is_sparse = kind == "gnu" or kind.startswith("sparse")
-    assert [scan.field_names[part] for part in scan.sparse_fields] == ([b"bin"] if is_sparse else [])
+    assert [scan.field_names[field] for field in scan.sparse_fields] == ([b"bin"] if is_sparse else [])
 
 
 @pytest.mark.usefixtures("backend")
@@ -91,9 +91,9 @@ KEYS = st.lists(st.text("ab/é", min_size=1, max_size=150), min_size=1, max_size
 
 @given(KEYS, st.lists(st.sampled_from(["jpg", "seg.png", "", "日"]), min_size=1, max_size=3), st.sampled_from(FORMATS))
 def test_scans_agree_with_tarfile(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[str], parts: list[str], tar_format: int
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], fields: list[str], tar_format: int
 ) -> None:
-    names = [f"{key}.{part}" for key in keys for part in parts]
+    names = [f"{key}.{field}" for key in keys for field in fields]
     try:
         data = archive([(name, name.encode()) for name in names], tar_format)
     except ValueError:  # too long for ustar
@@ -101,17 +101,16 @@ def test_scans_agree_with_tarfile(
     scan = scan_shard(path := write(tmp_path_factory.mktemp("x"), data))
     with tarfile.open(path) as tar:
         members = tar.getmembers()
-    found = [
-        b"%s.%s" % (scan.sample_keys[s], part) for s, part in zip(scan.field_samples, scan.field_names, strict=True)
-    ]
+    pairs = zip(scan.field_samples, scan.field_names, strict=True)
+    found = [b"%s.%s" % (scan.sample_keys[sample], name) for sample, name in pairs]
     assert found == [member.name.encode() for member in members]
     assert scan.field_offsets.tolist() == [member.offset_data for member in members]
     assert scan.field_sizes.tolist() == [member.size for member in members]
     assert (scan.n_samples, scan.n_fields, scan.n_members) == (len(scan.sample_keys), len(names), len(names))
     firsts = np.flatnonzero(np.diff(scan.field_samples, prepend=-1))
     assert scan.sample_offsets[:-1].tolist() == [members[first].offset for first in firsts]
-    for part, (offset, size) in enumerate(zip(scan.field_offsets, scan.field_sizes, strict=True)):
-        assert data[offset : offset + size] == names[part].encode()
+    for field, (offset, size) in enumerate(zip(scan.field_offsets, scan.field_sizes, strict=True)):
+        assert data[offset : offset + size] == names[field].encode()
 
 
 def test_ignored_members_belong_to_the_range_of_the_previous_sample(tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ DAMAGED = {
     "cut data": (archive([("a.b", bytes(2000))])[:1024], 512, "512 bytes and the end of the file"),
     "two": (archive([("a.b", b"1")]) * 2, 10_240, "data after the end of the archive at byte 1024"),
     "key": (archive([("a.b", b""), ("\udcff.b", b"")]), 512, r"the name b'\xff'"),
-    "part": (archive([("a.b", b""), ("a.\udcff", b"")]), 1024, r"the name b'\xff'"),
+    "field": (archive([("a.b", b""), ("a.\udcff", b"")]), 1024, r"the name b'\xff'"),
 }
 
 

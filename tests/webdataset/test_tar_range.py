@@ -47,9 +47,9 @@ def test_the_window_size_does_not_change_the_result(
     data = before + tar_of([(f"{key}.{name[2:]}", content) for name, content in MEMBERS], kind)
     path = tmp_path / "a.tar"
     path.write_bytes(data + tar_of([("l.txt", b"behind")], kind) + bytes(1024))
-    found, parts = read(opened(path), len(before), len(data), window)
+    found, fields = read(opened(path), len(before), len(data), window)
     assert found == key
-    assert parts == [(name[2:], content) for name, content in MEMBERS]
+    assert fields == [(name[2:], content) for name, content in MEMBERS]
 
 
 def test_unselected_contents_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_keys_longer_than_the_walkers_buffer(tmp_path: Path) -> None:
     key = "long/" * 900
     data = tar_of([(f"{key}a.txt", b"x"), (f"{key}a.{'p' * 3000}", b"y")])
     (tmp_path / "a.tar").write_bytes(data)
-    found, parts = read(MappedTar(tmp_path / "a.tar"), 0, len(data))
-    assert (found, parts) == (f"{key}a", [("txt", b"x"), ("p" * 3000, b"y")])
+    found, fields = read(MappedTar(tmp_path / "a.tar"), 0, len(data))
+    assert (found, fields) == (f"{key}a", [("txt", b"x"), ("p" * 3000, b"y")])
 
 
 @pytest.mark.parametrize("opened", [MappedTar, ReadTar])
@@ -150,10 +150,10 @@ def test_a_changed_byte_is_an_error_or_data(tmp_path_factory: pytest.TempPathFac
     path.write_bytes(data)
     for opened in (MappedTar, ReadTar):
         try:
-            _, parts = read(opened(path), 0, len(GOOD))
+            _, fields = read(opened(path), 0, len(GOOD))
         except FormatError:
             continue
-        assert [len(content) for _, content in parts] == [4, 600]
+        assert [len(content) for _, content in fields] == [4, 600]
 
 
 @given(st.integers(0, len(GOOD) - 1))

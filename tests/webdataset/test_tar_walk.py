@@ -48,7 +48,7 @@ def fields_of(path: Path) -> list[tuple[int, bytes, int, int]]:
 
 @pytest.mark.usefixtures("backend")
 def test_chunks_contain_all_fields_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"{i}.{part}" for i in range(50) for part in ("jpg", f"p{i}", "txt")]
+    names = [f"{i}.{field}" for i in range(50) for field in ("jpg", f"p{i}", "txt")]
     path = write(tmp_path, archive(*((name, bytes(i)) for i, name in enumerate(names))))
     whole = fields_of(path)
     monkeypatch.setattr(tar, "_ROWS", 7)
@@ -62,7 +62,7 @@ def test_chunks_contain_all_fields_in_order(tmp_path: Path, monkeypatch: pytest.
     assert fields_of(path) == whole
     with tarfile.open(path) as theirs:
         expected = [(m.name.encode(), m.offset_data, m.size) for m in theirs]
-    assert [(b"%d.%s" % (sample, part), at, size) for sample, part, at, size in whole] == expected
+    assert [(b"%d.%s" % (sample, field), at, size) for sample, field, at, size in whole] == expected
 
 
 def test_long_keys_and_field_names_fit(tmp_path: Path) -> None:

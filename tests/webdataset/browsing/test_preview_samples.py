@@ -30,10 +30,10 @@ def picture(colour: object, size: tuple[int, int] = (40, 20), mode: str = "RGB",
 def test_the_first_samples(prepared: Path) -> None:
     samples = list(itertools.islice(preview(prepared), 2))
     assert [sample["key"] for sample in samples] == ["train_part_00_0", "train_part_00_1"]
-    parts = {part["name"]: part for part in samples[0]["parts"]}
-    assert list(parts) == ["jpg", "txt", "json", "mask.png"]
-    assert (parts["jpg"]["kind"], parts["jpg"]["bytes"], parts["jpg"]["format"]) == ("image", 631, "JPEG")
-    assert parts["json"]["text"].startswith('{"caption"')
+    fields = {field["name"]: field for field in samples[0]["parts"]}
+    assert list(fields) == ["jpg", "txt", "json", "mask.png"]
+    assert (fields["jpg"]["kind"], fields["jpg"]["bytes"], fields["jpg"]["format"]) == ("image", 631, "JPEG")
+    assert fields["json"]["text"].startswith('{"caption"')
     assert [sample["key"] for sample in preview(prepared, ["val"])] == ["val_v-1_0", "val_v-1_1"]
 
 
@@ -100,8 +100,8 @@ def test_kinds_of_fields(make: Callable[..., Path]) -> None:
     }
     folder = make({"a.tar": [(f"k.{name}", data) for name, data in members.items()]}, {"train": ["a.tar"]})
     (sample,) = preview(folder)
-    parts = {part["name"]: part for part in sample["parts"]}
-    assert {name: part["kind"] for name, part in parts.items()} == {
+    fields = {field["name"]: field for field in sample["parts"]}
+    assert {name: field["kind"] for name, field in fields.items()} == {
         "txt": "text",
         "bin": "bytes",
         "latin": "bytes",
@@ -110,9 +110,9 @@ def test_kinds_of_fields(make: Callable[..., Path]) -> None:
         "empty": "text",
         "cut": "text",
     }
-    assert parts["txt"]["text"] == "日" * MAX_CHARACTERS + "..."
-    assert "UnidentifiedImageError" in parts["jpg"]["error"]
-    assert (parts["cls"]["text"], parts["empty"]["text"]) == ("7", "")
+    assert fields["txt"]["text"] == "日" * MAX_CHARACTERS + "..."
+    assert "UnidentifiedImageError" in fields["jpg"]["error"]
+    assert (fields["cls"]["text"], fields["empty"]["text"]) == ("7", "")
 
 
 def test_command_line(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,10 +115,10 @@ def test_every_sample_is_found_by_its_path(names: list[tuple[str, str]], sample_
         db.execute(
             "CREATE TABLE sample_parts (tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)"
         )
-        kept = [(key, part) for key, part in names if "." not in key.rpartition("/")[2]]
-        for i, (key, part) in enumerate(kept):
+        kept = [(key, field) for key, field in names if "." not in key.rpartition("/")[2]]
+        for i, (key, field) in enumerate(kept):
             db.execute("INSERT INTO samples VALUES (0, ?, ?, 0, 0)", (key, i))
-            db.execute("INSERT INTO sample_parts VALUES (0, ?, ?, 512, ?)", (i, part, 1000 + i))
+            db.execute("INSERT INTO sample_parts VALUES (0, ?, ?, 512, ?)", (i, field, 1000 + i))
         db.commit()
         db.close()
         tree = SampleTree(folder, sample_folders=sample_folders)
@@ -139,15 +139,15 @@ def test_every_sample_is_found_by_its_path(names: list[tuple[str, str]], sample_
         hidden = {
             1000 + i
             for i, (key, _) in enumerate(kept)
-            if any(is_behind_a_file(key, other, part, sample_folders) for other, part in kept if other != key)
+            if any(is_hidden_by_a_file(key, other, field, sample_folders) for other, field in kept if other != key)
         }
         assert sizes | hidden == {1000 + i for i in range(len(kept))}
         tree.close()
 
 
-def is_behind_a_file(key: str, other: str, part: str, sample_folders: bool) -> bool:
+def is_hidden_by_a_file(key: str, other: str, field: str, sample_folders: bool) -> bool:
     """Return whether a file of `other` has the name of a folder that contains `key`."""
-    file = f"{other}/{part}" if sample_folders else f"{other}.{part}"
+    file = f"{other}/{field}" if sample_folders else f"{other}.{field}"
     return key.startswith(f"{file}/") or (sample_folders and key == file)
 
 

@@ -17,13 +17,13 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index.sqlite_writer import IndexWriter
 
 
-def write_shard(path: Path, keys: Iterable[str], parts: Iterable[str] = ("jpg", "json")) -> None:
+def write_shard(path: Path, keys: Iterable[str], fields: Iterable[str] = ("jpg", "json")) -> None:
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for key in keys:
-            for part in parts:
-                data = f"{key[:20]} {part}".encode()
-                member = tarfile.TarInfo(f"{key}.{part}")
+            for field in fields:
+                data = f"{key[:20]} {field}".encode()
+                member = tarfile.TarInfo(f"{key}.{field}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
 

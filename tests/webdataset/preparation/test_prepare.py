@@ -85,7 +85,7 @@ def test_an_unchanged_dataset_keeps_its_uuid(shards: Path) -> None:
     prepare(shards, split_ratio=(1, 1, 1))
     assert (shards / ".nv-meta/index.uuid").read_text() == uuid
     assert nvmeta.index_path(shards).stat().st_ino == index
-    assert [len(part) for part in nvmeta.read_split(shards).shards.values()] == [1, 1, 2]
+    assert [len(split) for split in nvmeta.read_split(shards).shards.values()] == [1, 1, 2]
     assert prepare(shards, walk_all=True).reused == 0
     assert (shards / ".nv-meta/index.uuid").read_text() != uuid
 

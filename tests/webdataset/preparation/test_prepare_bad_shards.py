@@ -76,7 +76,7 @@ def test_bad_shards_can_be_skipped(shards: Path, damage: Callable[[Path], None])
     assert [name[:2] for name in result.skipped] == ["s1"]
     assert list(result.shards) == list(nvmeta.read_info(shards)) == ["s0.tar", "s2.tar", "s3.tar"]
     assert {row[0] for row in keys(shards)} == {0, 1, 2}
-    assert {shard for part in nvmeta.read_split(shards).shards.values() for shard in part} == set(result.shards)
+    assert {shard for split in nvmeta.read_split(shards).shards.values() for shard in split} == set(result.shards)
 
 
 def test_a_dataset_of_bad_shards_is_an_error(tmp_path: Path) -> None:

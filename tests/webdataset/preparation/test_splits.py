@@ -26,7 +26,7 @@ def names(n: int) -> list[str]:
 
 
 def counts(n: int, ratio: Sequence[float], **options: object) -> list[int]:
-    return [len(part) for part in split_by_ratio(names(n), ratio, **options).values()]  # type: ignore[arg-type]
+    return [len(split) for split in split_by_ratio(names(n), ratio, **options).values()]  # type: ignore[arg-type]
 
 
 def energon_counts(n: int, ratio: Sequence[float]) -> list[int]:
@@ -69,12 +69,12 @@ def test_shards_that_energon_loses_go_to_the_last_split() -> None:
 )
 def test_every_shard_is_assigned_and_each_split_is_near_its_share(n: int, ratio: list[float]) -> None:
     assume(sum(ratio) > 0)
-    parts = split_by_ratio(names(n), ratio)
-    assert [name for part in parts.values() for name in part] == names(n)
-    assert list(parts) == ["train", "val", "test"]
-    for part, number in zip(parts.values(), ratio, strict=True):
-        assert abs(len(part) - n * number / sum(ratio)) < 2
-        assert number or not part
+    splits = split_by_ratio(names(n), ratio)
+    assert [name for split in splits.values() for name in split] == names(n)
+    assert list(splits) == ["train", "val", "test"]
+    for split, number in zip(splits.values(), ratio, strict=True):
+        assert abs(len(split) - n * number / sum(ratio)) < 2
+        assert number or not split
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_counts(n: int, ratio: list[float], expected: list[int], lost: list[str]
 
 
 def test_the_shuffle_matches_energon() -> None:
-    parts = split_by_ratio(["a", "b", "c", "d", "e", "f"], [1, 1, 1], shuffle=True)
-    assert parts == {"train": ["d", "b"], "val": ["c", "e"], "test": ["a", "f"]}
+    splits = split_by_ratio(["a", "b", "c", "d", "e", "f"], [1, 1, 1], shuffle=True)
+    assert splits == {"train": ["d", "b"], "val": ["c", "e"], "test": ["a", "f"]}
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_globs(glob: str, expected: list[str]) -> None:
 
 
 def test_unassigned_and_repeated_shards_are_reported() -> None:
-    parts = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
-    assert describe_problems(SHARDS[:10], parts, ["train", "test"]) == [
+    splits = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
+    assert describe_problems(SHARDS[:10], splits, ["train", "test"]) == [
         "the split test has no shards: loading it will fail",
         "7 shards are in no split: train/part_03.tar, train/part_04.tar, train/part_05.tar, train/part_06.tar, "
         "train/part_07.tar and 2 more",

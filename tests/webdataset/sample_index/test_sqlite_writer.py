@@ -41,15 +41,15 @@ class Scan:
     field_sizes: npt.NDArray[np.int64]
 
 
-def scan(keys: list[str | bytes], parts: tuple[str | bytes, ...] = ("jpg", "txt")) -> Scan:
+def scan(keys: list[str | bytes], fields: tuple[str | bytes, ...] = ("jpg", "txt")) -> Scan:
     raw = [key if isinstance(key, bytes) else key.encode() for key in keys]
-    names = [part if isinstance(part, bytes) else part.encode() for part in parts]
-    n_fields = len(keys) * len(parts)
+    names = [field if isinstance(field, bytes) else field.encode() for field in fields]
+    n_fields = len(keys) * len(fields)
     return Scan(
         "x.tar",
         raw,
         np.arange(len(keys) + 1) * 4096,
-        np.repeat(np.arange(len(keys)), len(parts)),
+        np.repeat(np.arange(len(keys)), len(fields)),
         names * len(keys),
         np.arange(n_fields) * 1024 + 512,
         np.arange(n_fields),
@@ -249,7 +249,7 @@ def test_reading_the_golden_index() -> None:
     for tar_file_id, key, number, offset, size in expected["samples"]:
         assert index.get(key) == (tar_file_id, number, offset, size)
         wanted = [tuple(row[2:]) for row in expected["sample_parts"] if row[:2] == [tar_file_id, number]]
-        assert index.fields(tar_file_id, number) == sorted(wanted, key=lambda part: part[1])
+        assert index.fields(tar_file_id, number) == sorted(wanted, key=lambda field: field[1])
     assert [key for key, _ in index.samples(1)] == [row[1] for row in expected["samples"] if row[0] == 1]
     assert (index.has_fields, index.has_media) == (True, True)
     again = pickle.loads(pickle.dumps(index))

@@ -48,8 +48,8 @@ def info(change: Callable[[dict[str, int]], object]) -> Damage:
     return write
 
 
-def split(parts: dict[str, list[str]], exclude: list[str] | None = None) -> Damage:
-    tree = {"split_parts": parts, "exclude": exclude or []}
+def split(splits: dict[str, list[str]], exclude: list[str] | None = None) -> Damage:
+    tree = {"split_parts": splits, "exclude": exclude or []}
     return lambda folder: (folder / ".nv-meta" / "split.yaml").write_text(yaml.dump(tree))
 
 
