@@ -87,7 +87,7 @@ def test_failures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chunk", *words, "-o", "out", "--chunk-id=0", "--num-chunks=1"]) == 2
-    assert "name the files" in capsys.readouterr().err
+    assert "pass either SRC..." in capsys.readouterr().err
 
 
 def test_required_options() -> None:

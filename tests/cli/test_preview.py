@@ -51,7 +51,7 @@ def test_packed_documents_are_shown(corpus: Path, tokenizer: str, capsys: pytest
     assert [one["text"] for one in found["documents"]] == [f"{text}<|endoftext|>" for text in TEXTS]
     out, err = printed(capsys, packed, "-n", "1", "--max-tokens", "2", "--start", "3")
     assert out.splitlines()[0] == "document 3, from token 32: 5 tokens, the first 2 shown"
-    assert err == "ids only: --tokenizer T reads them back to text\n"
+    assert err == "token ids only. Pass --tokenizer T to decode them to text\n"
     assert printed(capsys, packed, "-q") == ("", "")
 
 
@@ -68,9 +68,9 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
     np.array([40, 0, 41, 0], np.uint16).tofile(tmp_path / "tokenized_0.bin")
     out, err = printed(capsys, tmp_path)
     assert out.startswith(
-        "1 file, uint32 by the first one's size (--dtype says otherwise)\ntokenized_0.bin, from token 0:"
+        "1 file, uint32 by the size of the first file (override with --dtype)\ntokenized_0.bin, from token 0:"
     )
-    assert "--eos-token-id ID tells the token that ends one" in err
+    assert "Pass --eos-token-id ID, the token that ends a document" in err
     assert "1 file, uint16 by --dtype\n" in printed(capsys, tmp_path, "--dtype", "uint16", "--eos-token-id", "0")[0]
     fields = {"name": "x", "dataset_path": "x", "description": "x", "date_downloaded": "x", "download_source": "x"}
     info = {"tokenizer": "t5-base", "file_prefix": "/x/tokenized"}
@@ -98,7 +98,7 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
         (["a.pbin", "--start", "9"], 1, "there is no document 9: the file has 1, counted from 0"),
         (["a.pbin", "--tokenizer", "nowhere"], 1, "nowhere is neither a directory nor a tokenizer.json"),
         (["a.pbin", "--tokenizer", "bytes"], 1, "a.pbin: token 300 at position 0 is none of the 257 of the tokenizer"),
-        (["a.pbin", "--eod-token", "</s>"], 1, "--eod-token </s> needs the --tokenizer it is a token of"),
+        (["a.pbin", "--eod-token", "</s>"], 1, "--eod-token </s> requires --tokenizer"),
         (["a.pbin", "--tokenizer", "bytes", "--eod-token", "</s>"], 1, "has one special token"),
         (["a.jsonl", "--index-path", "absent.idx"], 1, "absent.idx: No such file"),
         (["a.jsonl", "--jq-pattern", ".["], 1, "jq rejects the pattern '.['"),

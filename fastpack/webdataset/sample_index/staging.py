@@ -199,7 +199,7 @@ class Staging:
 
 
 def _boot_id() -> str:
-    """Return a text that changes with every boot; where there is none, one that is unique to this process."""
+    """Return a text that changes with every boot, or else one that is unique to this process."""
     try:
         with open(_BOOT_ID) as file:
             return file.read().strip()
