@@ -61,10 +61,10 @@ def test_sources_from_a_list(folder: Path, capsys: pytest.CaptureFixture[str], n
 def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["chunk", str(folder / "0.pbin"), "-o", str(folder / "out"), "--chunk-id=0", "--num-chunks=2", "--seed=1"]
     assert main([*words, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert not (folder / "out").exists()
     assert main(words) == 0
-    assert said == f"would write {capsys.readouterr().out}"
+    assert message == f"would write {capsys.readouterr().out}"
 
 
 def test_failures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,7 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["absent.pbin"], 1, "absent.pbin: No such file or directory"),
         (["a.pbin", "--start", "9"], 1, "there is no document 9: the file has 1, counted from 0"),
@@ -112,7 +112,7 @@ def test_errors_are_one_line(
     capsys: pytest.CaptureFixture[str],
     words: list[str],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     from fastpack.tokens.pbin.packed_writer import PackedWriter
 
@@ -123,7 +123,7 @@ def test_errors_are_one_line(
     Path("a.bin").write_bytes(b"1234")
     Path("empty.bin").touch()
     out, err = printed(capsys, *words, code=code)
-    assert said in err
+    assert message in err
     assert err.count("fastpack: error: ") == 1
     assert "internal" not in err
     assert "{" not in out

@@ -76,10 +76,10 @@ def test_a_last_line_without_newline(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_dry_run_and_policies(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = packed.with_name("out.pbin")
     assert main(["shuffle", str(packed), str(target), "--seed", "1", "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert not target.exists()
     assert main(["shuffle", str(packed), str(target), "--seed", "1"]) == 0
-    assert said == f"would write {capsys.readouterr().out}"
+    assert message == f"would write {capsys.readouterr().out}"
     assert main(["shuffle", str(packed), str(target)]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["shuffle", str(packed), str(target), "--file-existence-policy", "skip"]) == 0

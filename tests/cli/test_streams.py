@@ -107,7 +107,7 @@ def test_ctrl_c_removes_the_bar_and_the_partial_file(slow_source: Path) -> None:
     assert seen.code == 130
     assert "Traceback" not in seen.text
     left = seen.text.split("^C")[-1].replace("\r\n", "\n")
-    assert left.split("\r")[-1].strip() == "", "the bar is still there"
+    assert left.split("\r")[-1].strip() == "", "the bar was not cleared"
     assert [path.name for path in slow_source.parent.iterdir()] == ["a.jsonl"]
 
 
@@ -179,7 +179,7 @@ def test_help_is_coloured_only_on_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["idnex"], "no command 'idnex'; did you mean index?"),
         (["help", "pak"], "no command 'pak'; did you mean pack?"),
@@ -195,7 +195,7 @@ def test_help_is_coloured_only_on_a_terminal() -> None:
     ],
 )
 def test_typos_are_answered_with_the_nearest_match(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fastpack.cli import main
 
@@ -203,6 +203,6 @@ def test_typos_are_answered_with_the_nearest_match(
         main(words)
     assert stopped.value.code == 2
     error, see = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"fastpack: error: {said}")
+    assert error.startswith(f"fastpack: error: {message}")
     assert see.startswith("see: fastpack ")
     assert see.endswith("--help")

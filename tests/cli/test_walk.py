@@ -73,8 +73,8 @@ def test_help_of_each_name(names: tuple[str, ...], capsys: pytest.CaptureFixture
 def test_the_man_page_has_every_command_and_option() -> None:
     include = ROOT / "docs" / "fastpack.1.inc"
     if not include.is_file():
-        pytest.skip("the pages are not here: an installed package is tested")
-    manpage = pytest.importorskip("argparse_manpage.manpage", reason="argparse-manpage, which makes the man page")
+        pytest.skip("the manual pages are not part of an installed package")
+    manpage = pytest.importorskip("argparse_manpage.manpage", reason="argparse-manpage is not installed")
     data = {"description": "d", "include": str(include)}
     text = str(manpage.Manpage(manual_parser(), data, format="single-commands-section"))
     for title in ("SYNOPSIS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"):

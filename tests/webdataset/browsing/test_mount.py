@@ -153,9 +153,9 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
     try:
         import mfusepy  # noqa: F401
     except (ImportError, OSError) as error:
-        pytest.skip(f"no FUSE here: {error}")
+        pytest.skip(f"no FUSE: {error}")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("no FUSE here: /dev/fuse is not ours to use")
+        pytest.skip("no FUSE: /dev/fuse is not accessible")
     target = tmp_path / "seen"
     target.mkdir()
     command = [sys.executable, "-m", "fastpack", "mount", prepared.name, target.name, "-s"]
@@ -166,9 +166,9 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
             time.sleep(0.05)
         if not os.path.ismount(target):
             mounting.terminate()
-            said = mounting.communicate()[1]
-            assert "FUSE did not mount it" in said
-            pytest.skip(f"no FUSE here: {said}")
+            message = mounting.communicate()[1]
+            assert "FUSE did not mount it" in message
+            pytest.skip(f"no FUSE: {message}")
         assert len(os.listdir(target)) == 19
         assert sorted(os.listdir(target / "train_part_00_0")) == ["jpg", "json", "mask.png", "txt"]
         assert (target / "train_part_00_0" / "jpg").stat().st_size == 631
@@ -177,6 +177,6 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
             (target / "new").write_text("x")
     finally:
         mounting.terminate()
-        _, said = mounting.communicate(timeout=30)
-    assert mounting.returncode == 0, said
+        _, message = mounting.communicate(timeout=30)
+    assert mounting.returncode == 0, message
     assert not os.path.ismount(target)

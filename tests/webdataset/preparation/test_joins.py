@@ -253,13 +253,13 @@ def test_names_with_several_excludes_depend_on_the_hash_seed(sets: Path) -> None
     path.write_text(json.dumps({"splits": {"train": {"join": references}}}))
     names = set()
     for seed in ("0", "1", "7", "12345"):
-        found, said = prepared_with(seed, path)
+        found, message = prepared_with(seed, path)
         assert found == energons_names(seed, path)
-        assert "warning" not in said
+        assert "warning" not in message
         names |= found
     assert len(names) > 1
-    _, said = prepared_with("random", path)
-    assert said.count("depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training") == 1
+    _, message = prepared_with("random", path)
+    assert message.count("depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training") == 1
 
 
 def test_a_warning_for_names_that_depend_on_the_hash_seed(sets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

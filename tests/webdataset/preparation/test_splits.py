@@ -127,9 +127,9 @@ def test_patterns(pattern: str, expected: list[str], energon: list[str]) -> None
 
 
 def test_patterns_of_one_split_are_united() -> None:
-    twice = [("x", "val/b"), ("y", "train"), ("x", "val/a")]
-    assert split_by_patterns(SHARDS, twice) == {"x": SHARDS[12:], "y": SHARDS[:12]}
-    assert split_by_patterns(SHARDS, twice, compat="energon") == {"x": ["val/a.tar"], "y": SHARDS[:12]}
+    patterns = [("x", "val/b"), ("y", "train"), ("x", "val/a")]
+    assert split_by_patterns(SHARDS, patterns) == {"x": SHARDS[12:], "y": SHARDS[:12]}
+    assert split_by_patterns(SHARDS, patterns, compat="energon") == {"x": ["val/a.tar"], "y": SHARDS[:12]}
 
 
 @pytest.mark.parametrize("compat", [None, "energon"])

@@ -159,9 +159,9 @@ def test_damage_is_reported_with_file_and_offset(
     report = verify(prepared)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     assert not report.is_sound
-    fitting = [e for e in errors if os.path.basename(e.file) == name and found in e.found]
-    assert fitting, list(report.lines())
-    assert offset is None or fitting[0].offset == offset
+    matching = [e for e in errors if os.path.basename(e.file) == name and found in e.found]
+    assert matching, list(report.lines())
+    assert offset is None or matching[0].offset == offset
     assert len(errors) <= 3  # one error does not cause a hundred findings
 
 
