@@ -129,7 +129,13 @@ class InspectResult(dict[str, Any]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as a plain dict."""
+        """Return the facts as a plain dict.
+
+        Returns
+        -------
+        dict
+            A shallow copy, as JSON values.
+        """
         return dict(self)
 
 
