@@ -100,7 +100,7 @@ class FieldTotals(TypedDict):
 
 
 class InspectResult(dict[str, Any]):
-    """Hold what `inspect` finds: a dict whose items are also attributes.
+    r"""Hold what `inspect` finds: a dict whose items are also attributes.
 
     `kind` is the format: "jsonl", "idx", "pbin", "shards", "manifest" or "webdataset". Each has a subclass whose
     annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
@@ -111,7 +111,7 @@ class InspectResult(dict[str, Any]):
     >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "corpus.jsonl")
-    >>> _ = path.write_text('{"text": "Hello"}\\n')
+    >>> _ = path.write_text('{"text": "Hello"}\n')
     >>> found = fastpack.inspect(path)
     >>> found.lines, found["lines"], found.kind
     (1, 1, 'jsonl')
