@@ -149,7 +149,8 @@ class RowDataset(Dataset):
 
         Returns
         -------
-        The arrays by name. max_seqlen, and cu_seqlens without a fixed length, are None: `fill` creates them.
+        dict
+            The arrays by name. max_seqlen, and cu_seqlens without a fixed length, are None: `fill` creates them.
 
         Raises
         ------

@@ -105,7 +105,7 @@ class DatasetFactory:
 
         Returns
         -------
-        PackedMemMapDatasetContinuous
+        fastpack.PackedMemMapDatasetContinuous
             The dataset.
         """
         block_size = sequence_length + 1 if reuse_last_target else sequence_length
@@ -133,7 +133,7 @@ class DatasetFactory:
 
         Returns
         -------
-        PackedMemMapDatasetMegatron
+        fastpack.PackedMemMapDatasetMegatron
             The dataset.
         """
         return PackedMemMapDatasetMegatron(

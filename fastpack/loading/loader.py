@@ -344,8 +344,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
         Returns
         -------
-        "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic", which
-        other numbers of ranks and batch sizes need. Each system loads the other's states.
+        dict
+            "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic",
+            which other numbers of ranks and batch sizes need. Each system loads the other's states.
         """
         with self._lock:
             position, sampler = self._position(), self._sampler

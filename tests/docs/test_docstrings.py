@@ -8,6 +8,7 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from enum import Enum
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 import fastpack
 from fastpack import kernels
 
-NAMESPACES = ("fastpack", "fastpack.webdataset", "fastpack.tatm", "fastpack.modalities", "fastpack.energon")
+NAMESPACES = ["fastpack", "fastpack.webdataset", "fastpack.tatm", "fastpack.modalities", "fastpack.energon"]
+NAMESPACES += ["fastpack.torch"] if find_spec("torch") else []
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PROPERTIES = (property, functools.cached_property)
 METHODS = (FunctionType, classmethod, staticmethod)
@@ -103,6 +105,14 @@ def parameter_faults(found: set[str], expected: set[str]) -> Iterator[str]:
         yield f"Parameters: missing {sorted(expected - found)}, unknown {sorted(found - expected)}"
 
 
+def entry_faults(text: str) -> Iterator[str]:
+    for section in {*sections(text)} & {"Parameters", "Attributes", "Returns", "Yields", "Raises", "Warns"}:
+        lines = sections(text)[section]
+        for line, following in zip(lines, [*lines[1:], "."], strict=True):
+            if not (line[0].isspace() or following[0].isspace()):
+                yield f"{section}: {line!r} has no indented description"
+
+
 def summary_faults(text: str) -> Iterator[str]:
     if not text.partition("\n")[0].endswith("."):
         yield "the first line is not a summary that ends with a period"
@@ -110,7 +120,7 @@ def summary_faults(text: str) -> Iterator[str]:
 
 def function_faults(function: Any) -> Iterator[str]:
     text = inspect.getdoc(function) or ""
-    yield from summary_faults(text)
+    yield from (*summary_faults(text), *entry_faults(text))
     yield from parameter_faults(described(text, "Parameters"), parameters(function))
     returns = inspect.signature(function).return_annotation not in (None, "None")
     if returns and {"Returns", "Yields"}.isdisjoint(sections(text)):
@@ -121,7 +131,7 @@ def class_faults(cls: type) -> Iterator[str]:
     """Yield the faults of a class; the fields of a dataclass may be described by a base class, or as Attributes."""
     bases = [base for base in cls.__mro__ if base.__module__.startswith("fastpack.")]
     texts = [inspect.cleandoc(base.__doc__ or "") for base in bases]
-    yield from summary_faults(texts[0])
+    yield from (*summary_faults(texts[0]), *entry_faults(texts[0]))
     if "__init__" in vars(cls) or ("__new__" in vars(cls) and not issubclass(cls, Enum)):
         own, expected = described(texts[0], "Parameters"), parameters(cls)
         inherited = {name for text in texts for name in described(text, "Parameters") | described(text, "Attributes")}
