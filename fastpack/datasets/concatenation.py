@@ -175,7 +175,7 @@ class Concatenation(RowDataset):
         Parameters
         ----------
         state
-            A state of `state_dict`; datasets that it does not name keep theirs.
+            A state of `state_dict`; datasets that it does not contain keep their state.
         """
         for number, dataset in enumerate(self.datasets):
             if f"dataset_{number}" in state and isinstance(dataset, Stateful):

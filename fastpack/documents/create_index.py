@@ -192,7 +192,7 @@ def create_raw_data_index(
     Returns
     -------
     IndexResult
-        As of `create_raw_index`.
+        The result of `create_raw_index`.
 
     Examples
     --------

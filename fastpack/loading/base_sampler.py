@@ -88,7 +88,7 @@ class EpochSampler(Described, ABC):
         Parameters
         ----------
         skip
-            Number of samples; below 0 as 0.
+            Number of samples; a negative number counts as 0.
         """
         self._skip = skip
 
@@ -184,7 +184,7 @@ class EpochSampler(Described, ABC):
         Yields
         ------
         array
-            Sample numbers, as of `indices`.
+            The next sample numbers, int32 or int64 [size].
         """
         steps, skip = self._open()  # now, not with the first block: later settings apply to the next iteration
         return steps.settled().blocks(skip, size)
@@ -222,7 +222,7 @@ class EpochSampler(Described, ABC):
         Returns
         -------
         dict
-            JSON values by name. Two runs with the same values draw the same samples.
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
         """
         return {"order": self.order, "seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last}
 

@@ -231,7 +231,7 @@ class MixtureSampler(EpochSampler):
         Returns
         -------
         dict
-            JSON values by name. Two runs with the same values draw the same samples.
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
         """
         mix = {"sizes": self.sizes, "weights": self.weights, "temperature": self.temperature}
         order = {"order": NO_REPEAT_ORDER} if self.no_repeat else {}

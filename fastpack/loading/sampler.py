@@ -136,7 +136,7 @@ class DistributedSampler(EpochSampler):
         Returns
         -------
         dict
-            JSON values by name. Two runs with the same values draw the same samples.
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
         """
         return {**super().fingerprint(), "sizes": [len(self.dataset)]}
 

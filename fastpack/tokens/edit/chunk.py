@@ -176,7 +176,7 @@ def create_shuffled_jsonl_dataset_chunk(
     Returns
     -------
     EditResult
-        As of `create_shuffled_jsonl_chunk`.
+        The result of `create_shuffled_jsonl_chunk`.
 
     Examples
     --------

@@ -169,7 +169,7 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
     Returns
     -------
     EditResult
-        As of `merge_packed_data`.
+        The result of `merge_packed_data`.
 
     Examples
     --------

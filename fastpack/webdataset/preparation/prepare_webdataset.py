@@ -245,7 +245,7 @@ def rebuild_indexes(
     Returns
     -------
     PrepareResult
-        As of `prepare_webdataset`, without splits.
+        The result, without splits.
 
     Raises
     ------
