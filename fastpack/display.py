@@ -20,7 +20,7 @@ Facts: TypeAlias = Mapping[str, str | Callable[[Any], Any]]
 
 
 def facts(*names: str, **sources: str | Callable[[Any], Any]) -> Facts:
-    """What a repr shows: attributes by their names, then label=attribute, or label=function of the object."""
+    """Select what a repr shows: attributes by their names, then label=attribute, or label=function of the object."""
     return {**dict(zip(names, names, strict=True)), **sources}
 
 
@@ -93,7 +93,7 @@ def _values(described: Described) -> Iterator[tuple[str, Any]]:
 
 
 def _value(described: Described, source: str | Callable[[Any], Any]) -> Any:
-    """The fact, or None where the object does not have it."""
+    """Return the fact; None if the object does not have it."""
     try:
         value = attrgetter(source)(described) if isinstance(source, str) else source(described)
         return os.fsdecode(value) if isinstance(value, bytes | os.PathLike) else value
@@ -110,7 +110,7 @@ def _is_collection(value: Any) -> bool:
 
 
 def _brief(value: Any, room: int) -> str:
-    """The value in at most `room` characters; a collection as its length."""
+    """Return the value in at most `room` characters; a collection as its length."""
     try:
         return _literal(value, room)
     except Exception:  # such as an int of more digits than Python converts
@@ -130,7 +130,7 @@ def _literal(value: Any, room: int) -> str:
 
 
 def _quoted(text: str, room: int) -> str:
-    """The text as a literal, shortened at the front: the end of a path is the part that tells files apart."""
+    """Return the text as a literal, shortened at the front, because the end of a path tells files apart."""
     text = str.__str__(text)  # of a StrEnum, its value
     end = text[-room:]
     shown = text
@@ -141,7 +141,7 @@ def _quoted(text: str, room: int) -> str:
 
 
 def _fitting(texts: Sequence[str], room: int) -> str:
-    """The first texts that fit, separated by commas; "..." stands for the others."""
+    """Return the first texts that fit, separated by commas; "..." stands for the others."""
     line = ", ".join(texts)
     n_texts = len(texts)
     while len(line) > room and n_texts > 1:
@@ -151,7 +151,7 @@ def _fitting(texts: Sequence[str], room: int) -> str:
 
 
 def _cell(value: Any) -> str:
-    """The value as HTML."""
+    """Return the value as HTML."""
     if isinstance(value, Mapping):
         return _list([f"{_plain(key)}: {_plain(item)}" for key, item in list(value.items())[:_ITEMS]], len(value))
     if _is_collection(value):
@@ -167,7 +167,7 @@ def _list(texts: Sequence[str], n_items: int) -> str:
 
 
 def _plain(value: Any) -> str:
-    """The value on one line, with control characters escaped."""
+    """Return the value on one line, with control characters escaped."""
     if isinstance(value, Real) and not isinstance(value, bool):
         return f"{value:,}"
     if _is_collection(value) and not isinstance(value, Mapping):
