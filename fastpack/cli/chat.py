@@ -79,7 +79,7 @@ def run_chat(args: argparse.Namespace) -> int:
 
 
 def _files(result: PreparedChat) -> list[str]:
-    """What was written."""
+    """Return the paths of the written files."""
     names = ("jsonl_path", "index_path", "pbin_path", "pbin_config_path")
     paths = [getattr(partition, name) for partition in result.partitions for name in names]
     return [path for path in (*paths, result.config_path) if path is not None]

@@ -13,7 +13,26 @@ _KEY = re.compile(r"\[([^\[\]]+)\]")
 
 
 class FieldAccessError(FastpackError, ValueError):
-    """A sample lacks a value that its field map requires."""
+    """Raised when a sample lacks a value that its field map requires.
+
+    Examples
+    --------
+    >>> import io, tarfile, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     file = tarfile.TarInfo("sample.json")
+    ...     file.size = 2
+    ...     tar.addfile(file, io.BytesIO(b"{}"))
+    >>> options = {"split_ratio": (1, 0, 0), "sample_type": "TextSample", "field_map": {"text": "json[text]"}}
+    >>> _ = fastpack.prepare(folder.name, **options)
+    >>> with fastpack.WebDataset(folder.name) as dataset:
+    ...     try:
+    ...         dataset[0]
+    ...     except fastpack.webdataset.FieldAccessError:
+    ...         print("the sample has no text")
+    the sample has no text
+    >>> folder.cleanup()
+    """
 
 
 def split_field_access(expression: str) -> list[list[str]]:

@@ -96,7 +96,7 @@ class Operations:
         self._status = os.stat(nvmeta.index_path(tree.folder))
 
     def init(self, path: str) -> None:
-        """Called by FUSE when the folder is mounted."""
+        """Report that the folder is mounted; FUSE calls this method."""
         del path
         if self._mounted is not None:
             self._mounted()

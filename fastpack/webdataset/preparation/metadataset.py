@@ -30,6 +30,20 @@ class MetadatasetResult(Result):
         Outdated join indexes that were removed.
     warnings
         Warnings for the user.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "mix.yaml")
+    >>> _ = path.write_text('''
+    ... __module__: megatron.energon
+    ... __class__: MetadatasetV2
+    ... splits: {train: {path: ./web}}
+    ... ''')
+    >>> fastpack.prepare(path).joins
+    {}
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "joins", "removed", "warnings")
