@@ -273,6 +273,14 @@ class CombinedDataset(_TensorBatches, _CombinedDataset):
     """
 
 
+class _TensorDecoder(Decoder):
+    tensors = True
+
+    def image(self, data: bytes) -> Any:
+        value = super().image(data)
+        return from_arrays(value) if self.image_decode.startswith("torch") else value
+
+
 class WebDataset(_WebDataset):
     """`fastpack.WebDataset` with images as tensors for the image modes named torch..., the default one included.
 
@@ -297,16 +305,7 @@ class WebDataset(_WebDataset):
     >>> folder.cleanup()
     """
 
-    def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:
-        return _TensorDecoder(**options, trust_code=self._trust_code)
-
-
-class _TensorDecoder(Decoder):
-    tensors = True
-
-    def image(self, data: bytes) -> Any:
-        value = super().image(data)
-        return from_arrays(value) if self.image_decode.startswith("torch") else value
+    _decoder_type = _TensorDecoder
 
 
 @dataclass

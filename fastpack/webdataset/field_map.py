@@ -96,7 +96,7 @@ def _kind(value: Any) -> str:
 
 
 class FieldMap:
-    """A field map: `parts` are the stored fields that it reads; calling it returns the fields of a sample."""
+    """A field map: `stored` are the stored fields that it reads; calling it returns the fields of a sample."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         for name, expression in expressions.items():
@@ -104,7 +104,7 @@ class FieldMap:
                 raise ValueError(f"field_map: {name} is {expression!r}, expected a text such as 'json[caption],txt'")
         self._fields = {name: split_field_access(expression) for name, expression in expressions.items()}
         self.names = frozenset(self._fields)
-        self.parts = frozenset(path[0] for alternatives in self._fields.values() for path in alternatives)
+        self.stored = frozenset(path[0] for alternatives in self._fields.values() for path in alternatives)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Return {field: value} of a sample {stored field: decoded value}; FieldAccessError names the field."""

@@ -142,9 +142,9 @@ def media_of_shard(scan: ShardScan, media: MediaFilter) -> list[Row]:
     """Return the metadata of a shard's media; entry keys are `key.field`. Raises MissingExtra."""
     file = open_reader(scan.path)
     rows: list[Row] = []
-    places = zip(scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), strict=True)
-    for (sample, part, offset), n_bytes in zip(places, scan.part_sizes.tolist(), strict=True):
-        name = b"%b.%b" % (scan.sample_keys[sample], part)
+    fields = zip(scan.field_samples.tolist(), scan.field_names, scan.field_offsets.tolist(), strict=True)
+    for (sample, field, offset), n_bytes in zip(fields, scan.field_sizes.tolist(), strict=True):
+        name = b"%b.%b" % (scan.sample_keys[sample], field)
         if media.accepts(entry_key := name.decode()):
             found = media.describe(entry_key, _stream(file, offset, n_bytes))
             if found is not None:
