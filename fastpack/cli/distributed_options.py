@@ -13,12 +13,12 @@ from fastpack.errors import counted, ending
 if TYPE_CHECKING:
     from fastpack.distributed.plan import Plan
 
-_PARTS = ("--world-size", "--part-bytes", "--parts-folder")
+_TASK_OPTIONS = ("--world-size", "--part-bytes", "--parts-folder")
 _MAX_MESSAGES = 10  # failures of tasks with a message each; more are only counted
 _T = TypeVar("_T")
 
 
-def add_spread_options(
+def add_distributed_options(
     parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
 ) -> None:
     """Add `--executor`, `--rank`, `--collect` and the options that belong to them.
@@ -65,7 +65,7 @@ def add_spread_options(
     )
 
 
-def is_spread(args: argparse.Namespace) -> bool:
+def is_distributed(args: argparse.Namespace) -> bool:
     """Return whether the job runs as tasks."""
     return args.rank is not None or bool(args.collect) or args.executor == "ray"
 
@@ -74,8 +74,8 @@ def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None
     """Return the message for a wrong combination of options; those of `not_with` do not work with tasks."""
     if args.address is not None and args.executor != "ray":
         return "--address: only with --executor ray"
-    if not is_spread(args):
-        given = [option for option in _PARTS if vars(args)[_dest(option)] is not None]
+    if not is_distributed(args):
+        given = [option for option in _TASK_OPTIONS if vars(args)[_dest(option)] is not None]
         return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
     if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
         return "--executor ray runs all tasks and collects: it does not go with --rank, --world-size and --collect"
@@ -101,7 +101,7 @@ def _dest(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
+def run_distributed(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
     """Run a rank and return None, or run the last step and return its result; on Ray, run all tasks first.
 
     The files of the tasks remain until `clear`.
