@@ -60,7 +60,7 @@ def make_wrong(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("engine", ["gigatoken", "tiktoken"])
-def test_a_wrong_engine_is_caught_and_nothing_is_written(
+def test_wrong_engine_is_detected_and_nothing_is_written(
     engine: Any, resume: bool, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(engine)
@@ -77,7 +77,7 @@ def test_a_wrong_engine_is_caught_and_nothing_is_written(
     assert (result.documents, result.audited_documents) == (8000, 0)
 
 
-def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_engine_is_detected_by_a_rank(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gigatoken")
     make_wrong(monkeypatch, GigatokenTokenizer)
     config = config_of(source, HF, eod_token=EOD)
@@ -90,14 +90,14 @@ def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(1.0, 8000, 8000), (0.1, 650, 950), (0.0, 0, 0)])
-def test_the_share_that_is_asked_for(share: float, least: int, most: int, source: Path) -> None:
+def test_requested_share_is_compared(share: float, least: int, most: int, source: Path) -> None:
     pytest.importorskip("gigatoken")
     result = pack_encoded_data(config_of(source, HF, eod_token=EOD), engine="gigatoken", audit=share)
     assert least <= result.audited_documents <= most
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_no_share(share: float, source: Path) -> None:
+def test_share_zero_disables_the_comparison(share: float, source: Path) -> None:
     with pytest.raises(ValueError, match="audit: found"):
         pack_encoded_data(config_of(source), audit=share)
 
@@ -117,7 +117,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_default_compares_documents_of_the_whole_run(source: Path, compared: list[str]) -> None:
+def test_default_compares_documents_of_the_whole_run(source: Path, compared: list[str]) -> None:
     pytest.importorskip("gigatoken")
     texts = [json.loads(row)["text"] for row in source.read_bytes().splitlines()]
     texts = [f"{number} {text}" for number, text in enumerate(texts * 5)]
@@ -129,7 +129,7 @@ def test_the_default_compares_documents_of_the_whole_run(source: Path, compared:
     assert {number * 2 // len(texts) for number in numbers} == {0, 1}  # how many are compared depends on the time
 
 
-def test_workers_a_resume_and_ranks_count_what_they_compare(
+def test_workers_resume_and_ranks_count_compared_documents(
     source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gigatoken")
@@ -182,7 +182,7 @@ class SlowOwn:
         return BytesTokenizer().encode_many(texts, eod)
 
 
-def test_by_default_comparing_takes_its_share_of_the_time() -> None:
+def test_default_comparison_takes_its_share_of_the_time() -> None:
     audit = Audit(BytesTokenizer(), 256, None)
     audit._own = SlowOwn()  # type: ignore[assignment]
     texts = ["x" * 1000] * 500

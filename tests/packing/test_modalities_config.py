@@ -54,7 +54,7 @@ def mapping(**settings: Any) -> dict[str, Any]:
     return {"settings": {**base, **settings}, "tokenizer": {"variant_key": "builtin_bytes"}}
 
 
-def test_a_real_configuration(folder: Path) -> None:
+def test_real_configuration(folder: Path) -> None:
     config = load(folder, YAML)
     assert config.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert config.num_workers == os.cpu_count()
@@ -70,7 +70,7 @@ def test_defaults(folder: Path) -> None:
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
 
 
-def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> None:
+def test_mapping_accepts_paths_and_needs_no_queue_sizes(folder: Path) -> None:
     settings = load_pack_settings(mapping(src_path=Path("data/docs.jsonl"), dst_path=Path("a/b.pbin")))
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert settings.output == "a/b.pbin"
@@ -101,7 +101,7 @@ def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> Non
         ("other: ignored", "other: !!python/object/apply:os.getcwd []", "not a YAML file"),
     ],
 )
-def test_what_is_refused(folder: Path, found: str, replacement: str, message: str) -> None:
+def test_invalid_settings(folder: Path, found: str, replacement: str, message: str) -> None:
     assert found in YAML
     with pytest.raises(ValueError, match=re.escape(message)):
         load(folder, YAML.replace(found, replacement))
@@ -120,7 +120,7 @@ def test_missing_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "5", "settings: 3\ntokenizer: {}\n", "\x00"])
-def test_what_is_no_mapping(folder: Path, text: str) -> None:
+def test_configuration_that_is_not_a_mapping(folder: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"c\.yaml|settings"):
         load(folder, text)
 
@@ -151,7 +151,7 @@ def test_interpolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert tree["sub"] == tree["a"]
 
 
-def test_interpolation_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpolation_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTPACK_ABSENT", raising=False)
     monkeypatch.setenv("RANK", "first")
     for text in ("${oc.env:FASTPACK_ABSENT}", "${cuda_env:RANK}", "${modalities_env:config_file_path}", "${x.y}"):
@@ -159,7 +159,7 @@ def test_interpolation_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             resolve({"a": text})
 
 
-def test_bombs_are_refused(tmp_path: Path) -> None:
+def test_yaml_bombs_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
@@ -180,6 +180,6 @@ def test_bombs_are_refused(tmp_path: Path) -> None:
         load_yaml(path)
 
 
-def test_anchors_are_taken(folder: Path) -> None:
+def test_anchors_are_accepted(folder: Path) -> None:
     text = YAML.replace("other: ignored", "x: &size 5\ny: {<<: {z: *size}}")
     assert load(folder, text).output == "data/docs.pbin"

@@ -35,7 +35,7 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, backend: str) -> None:
+def test_modalities_configuration_gives_modalities_bytes(name: str, peer: Path, backend: str) -> None:
     result = pack_encoded_data(f"configs/{name}.yaml")
     assert result.skipped == []
     assert Path(f"pbin/{name}.pbin").read_bytes() == Path(f"golden_pbin/{name}.pbin").read_bytes()
@@ -45,7 +45,7 @@ def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, ba
 
 @pytest.mark.parametrize("num_cpus", [2, 3])
 @pytest.mark.parametrize("name", ["docs_bpe2000", "docs_char250"])
-def test_the_bytes_do_not_depend_on_the_number_of_processes(
+def test_bytes_do_not_depend_on_the_number_of_processes(
     name: str, num_cpus: int, peer: Path, small_batches: None
 ) -> None:
     config = yaml.safe_load(Path(f"configs/{name}.yaml").read_text())
@@ -58,7 +58,7 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_the_bytes_do_not_depend_on_the_batches(peer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_depend_on_the_batch_size(peer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = yaml.safe_load(Path("configs/docs_bpe2000.yaml").read_text())
     config["settings"]["num_cpus"] = 1
     expected = Path("golden_pbin/docs_bpe2000.pbin").read_bytes()
@@ -85,7 +85,7 @@ FAULTY = {
 
 @pytest.mark.parametrize("kind", FAULTY)
 @pytest.mark.parametrize("place", [0, 35, 99])
-def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path) -> None:
+def test_faulty_document_does_not_affect_others(kind: str, place: int, tmp_path: Path) -> None:
     bad, reason = FAULTY[kind]
     lines = [line(f"document {i}") for i in range(100)]
     lines[place] = bad
@@ -95,7 +95,7 @@ def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path)
     assert (result.documents, result.tokens) == (99, sum(map(len, found)))
 
 
-def test_a_filter_of_jq_may_leave_documents_out(tmp_path: Path) -> None:
+def test_jq_filter_skips_documents(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"d{i}", "n": i}).encode() for i in range(10)]
     result, found = pack_lines(tmp_path, lines, jq_pattern="select(.n % 2 == 0) | .text")
     assert found == [as_tokens(f"d{i}") for i in range(0, 10, 2)]
@@ -103,7 +103,7 @@ def test_a_filter_of_jq_may_leave_documents_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_on_faulty_error_names_the_first_place_and_writes_nothing(
+def test_on_error_raise_names_the_first_faulty_line_and_writes_nothing(
     num_cpus: int, tmp_path: Path, small_batches: None
 ) -> None:
     lines = [line("x" * 600) for _ in range(60)]
@@ -116,12 +116,12 @@ def test_on_faulty_error_names_the_first_place_and_writes_nothing(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
-def test_unknown_on_error_is_refused(tmp_path: Path) -> None:
+def test_unknown_on_error_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="on_error: found 'ignore', expected 'skip' or 'raise'"):
         pack_encoded_data(config_of(tmp_path / "x"), on_faulty="ignore")  # type: ignore[arg-type]
 
 
-def test_empty_input_gives_the_17_byte_file(tmp_path: Path) -> None:
+def test_empty_input_gives_a_17_byte_file(tmp_path: Path) -> None:
     result, found = pack_lines(tmp_path, [])
     assert (result.documents, result.tokens, found) == (0, 0, [])
     expected = bytes(8) + (2).to_bytes(4, "little") + pickle.dumps([], protocol=4)
@@ -139,7 +139,7 @@ lines_good_or_bad = st.one_of(texts.map(line), st.sampled_from([bad for bad, _ i
 @settings(max_examples=60)
 @given(st.lists(lines_good_or_bad, max_size=30), st.integers(1, 300))
 @example([line("a"), b"", line("b")], 1)
-def test_skipping_faulty_documents_equals_packing_the_good_ones_alone(
+def test_skipping_faulty_documents_equals_packing_the_valid_ones(
     tmp_path: Path, lines: list[bytes], batch: int
 ) -> None:
     bad = {part for part, _ in FAULTY.values()}
@@ -170,7 +170,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     assert documents_of(target) == [as_tokens("new")]
 
 
-def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
+def test_mismatched_index_is_an_error(tmp_path: Path) -> None:
     source = write_source(tmp_path, [line("a"), line("b")])
     source.write_bytes(source.read_bytes()[:-3])
     with pytest.raises(FormatError, match="entry 1 ends at byte"):
@@ -178,7 +178,7 @@ def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
     assert not source.with_suffix(".pbin").exists()
 
 
-def test_an_index_in_characters_is_refused_with_the_way_to_repair_it(golden: Path, peer: Path) -> None:
+def test_index_in_characters_is_rejected_with_the_repair_command(golden: Path, peer: Path) -> None:
     """Modalities 0.5.0 packs such lines cut short, or drops them: here nothing is packed before the index is mended."""
     source, legacy = Path("jsonl/docs_crlf.jsonl"), Path("docs_crlf.v0.2.0.idx")
     shutil.copy(golden / "modalities" / "legacy" / "v0.2.0" / legacy, legacy)

@@ -74,7 +74,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("num_cpus", [1, 3])
-def test_many_sources_give_the_bytes_of_one(
+def test_many_sources_give_the_bytes_of_one_concatenated_source(
     num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
 ) -> None:
     for given in (corpus, str(corpus / "**" / "*.jsonl*"), sorted(corpus.rglob("*.jsonl*"))):
@@ -92,7 +92,7 @@ def test_many_sources_give_the_bytes_of_one(
 
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_each_source_into_a_file_of_its_own(num_cpus: int, corpus: Path, tmp_path: Path, small_batches: None) -> None:
+def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, small_batches: None) -> None:
     results = pack_each(config_of(corpus, tmp_path / "out", num_cpus=num_cpus))
     names = ["a.pbin", "b.pbin", "c.pbin", "sub/d.pbin", "sub/e.pbin"]
     assert [os.path.relpath(result.path, tmp_path / "out") for result in results] == names
@@ -109,19 +109,19 @@ def test_each_source_into_a_file_of_its_own(num_cpus: int, corpus: Path, tmp_pat
     ]
 
 
-def test_beside_the_sources_where_no_folder_is_given(corpus: Path) -> None:
+def test_default_output_folder_is_that_of_the_sources(corpus: Path) -> None:
     results = pack_each(config_of([corpus / "a.jsonl", corpus / "sub" / "e.jsonl.gz"], None))
     assert [result.path for result in results] == [str(corpus / "a.pbin"), str(corpus / "sub" / "e.pbin")]
 
 
-def test_two_sources_of_one_target_are_an_error_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
+def test_two_sources_with_the_same_target_raise_before_writing(corpus: Path, tmp_path: Path) -> None:
     (corpus / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
     with pytest.raises(ValueError, match=r"would both be packed into .*a\.pbin"):
         pack_each(config_of(corpus, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_the_policy_holds_for_each(corpus: Path, tmp_path: Path) -> None:
+def test_existence_policy_applies_to_each_file(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "b.pbin").write_bytes(b"mine")
     with pytest.raises(TargetExists):
@@ -131,7 +131,7 @@ def test_the_policy_holds_for_each(corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "b.pbin").read_bytes() == b"mine"
 
 
-def test_faulty_documents_are_named_with_their_source(corpus: Path, tmp_path: Path, small_batches: None) -> None:
+def test_skipped_documents_name_their_source(corpus: Path, tmp_path: Path, small_batches: None) -> None:
     bad = b'{"text": null}\n\n{"text": 3}\n'
     (corpus / "c.jsonl.gz").write_bytes(gzip.compress(make_lines(30, 1)[0] + b"\n" + bad + b'{"text": "ok"}'))
     result = pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"))
@@ -143,7 +143,7 @@ def test_faulty_documents_are_named_with_their_source(corpus: Path, tmp_path: Pa
     assert not (tmp_path / "strict.pbin").exists()
 
 
-def test_damage_in_a_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
+def test_damaged_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
     path = corpus / "sub" / "e.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(FormatError, match=r"e\.jsonl\.gz: at byte \d+"):
@@ -151,12 +151,12 @@ def test_damage_in_a_source_leaves_no_target(corpus: Path, tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == ["in", "whole.idx", "whole.jsonl"]
 
 
-def test_an_index_named_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
+def test_explicit_index_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a single source that is not compressed"):
         pack_encoded_data(config_of(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
 
 
-def test_the_plan_says_what_the_run_then_does(corpus: Path, tmp_path: Path) -> None:
+def test_plan_predicts_the_run(corpus: Path, tmp_path: Path) -> None:
     before = sorted(os.listdir(tmp_path))
     (plan,) = plan_packing(config_of([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
     assert sorted(os.listdir(tmp_path)) == before
@@ -171,7 +171,7 @@ def test_the_plan_says_what_the_run_then_does(corpus: Path, tmp_path: Path) -> N
     assert [plan.lines for plan in plans] == [150, 90, None, None, None]
 
 
-def test_a_run_that_fails_goes_on_where_it_was(
+def test_failed_run_is_resumed_at_its_checkpoint(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped at every batch, with a checkpoint at each: no document is tokenised twice, and the bytes are the same."""
@@ -204,7 +204,7 @@ def test_a_run_that_fails_goes_on_where_it_was(
     assert again.kept_existing
 
 
-def test_what_was_skipped_before_the_stop_is_still_told(
+def test_documents_skipped_before_the_failure_are_still_reported(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
@@ -222,7 +222,7 @@ def test_what_was_skipped_before_the_stop_is_still_told(
     assert [s["line"] for s in result.skipped] == list(range(1, 81, 2))
 
 
-def test_without_resume_a_failed_run_leaves_nothing(
+def test_failed_run_without_resume_leaves_no_files(
     corpus: Path, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
@@ -237,7 +237,7 @@ def test_without_resume_a_failed_run_leaves_nothing(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_an_interrupted_run_can_be_resumed(
+def test_interrupted_run_can_be_resumed(
     error: type[BaseException], num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
 ) -> None:
     """Without resume=True, and long before the first checkpoint is due."""
@@ -260,7 +260,7 @@ def test_an_interrupted_run_can_be_resumed(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_work_on_a_source_that_has_changed_starts_anew(
+def test_resume_starts_again_when_a_source_changed(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
@@ -297,7 +297,7 @@ pack_encoded_data({
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_kills_at_random_times_end_in_the_same_bytes(num_cpus: int, tmp_path: Path) -> None:
+def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl.gz", tmp_path / "x.pbin"
     source.write_bytes(gzip.compress(b"".join(line + b"\n" for line in make_lines(30_000, 5)), 1))
     pack_encoded_data(config_of(source, tmp_path / "whole.pbin"))
@@ -325,7 +325,7 @@ def test_kills_at_random_times_end_in_the_same_bytes(num_cpus: int, tmp_path: Pa
     assert kills >= 2
 
 
-def test_a_hundred_documents_of_which_four_cannot_be_packed(tmp_path: Path) -> None:
+def test_four_faulty_documents_of_a_hundred(tmp_path: Path) -> None:
     """Modalities 0.5.0 writes at most those before the first faulty one's batch, and exits with status 0."""
     lines = make_lines(100, 9)
     for number, text in ((12, b'""'), (35, b"null"), (36, b"7"), (99, b'"\\ud800"')):

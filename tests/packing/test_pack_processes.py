@@ -71,7 +71,7 @@ def running(tmp_path: Path) -> Any:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_workers_and_target_do_not_outlive_a_killed_parent(running: Any, tmp_path: Path) -> None:
+def test_killed_parent_leaves_no_workers_and_no_target(running: Any, tmp_path: Path) -> None:
     workers = children(running.pid)
     assert len(workers) == 2
     running.send_signal(signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_workers_and_target_do_not_outlive_a_killed_parent(running: Any, tmp_pat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: Path) -> None:
+def test_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: Path) -> None:
     workers = children(running.pid)
     os.kill(workers[0], signal.SIGKILL)
     _, errors = running.communicate(input=b"\n" * 200)
@@ -95,7 +95,7 @@ def test_a_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
-def test_a_worker_that_cannot_start_says_why(
+def test_worker_that_cannot_start_reports_the_reason(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tokenizer vanishes between the check in the main process and the workers' start."""
@@ -113,7 +113,7 @@ def test_a_worker_that_cannot_start_says_why(
     assert not source.with_suffix(".pbin").exists()
 
 
-def test_the_environment_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (None, "true"):
         monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
         if value is not None:

@@ -41,7 +41,7 @@ def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
 
 @pytest.mark.parametrize("engine", FASTER)
 @pytest.mark.parametrize("kind", KINDS)
-def test_hard_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_probe_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
     pair = both[kind, engine]
     literals = [token.content for token in pair[0].backend.get_added_tokens_decoder().values()]
     assert_alike(pair, probe_texts(literals), pair[0].eod_id(EOD))
@@ -73,13 +73,13 @@ def test_every_code_point_gives_the_same_ids(
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_the_golden_tokenizer(engine: str) -> None:
+def test_golden_tokenizer(engine: str) -> None:
     own = built(spec_of(GOLDEN))
     assert first_difference(own, run_on_engine(own, engine), probe_texts([EOD])) is None
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_what_sets_the_file_is_the_tokenizers_own(engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_vocabulary_size_and_eod_id_equal_the_reference(engine: str, both: dict[tuple[str, str], Pair]) -> None:
     own, fast = both["llama3", engine]
     assert (fast.vocab_size, fast.eod_id(EOD)) == (own.vocab_size, own.eod_id(EOD))
     with pytest.raises(ValueError, match="single token id"):
@@ -87,7 +87,7 @@ def test_what_sets_the_file_is_the_tokenizers_own(engine: str, both: dict[tuple[
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_a_text_that_is_no_unicode_is_faulty(engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_lone_surrogates_are_faulty(engine: str, both: dict[tuple[str, str], Pair]) -> None:
     _, fast = both["gpt2", engine]
     for texts in (["\ud800"], ["fine", "x\udfff"], ["fine"] * FEW_TEXTS + ["\ud800"]):
         with pytest.raises(FaultyText):
@@ -100,7 +100,7 @@ class PanicException(BaseException):
 
 @pytest.mark.parametrize(("engine", "method"), [("gigatoken", "encode"), ("tiktoken", "encode_to_numpy")])
 @pytest.mark.parametrize("error", [PanicException("stack"), ValueError("odd")])
-def test_an_engine_that_fails_is_stood_in_for(
+def test_failing_engine_falls_back_to_the_reference(
     engine: str, method: str, error: BaseException, tokenizer_files: dict[str, Path]
 ) -> None:
     own = built(spec_of(tokenizer_files["gpt2"]))
@@ -114,7 +114,7 @@ def test_an_engine_that_fails_is_stood_in_for(
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_an_interrupt_is_no_refusal(engine: str, tokenizer_files: dict[str, Path]) -> None:
+def test_interrupt_is_not_a_fallback(engine: str, tokenizer_files: dict[str, Path]) -> None:
     fast: Any = run_on_engine(built(spec_of(tokenizer_files["gpt2"])), engine)
 
     def interrupt(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def test_an_interrupt_is_no_refusal(engine: str, tokenizer_files: dict[str, Path
         fast.encode_many(["text"])
 
 
-def test_blanks_that_overflow_tiktoken(both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_whitespace_does_not_overflow_tiktoken(both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]) -> None:
     texts = ["a", "x" + " " * 1_000_000 + "y", "\r\n" * MAX_BLANKS, " " * LONG, "b"]
     assert_alike(both["gpt2", "tiktoken"], texts, 0)
     assert capfd.readouterr().err == ""

@@ -65,7 +65,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_joined_parts_are_what_one_run_writes(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
     local, warned = capsys.readouterr()
     for world_size, part_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
@@ -89,7 +89,7 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
 @given(
     documents=DOCUMENTS, more=DOCUMENTS, size=st.sampled_from([1, 2, 4]), n_parts=st.integers(1, 12), seed=st.integers()
 )
-def test_any_documents_in_parts_of_any_size(
+def test_any_documents_and_task_sizes(
     documents: list[list[int]],
     more: list[list[int]],
     size: int,
@@ -118,7 +118,7 @@ def finish(plan: Any) -> EditResult:
     return collect_edit(plan)
 
 
-def test_what_is_missing_is_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["shuffle", "a.pbin", "far.pbin", "--seed", "1", "--part-bytes", "2000"]
     assert main([*words, "--rank", "1", "--world-size", "2"]) == 0
     assert main([*words, "--collect"]) == 1
@@ -127,7 +127,7 @@ def test_what_is_missing_is_named_and_nothing_is_written(folder: Path, capsys: p
 
 
 @pytest.mark.parametrize("command", ["merge a.pbin b.pbin far", "shuffle a.pbin far --seed 1"])
-def test_a_source_that_changes_makes_another_plan(
+def test_changed_source_gives_another_plan(
     folder: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
@@ -141,7 +141,7 @@ def test_a_source_that_changes_makes_another_plan(
 
 @pytest.mark.parametrize("kind", ["merge", "shuffle"])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_source_that_changes_under_a_plan_is_named(folder: Path, kind: str, late: bool) -> None:
+def test_source_that_changes_after_planning_is_named(folder: Path, kind: str, late: bool) -> None:
     if kind == "merge":
         plan = plan_merge(["a.pbin"], "far", bytes_per_task=3000)
     else:
@@ -154,7 +154,7 @@ def test_a_source_that_changes_under_a_plan_is_named(folder: Path, kind: str, la
     assert not Path("far").exists()
 
 
-def test_the_order_is_found_out_once_a_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_computed_once_per_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def make(*arguments: Any, **options: Any) -> Any:
@@ -169,7 +169,7 @@ def test_the_order_is_found_out_once_a_process(folder: Path, monkeypatch: pytest
     clear(plan)
 
 
-def test_what_is_wrong_with_the_sources_is_found_out_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_error_is_computed_once_per_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def fail(*arguments: Any, **_options: Any) -> Any:
@@ -183,7 +183,7 @@ def test_what_is_wrong_with_the_sources_is_found_out_once(folder: Path, monkeypa
     assert len(made) == 1
 
 
-def test_failures_are_told_and_counted(
+def test_failures_are_reported_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
@@ -210,7 +210,7 @@ def test_failures_are_told_and_counted(
     assert [line.split("%")[0] for line in told[:2]] == ["merge: 5", "merge: 10"]  # of what was still to do
 
 
-def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["chunk", "a.pbin", "-o", "far", *CHUNK.split()]
     Path("far").write_bytes(b"there")
     with pytest.raises(TargetExists):
@@ -238,21 +238,21 @@ def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("merge a.pbin x --part-bytes 5", "--part-bytes: only with"),
     ],
 )
-def test_options_that_do_not_go_together(
+def test_conflicting_options(
     folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
 
 
-def test_from_python_a_seed_is_needed_too(folder: Path) -> None:
+def test_planning_without_a_seed_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="need a seed"):
         plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": None})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["merge a.pbin b.pbin OUT", "shuffle a.jsonl OUT --seed 1"])
-def test_killed_ranks_are_run_again(tmp_path: Path, command: str) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, command: str) -> None:
     rng = random.Random(1)
     for name in ("a.pbin", "b.pbin"):
         documents = [[rng.randrange(256)] * rng.randrange(400) for _ in range(4000)]

@@ -47,7 +47,7 @@ def far(source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: i
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(LINES, max_size=40), st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300))
-def test_whatever_the_lines(
+def test_any_lines(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ends: bool, drop: bool, validate: bool, n_bytes: int
 ) -> None:
     folder = tmp_path_factory.mktemp("index")
@@ -84,7 +84,7 @@ def test_several_files(corpus: Path) -> None:
     assert not list(corpus.rglob("*.parts"))
 
 
-def test_on_the_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", str(corpus / "a.jsonl"), "--json"]
     spread = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
@@ -107,7 +107,7 @@ def test_on_the_command_line(corpus: Path, tmp_path: Path, capsys: pytest.Captur
     assert main([*spread, "--collect", "--repair-legacy"]) == 2
 
 
-def test_a_source_that_changed_is_noticed(corpus: Path) -> None:
+def test_changed_source_is_detected(corpus: Path) -> None:
     source = corpus / "a.jsonl"
     plan = plan_index(source, bytes_per_task=100_000)
     run_rank(plan, 0, 1)
@@ -120,7 +120,7 @@ def test_a_source_that_changed_is_noticed(corpus: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     line = json.dumps({"text": "x" * 300}) + "\n"
     (tmp_path / "a.jsonl").write_text(line * 60_000)
     create_raw_index(tmp_path / "a.jsonl", tmp_path / "local.idx")

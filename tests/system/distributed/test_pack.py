@@ -56,7 +56,7 @@ def corpus(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("bytes_per_task", [3000, 10_000, None])
-def test_joined_parts_are_what_one_run_writes(
+def test_concatenated_tasks_equal_a_local_run(
     corpus: list[Path], tmp_path: Path, world_size: int, bytes_per_task: int | None
 ) -> None:
     local = pack_encoded_data(config_of(corpus, tmp_path / "local.pbin"))
@@ -73,7 +73,7 @@ def test_joined_parts_are_what_one_run_writes(
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_each_source_into_a_file_of_its_own(corpus: list[Path], tmp_path: Path) -> None:
+def test_per_source_output_files(corpus: list[Path], tmp_path: Path) -> None:
     local = pack_each(config_of(corpus, tmp_path / "local"))
     plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far"), per_source=True), bytes_per_task=15000)
     run_rank(plan, 0, 1)
@@ -92,7 +92,7 @@ def test_each_source_into_a_file_of_its_own(corpus: list[Path], tmp_path: Path) 
     assert (tmp_path / "far" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
 
 
-def test_the_first_faulty_document_is_named_as_the_local_run_names_it(corpus: list[Path], tmp_path: Path) -> None:
+def test_first_faulty_document_is_reported_as_in_a_local_run(corpus: list[Path], tmp_path: Path) -> None:
     for source in corpus[:2]:
         config = config_of([source], tmp_path / "x.pbin")
         with pytest.raises(ValueError, match=r"line \d+ at byte \d+") as local:
@@ -112,7 +112,7 @@ LINES = st.binary(max_size=9).map(lambda line: line.replace(b"\n", b""))
 @given(
     st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=30), st.booleans(), st.data()
 )
-def test_every_line_is_in_one_part(
+def test_every_line_is_in_one_chunk(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ends: bool, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("lines")
@@ -133,7 +133,7 @@ def test_every_line_is_in_one_part(
         assert parts == whole
 
 
-def test_an_index_that_was_shuffled_keeps_its_order(tmp_path: Path) -> None:
+def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
     rows = [(30, 9), (0, 9), (20, 9), (10, 9)]
     (tmp_path / "a.jsonl").write_text("".join(f'"line {k:02}"\n' for k in range(4)))
     write_raw_index(tmp_path / "a.idx", rows)
@@ -143,7 +143,7 @@ def test_an_index_that_was_shuffled_keeps_its_order(tmp_path: Path) -> None:
         assert [tuple(row) for piece in pieces for row in piece.batch.rows.tolist()] == rows
 
 
-def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pack", *map(str, corpus), "--tokenizer", "bytes", "--json"]
     far = [*words, "-o", str(tmp_path / "far.pbin"), "--part-bytes", "9000"]
     assert main([*words, "-o", str(tmp_path / "local.pbin")]) == 0
@@ -179,12 +179,12 @@ def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.
         ("--collect --part-bytes 0", "at least 1"),
     ],
 )
-def test_options_that_do_not_go_together(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "a.jsonl", "--tokenizer", "bytes", *words.split()]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_slurm_says_which_rank_this_is(corpus: list[Path], tmp_path: Path) -> None:
+def test_rank_from_slurm(corpus: list[Path], tmp_path: Path) -> None:
     words = ["pack", "in", "--tokenizer", "bytes", "-o", "far.pbin", "--part-bytes", "9000", "--json"]
     done = run([*words, "--rank", "slurm"], tmp_path, {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"})
     assert done.returncode == 0, done.stderr
@@ -193,7 +193,7 @@ def test_slurm_says_which_rank_this_is(corpus: list[Path], tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(3)])
-def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     for number in range(3):
         write_lines(tmp_path / "in" / f"{number}.jsonl", 20_000, number)
     pack_encoded_data(config_of([str(tmp_path / "in")], tmp_path / "local.pbin"))
@@ -205,7 +205,7 @@ def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_an_interrupted_rank_says_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
+def test_interrupted_rank_reports_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
     plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=9000)
 
     def stop(done: int, total: int) -> None:

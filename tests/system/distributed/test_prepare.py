@@ -71,7 +71,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("sample_tables", [True, False])
 @pytest.mark.parametrize(("size", "n_bytes"), [(1, None), (2, 20_000), (5, 1)])
-def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
+def test_files_equal_those_of_a_local_run(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
     local = prepared(two[0], num_workers=1, sample_tables=sample_tables)
     result = far(two[1], size, n_bytes, sample_tables=sample_tables)
     assert content(two[1]) == content(two[0])
@@ -80,7 +80,7 @@ def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, 
         assert len(rows(two[1], "samples")) == local.samples
 
 
-def test_shards_that_did_not_change_are_not_walked_again(two: tuple[Path, Path]) -> None:
+def test_unchanged_shards_are_not_scanned_again(two: tuple[Path, Path]) -> None:
     prepared(two[0])
     far(two[1], 2)
     for folder in two:
@@ -109,7 +109,7 @@ def test_bad_shards(two: tuple[Path, Path]) -> None:
     assert content(two[1]) == content(two[0])
 
 
-def test_a_shard_that_changed_since_its_task_is_named(two: tuple[Path, Path]) -> None:
+def test_shard_that_changed_after_its_task_is_named(two: tuple[Path, Path]) -> None:
     plan = plan_walk(two[0])
     run_rank(plan, 0, 1)
     walker = walker_of(plan)
@@ -140,7 +140,7 @@ def test_media_are_read_by_the_ranks(two: tuple[Path, Path], capsys: pytest.Capt
     assert one == other
 
 
-def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prepare", str(two[1]), "--part-bytes", "20000", "--json"]
     assert main(["prepare", str(two[0]), "--split-ratio", "8,1,1", "--json"]) == 0
     local = json.loads(capsys.readouterr().out)
@@ -163,7 +163,7 @@ def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(2)])
-def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
+def test_killed_ranks_can_be_rerun(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
         make(folder / "more", 60, 300, first=100)
     prepared(two[0])

@@ -111,19 +111,19 @@ def plan_of(folder: Path) -> Plan:
     return Plan("index", str(folder / "x.parts"), {}, [], [Task("0", {}, 1)])
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"fastpack-llm\[ray\]"):
         run_on_ray(plan_of(tmp_path))
 
 
-def test_nothing_left_to_do_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_job_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor, "finished", lambda _: {"0": None})
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     run_on_ray(plan_of(tmp_path))
 
 
-def test_a_node_without_the_shared_folder_says_so(tmp_path: Path) -> None:
+def test_node_without_the_shared_folder_is_an_error(tmp_path: Path) -> None:
     assert "absent" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
     assert "cannot be seen on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
     assert "No such file" in str(do_task(str(tmp_path), "0", str(tmp_path / "absent")))
@@ -138,6 +138,6 @@ def test_a_node_without_the_shared_folder_says_so(tmp_path: Path) -> None:
         ("--executor ray --dry-run", "--dry-run: not with"),
     ],
 )
-def test_options_that_do_not_go_together(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "a.jsonl", "--tokenizer", "bytes", *words.split()]) == 2
     assert message in capsys.readouterr().err

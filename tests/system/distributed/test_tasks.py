@@ -47,7 +47,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     st.lists(st.tuples(st.integers(0, 500), st.booleans()), max_size=20),
     st.integers(1, 200),
 )
-def test_pieces_are_all_parts_of_all_sources_once_and_in_order(sources: list[tuple[int, bool]], n_bytes: int) -> None:
+def test_chunks_cover_all_sources_once_and_in_order(sources: list[tuple[int, bool]], n_bytes: int) -> None:
     sizes, whole = [size for size, _ in sources], [stays for _, stays in sources]
     groups = list(split_sources(sizes, whole, n_bytes))
     assert all(groups)
@@ -66,13 +66,13 @@ def test_pieces_are_all_parts_of_all_sources_once_and_in_order(sources: list[tup
 
 
 @given(st.integers(0, 1 << 60))
-def test_no_job_has_many_thousand_tasks(total: int) -> None:
+def test_number_of_tasks_is_limited(total: int) -> None:
     assert total / task_bytes(total, None) <= 4096
     assert task_bytes(total, 7) == 7
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
-def test_ranks_do_all_tasks_and_none_twice(tmp_path: Path, size: int) -> None:
+def test_ranks_do_every_task_once(tmp_path: Path, size: int) -> None:
     plan = plan_of(tmp_path)
     left = [run_rank(plan, rank, size).left for rank in range(size)]
     assert left[-1] == 0
@@ -84,7 +84,7 @@ def test_ranks_do_all_tasks_and_none_twice(tmp_path: Path, size: int) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in Path(plan.home).iterdir()}
 
 
-def test_what_is_missing_is_named_with_what_went_wrong(tmp_path: Path) -> None:
+def test_unfinished_tasks_are_named_with_their_errors(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, bad="c")
     with pytest.raises(JobError, match="7 of 7 tasks are not done: 0, 1, 2, 3, 4, 5, 6 "):
         results(plan)
@@ -96,7 +96,7 @@ def test_what_is_missing_is_named_with_what_went_wrong(tmp_path: Path) -> None:
     assert set(results(replace(plan, unneeded=frozenset("2")))) == set("013456")
 
 
-def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
+def test_markers_of_other_ranks_are_read_only_when_all_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """4,096 ranks that each open 4,096 marks keep a file system busy for minutes."""
@@ -117,7 +117,7 @@ def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
     assert run_rank(plan, 6, 7).left == 0
 
 
-def test_torn_and_foreign_markers_do_not_count(tmp_path: Path) -> None:
+def test_torn_and_foreign_markers_are_ignored(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     home = Path(plan.home)
@@ -130,7 +130,7 @@ def test_torn_and_foreign_markers_do_not_count(tmp_path: Path) -> None:
     assert len(finished(plan)) == 7
 
 
-def test_a_failed_attempt_leaves_the_mark_of_one_that_was_luckier(tmp_path: Path) -> None:
+def test_failed_attempt_keeps_the_marker_of_a_successful_one(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert run_task(plan, plan.tasks[0], "a") is None
     broken = replace(plan, function=f"{__name__}:absent")
@@ -139,7 +139,7 @@ def test_a_failed_attempt_leaves_the_mark_of_one_that_was_luckier(tmp_path: Path
     assert finished(plan)["0"].path.endswith(".a")
 
 
-def test_plans_of_other_settings_or_files_start_anew(tmp_path: Path) -> None:
+def test_plans_with_other_settings_or_files_start_again(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     for other in (plan_of(tmp_path, x=1), replace(plan, stamps=[["a", 1, 2]]), replace(plan, tasks=plan.tasks[:-1])):
@@ -153,7 +153,7 @@ def test_plans_of_other_settings_or_files_start_anew(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clearing_removes_nothing_of_anybody_else(tmp_path: Path) -> None:
+def test_clear_keeps_foreign_files(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     mine = tmp_path / "x.parts" / "my folder"
@@ -167,7 +167,7 @@ def test_clearing_removes_nothing_of_anybody_else(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_changed_are_noticed(tmp_path: Path) -> None:
+def test_changed_task_files_are_detected(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     done = finished(plan)["0"]
@@ -180,7 +180,7 @@ def test_files_that_changed_are_noticed(tmp_path: Path) -> None:
         check_size(done, 3)
 
 
-def test_a_saved_plan_is_the_same_elsewhere(tmp_path: Path) -> None:
+def test_saved_plan_can_be_loaded(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, a=[1, "x"])
     save_plan(plan)
     again = load_plan(plan.home)
@@ -218,7 +218,7 @@ ARRAY = {"SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_MAX": "7", "SLURM_ARRAY_
         ("torchrun", None, {"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
     ],
 )
-def test_ranks_are_found(asked: str, size: int | None, environment: dict[str, str], expected: tuple[int, int]) -> None:
+def test_find_rank(asked: str, size: int | None, environment: dict[str, str], expected: tuple[int, int]) -> None:
     assert find_rank(asked, size, environment) == expected
 
 
@@ -237,14 +237,14 @@ def test_ranks_are_found(asked: str, size: int | None, environment: dict[str, st
         ("torchrun", None, {"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
     ],
 )
-def test_ranks_that_make_no_sense_are_errors(
+def test_invalid_ranks(
     asked: str, size: int | None, environment: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         find_rank(asked, size, environment)
 
 
-def test_a_plan_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_plan_of_another_format_is_rejected(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     save_plan(plan)
     file = Path(plan.home, "plan.json")

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, golden: Path) -> Path:
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("deep", [False, True])
-def test_the_same_report(folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_equals_that_of_a_local_run(folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VerifyReport, "max_findings", 3)
     paths = [folder, tmp_path / "web", folder / "0.pbin", tmp_path / "absent.pbin", tmp_path]
     for vocab_size in (None, 4):
@@ -58,7 +58,7 @@ def test_the_same_report(folder: Path, tmp_path: Path, size: int, deep: bool, mo
         assert "not one of what can be verified" in str(far[4])
 
 
-def test_on_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for paths, code in (([folder], 3), ([folder / "0.pbin"], 0), ([folder / "0.pbin", tmp_path / "absent.pbin"], 1)):
         words = ["verify", *map(str, paths)]
         assert main([*words, "--json"]) == code
@@ -77,7 +77,7 @@ def test_on_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["verify", str(folder), "--collect", "--write-checksums"]) == 2
 
 
-def test_a_file_that_changed_since_is_looked_at_again(folder: Path) -> None:
+def test_changed_file_is_verified_again(folder: Path) -> None:
     plan = plan_verify([folder / "0.pbin"])
     run_rank(plan, 0, 1)
     with PackedWriter(folder / "0.pbin", 2, file_existence_policy="override") as writer:
@@ -85,7 +85,7 @@ def test_a_file_that_changed_since_is_looked_at_again(folder: Path) -> None:
     assert plan_verify([folder / "0.pbin"]).identity != plan.identity
 
 
-def test_parts_inside_of_what_is_looked_at_do_not_count(
+def test_task_files_inside_the_verified_folder_are_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

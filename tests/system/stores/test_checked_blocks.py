@@ -78,7 +78,7 @@ SUMMED = [BLOCK >> 3, BLOCK, 50_000, 3 * BLOCK, 64 << 20]
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
 @pytest.mark.parametrize("limit", [1 << 30, 500_000])
-def test_a_flipped_bit_is_read_again(
+def test_flipped_bit_is_read_again(
     way: str, block_bytes: int, limit: int, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
@@ -93,7 +93,7 @@ def test_a_flipped_bit_is_read_again(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
-def test_a_damaged_object_is_never_delivered(way: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
+def test_damaged_object_is_never_returned(way: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
     damaged = bytearray(content)
@@ -107,7 +107,7 @@ def test_a_damaged_object_is_never_delivered(way: str, block_bytes: int, store: 
             WAYS[way](url)
 
 
-def test_blocks_of_the_cache_need_no_checksums_again(store: Any, tmp_path: Path) -> None:
+def test_cached_blocks_are_not_checked_again(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     assert by_position(url) == content
@@ -116,7 +116,7 @@ def test_blocks_of_the_cache_need_no_checksums_again(store: Any, tmp_path: Path)
     assert store.door.count("GET") == 0
 
 
-def test_shards_of_a_folder_are_checked_and_headers_too(store: Any, tmp_path: Path) -> None:
+def test_shards_and_their_headers_are_checked(store: Any, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
     for number in range(3):
@@ -130,7 +130,7 @@ def test_shards_of_a_folder_are_checked_and_headers_too(store: Any, tmp_path: Pa
         fastpack.MemoryMappedDataset(url, 100)
 
 
-def test_checksums_of_another_version(store: Any, tmp_path: Path) -> None:
+def test_checksums_of_an_older_version(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
     store.put("object.bin", bytes(101))
     with pytest.raises(FormatError, match=r"an object of 101 bytes, expected 100, as recorded in .*\.fpsum: remove"):
@@ -140,13 +140,13 @@ def test_checksums_of_another_version(store: Any, tmp_path: Path) -> None:
     assert read_checksums(url).size == 101
 
 
-def test_checksums_that_one_may_not_see_are_none(store: Any) -> None:
+def test_unreadable_checksums_are_ignored(store: Any) -> None:
     url = store.put("a", b"content")
     store.door.choose = lambda _, __, path: "403" if path.endswith(".fpsum") else None
     assert open_reader(url).read_into(np.empty(7, np.uint8), 0) == 7
 
 
-def test_without_the_package_it_is_said(
+def test_missing_package_is_reported(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
@@ -155,7 +155,7 @@ def test_without_the_package_it_is_said(
     assert f"{url} is not compared with its checksums" in caplog.text
 
 
-def test_a_forked_child_checks_too(store: Any, tmp_path: Path) -> None:
+def test_forked_process_checks_blocks(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     reader = open_reader(url)

@@ -91,7 +91,7 @@ def make_container(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["google", "azure"])
-def test_the_whole_way(
+def test_index_pack_and_train(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url: str = request.getfixturevalue(kind)

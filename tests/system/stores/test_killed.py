@@ -27,7 +27,7 @@ def run(*words: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.long)])
-def test_a_cache_whose_users_are_killed(
+def test_cache_survives_killed_processes(
     seconds: float, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(LIMIT))
@@ -46,7 +46,7 @@ def test_a_cache_whose_users_are_killed(
     assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= LIMIT
 
 
-def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp_path: Path) -> None:
+def test_sweep_removes_only_abandoned_files(store: Any, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "ab"
     folder.mkdir(parents=True, mode=0o700)
     (folder / ".abc.1.1").write_bytes(b"left by a process that was killed")
@@ -72,7 +72,7 @@ def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.long)])
-def test_uploads_that_are_killed(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_uploads(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     n_bytes = (11 << 20) + 1  # three parts
     url, data = f"{store.url}/large.bin", content(5, n_bytes)
     monkeypatch.setattr("fastpack.io.stores.PART_BYTES", cache_killing.PART)

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return shards
 
 
-def test_one_read_opens_a_dataset_and_none_a_shard(store: Any, folder: Path) -> None:
+def test_one_request_opens_a_dataset_and_no_shard(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
     written = fastpack.write_manifest(url, eos_token_id=7)
     assert (written.path, written.shards, written.documents) == (f"{url}/manifest.fpm", 13, 2)
@@ -51,7 +51,7 @@ def test_one_read_opens_a_dataset_and_none_a_shard(store: Any, folder: Path) -> 
     assert asked == {"11.npy", "00.npy", "06.npy"}
 
 
-def test_a_first_read_is_one_get(store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_read_is_one_get_request(store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "another node"))
@@ -60,7 +60,7 @@ def test_a_first_read_is_one_get(store: Any, folder: Path, tmp_path: Path, monke
     assert [method for method, _, _ in store.door.requests] == ["HEAD", "GET"]
 
 
-def test_another_object_of_that_name_is_noticed(store: Any, folder: Path) -> None:
+def test_replaced_object_is_detected(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     dataset = fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
@@ -71,7 +71,7 @@ def test_another_object_of_that_name_is_noticed(store: Any, folder: Path) -> Non
         dataset[25]
 
 
-def test_a_manifest_written_on_a_disk_goes_with_its_shards(store: Any, folder: Path) -> None:
+def test_local_manifest_can_be_uploaded_with_its_shards(store: Any, folder: Path) -> None:
     fastpack.write_manifest(folder, checksums=False)
     url = store.put_folder(folder, "copy")
     assert not Manifest(f"{url}/manifest.fpm").times_count
@@ -109,7 +109,7 @@ class _Files(SimpleHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 (http.server's name)
 
 
-def test_plain_http_which_has_no_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_without_listings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("obstore")
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
@@ -136,7 +136,7 @@ def test_checksums_of_objects(store: Any, folder: Path) -> None:
     assert fastpack.verify(f"{url}/manifest.fpm").is_sound
 
 
-def test_a_store_that_fails_every_third_time(store: Any, folder: Path) -> None:
+def test_store_that_fails_every_third_request(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
     store.door.choose = lambda number, method, _: "503" if method == "GET" and number % 3 == 0 else None
     fastpack.write_manifest(url)
@@ -146,7 +146,7 @@ def test_a_store_that_fails_every_third_time(store: Any, folder: Path) -> None:
     np.testing.assert_array_equal(dataset.batch(order)["labels"], expected.batch(order)["labels"])
 
 
-def test_packed_files_are_asked_for_when_they_are_used(store: Any, tmp_path: Path) -> None:
+def test_packed_files_are_requested_on_first_use(store: Any, tmp_path: Path) -> None:
     for number in range(5):
         with fastpack.PackedWriter(tmp_path / f"{number}.pbin", 2) as writer:
             writer.append(np.arange(number * 100, number * 100 + 50))

@@ -36,7 +36,7 @@ def documents(tmp_path: Path) -> Path:
     return path
 
 
-def test_windows_of_shards(store: Any, shards: Path) -> None:
+def test_windows_of_remote_shards(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
     store.door.choose = misbehave
     local = fastpack.MemoryMappedDataset(shards, 129, pack_sequences=True, eos_token_id=7)
@@ -50,7 +50,7 @@ def test_windows_of_shards(store: Any, shards: Path) -> None:
     np.testing.assert_array_equal(remote[5]["doc_ids"], local[5]["doc_ids"])
 
 
-def test_a_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
+def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
     store.door.choose = misbehave
     dataset = fastpack.MemoryMappedDataset(url, 100)
@@ -63,7 +63,7 @@ def test_a_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     assert len(set(order)) == len(order) >= len(dataset) - 8
 
 
-def test_index_and_pack_give_the_bytes_they_give_on_the_disk(store: Any, documents: Path, tmp_path: Path) -> None:
+def test_index_and_pack_give_the_local_bytes(store: Any, documents: Path, tmp_path: Path) -> None:
     url = store.put("docs.jsonl", documents.read_bytes())
     store.door.choose = misbehave
     assert main(["index", str(documents), "-q"]) == 0
@@ -109,7 +109,7 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_prepared_webdataset(store: Any, images: Path) -> None:
+def test_read_prepared_webdataset(store: Any, images: Path) -> None:
     assert (
         main(
             [
@@ -138,7 +138,7 @@ def test_a_prepared_webdataset(store: Any, images: Path) -> None:
 PREPARE = ["--non-interactive", "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q"]
 
 
-def test_preparing_in_place_on_the_bucket(store: Any, images: Path) -> None:
+def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
     url = store.put_folder(images, "images")
     store.door.choose = misbehave
     assert main(["prepare", str(images), *PREPARE]) == 0
@@ -160,7 +160,7 @@ def test_preparing_in_place_on_the_bucket(store: Any, images: Path) -> None:
     assert store.door.count("PUT") - before <= 8  # no shard was walked again
 
 
-def test_looking(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspection_commands(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for local, url in (
         (shards, store.put_folder(shards, "shards")),
         (documents, store.put("docs.jsonl", documents.read_bytes())),

@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_bodies_that_stop_in_the_middle_are_asked_for_again(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     content = os.urandom(17_000)
     url = store.put("a", content)
     numbers: Iterator[int] = iter(range(100))
@@ -42,7 +42,7 @@ def test_bodies_that_stop_in_the_middle_are_asked_for_again(store: Any, caplog: 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_stops_in_every_body_is_an_error(store: Any) -> None:
+def test_store_that_stalls_in_every_response_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
     for read in (lambda: remote.read_range(url, 0, 1000), lambda: open_reader(url).read_into(np.empty(9, np.uint8), 0)):
@@ -51,7 +51,7 @@ def test_a_store_that_stops_in_every_body_is_an_error(store: Any) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_never_answers_is_an_error(store: Any) -> None:
+def test_store_that_never_responds_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.door.delay = 2.0
     with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*after 6 attempts"):
@@ -59,7 +59,7 @@ def test_a_store_that_never_answers_is_an_error(store: Any) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_uploads_may_take_longer_than_a_silence(store: Any) -> None:
+def test_uploads_may_take_longer_than_the_stall_timeout(store: Any) -> None:
     store.door.choose = lambda _, method, *__: setattr(store.door, "delay", 0.6 if method == "PUT" else 0.0)
     with AtomicFile(f"{store.url}/a") as file:
         file.write(b"content")
@@ -67,7 +67,7 @@ def test_uploads_may_take_longer_than_a_silence(store: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "", "0", "-1", "nan", "inf"])
-def test_stall_seconds_that_are_none(text: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_stall_seconds(text: str, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPACK_STALL_SECONDS", text)
     with pytest.raises(ValueError, match=f"FASTPACK_STALL_SECONDS is '{text}': give a number of seconds"):
         remote.status(f"{store.url}/a")
@@ -80,7 +80,7 @@ def lose_one_answer(store: Any, method: str, part: str = "") -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1000, 11_000_000])
-def test_an_upload_whose_answer_was_lost_is_recognised(
+def test_upload_with_a_lost_response_is_recognised(
     n_bytes: int, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "PART_BYTES", 5 << 20)  # the store's smallest
@@ -93,7 +93,7 @@ def test_an_upload_whose_answer_was_lost_is_recognised(
 
 
 @pytest.mark.parametrize("theirs", [b"theirs", b"mine2"])
-def test_an_object_of_another_process_is_not_taken_for_ones_own(theirs: bytes, store: Any) -> None:
+def test_object_of_another_process_is_not_mistaken_for_ours(theirs: bytes, store: Any) -> None:
     def fail_while_another_writes(_: int, method: str, __: str) -> Any:
         if method == "PUT" and not [found for found, *_ in store.door.requests if found == "PUT"]:
             store.put("new", theirs)
@@ -106,7 +106,7 @@ def test_an_object_of_another_process_is_not_taken_for_ones_own(theirs: bytes, s
     assert store.get("new") == theirs
 
 
-def test_deleting_when_the_answer_was_lost(store: Any) -> None:
+def test_delete_with_a_lost_response(store: Any) -> None:
     url = store.put("a", b"1")
     lose_one_answer(store, "DELETE")
     remote.delete(url)
@@ -132,14 +132,14 @@ HEADERS = {  # one bit of a header changed -> what the error names
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_damaged_header_of_a_remote_shard_is_named(name: str, store: Any) -> None:
+def test_damaged_header_of_a_remote_shard_is_named(name: str, store: Any) -> None:
     damage, told = HEADERS[name]
     store.put("a.npy", shard_with(damage))
     with pytest.raises(FormatError, match=rf"a\.npy: {told}" if told.startswith("at") else told):
         MemoryMappedDataset(store.url, 10)
 
 
-def test_fewer_tokens_in_the_header_than_in_the_file_is_warned_of(store: Any) -> None:
+def test_header_with_fewer_tokens_than_the_file_warns(store: Any) -> None:
     store.put("a.npy", shard_with((b"(500,)", b"(400,)"), 500))
     with pytest.warns(DataWarning, match=r"a\.npy: 928 of its 1128 bytes are used.*header damaged"):
         MemoryMappedDataset(store.url, 10)

@@ -87,7 +87,7 @@ def test_samples_of_a_packed_file(kind: str, store: Any, packed: Path) -> None:
     assert not store.door.count("HEAD")
 
 
-def test_training_from_a_packed_file_that_is_larger_than_the_cache(
+def test_training_from_a_packed_file_larger_than_the_cache(
     store: Any, packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = 8 * BLOCK
@@ -107,7 +107,7 @@ def test_training_from_a_packed_file_that_is_larger_than_the_cache(
     assert {fault for _, _, fault in store.door.requests} >= {"503", "cut", "short"}
 
 
-def test_a_packed_file_that_goes_or_changes_meanwhile(store: Any, packed: Path) -> None:
+def test_packed_file_that_is_removed_or_changed_while_open(store: Any, packed: Path) -> None:
     content = packed.read_bytes()
     url = store.put("text.pbin", content)
     dataset = DATASETS["continuous"](url)
@@ -136,7 +136,7 @@ def test_documents_of_a_packed_file(store: Any, packed: Path) -> None:
     np.testing.assert_array_equal(far.file, near.file)
 
 
-def test_what_is_no_packed_file_is_not_read_to_its_end(store: Any) -> None:
+def test_other_files_are_not_read_to_the_end(store: Any) -> None:
     for content in (bytes(12) + b"\x07" * 5_000_000, b"\0\0\0\x10" + b"\x07" * 5_000_000):
         url = store.put("x.pbin", content)
         before = store.door.sent
@@ -154,7 +154,7 @@ def shards(folder: Path, suffix: str) -> Path:
 
 
 @pytest.mark.parametrize(("suffix", "first"), [("npy", 31), ("bin", 1)])
-def test_requests_for_a_folder_of_shards(suffix: str, first: int, store: Any, tmp_path: Path) -> None:
+def test_number_of_requests_for_a_folder_of_shards(suffix: str, first: int, store: Any, tmp_path: Path) -> None:
     folder = shards(tmp_path / "shards", suffix)
     url = store.put_folder(folder, "shards")
     options: dict[str, Any] = {"file_pattern": f"*.{suffix}", "dtype": None if suffix == "npy" else "uint16"}
@@ -172,7 +172,7 @@ def test_requests_for_a_folder_of_shards(suffix: str, first: int, store: Any, tm
     assert store.door.count("HEAD") == 0
 
 
-def test_a_shard_that_was_replaced_is_noticed_when_it_is_read(store: Any, tmp_path: Path) -> None:
+def test_replaced_shard_is_detected_on_reading(store: Any, tmp_path: Path) -> None:
     url = store.put_folder(shards(tmp_path / "shards", "npy"), "shards")
     dataset = fastpack.MemoryMappedDataset(url, 100)
     store.put("shards/03.npy", (tmp_path / "shards" / "04.npy").read_bytes())
@@ -193,7 +193,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["index", "pack", "pack with an index"])
-def test_a_rank_reads_its_share_of_the_source(
+def test_rank_reads_only_its_share_of_the_source(
     command: str, store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, n_bytes = store.put("text.jsonl", lines.read_bytes()), lines.stat().st_size
@@ -222,7 +222,7 @@ def test_a_rank_reads_its_share_of_the_source(
         assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
 
 
-def test_a_source_that_is_larger_than_the_cache(
+def test_source_larger_than_the_cache(
     store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = 10 * BLOCK
@@ -237,7 +237,7 @@ def test_a_source_that_is_larger_than_the_cache(
     assert store.door.count("GET") < 300
 
 
-def test_lines_of_a_compressed_source(store: Any, lines: Path, tmp_path: Path) -> None:
+def test_compressed_source_is_streamed(store: Any, lines: Path, tmp_path: Path) -> None:
     url = store.put("text.jsonl.gz", gzip.compress(lines.read_bytes(), 1))
     words = ["--tokenizer", "bytes", "-q"]
     assert main(["pack", str(lines), *words]) == 0
@@ -245,7 +245,7 @@ def test_lines_of_a_compressed_source(store: Any, lines: Path, tmp_path: Path) -
     assert (tmp_path / "far.pbin").read_bytes() == lines.with_suffix(".pbin").read_bytes()
 
 
-def test_lines_by_an_index_in_any_order(store: Any, lines: Path, tmp_path: Path) -> None:
+def test_lines_in_index_order(store: Any, lines: Path, tmp_path: Path) -> None:
     assert main(["index", str(lines), "-q", "--drop-faulty"]) == 0
     rows = read_raw_index(lines.with_suffix(".idx"))[::-1]
     write_raw_index(lines.with_suffix(".idx"), rows)
@@ -258,7 +258,7 @@ def test_lines_by_an_index_in_any_order(store: Any, lines: Path, tmp_path: Path)
     assert [far[k] for k in (0, 700, -1)] == [near[k] for k in (0, 700, -1)]
 
 
-def test_what_follows_is_on_its_way(store: Any) -> None:
+def test_read_ahead(store: Any) -> None:
     content = np.random.default_rng(0).bytes(40 * BLOCK)
     url = store.put("a", content)
     times = []

@@ -32,7 +32,7 @@ def lock_of(url: str) -> tuple[Path, Path]:
     return locks / f"{name[:2]}.fetch", path.with_name(f".{name}.partial")
 
 
-def test_a_lock_of_a_process_that_does_nothing(
+def test_lock_of_an_idle_process_times_out(
     store: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fastpack.io.block_cache.SAY_AFTER", 0.2)
@@ -47,7 +47,7 @@ def test_a_lock_of_a_process_that_does_nothing(
     assert fetch(url).read_bytes() == b"content"
 
 
-def test_a_lock_of_a_process_that_is_at_work(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_a_working_process_is_awaited(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.io.block_cache.LOCK_SECONDS", 1.5)
     url = store.put("a", b"content")
     lock, partial = lock_of(url)
@@ -81,7 +81,7 @@ def in_a_fork(check: Any) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_helper_process_is_killed_and_replaced(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 1.0)
     url = store.put("a", b"content")
     remote.status(url)
@@ -101,7 +101,7 @@ def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.M
     in_a_fork(check)
 
 
-def test_an_interrupted_request_leaves_no_answer_for_the_next(store: Any) -> None:
+def test_interrupted_request_does_not_affect_the_next(store: Any) -> None:
     url = store.put("a", b"content")
     remote.status(url)
 
@@ -122,7 +122,7 @@ def test_an_interrupted_request_leaves_no_answer_for_the_next(store: Any) -> Non
     in_a_fork(check)
 
 
-def test_a_helper_process_that_does_not_end(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_process_that_does_not_exit_is_killed(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_helper, "END_SECONDS", 0.5)
     helper = remote_helper.Helper()
     os.kill(helper._process.pid, signal.SIGSTOP)
@@ -132,7 +132,7 @@ def test_a_helper_process_that_does_not_end(store: Any, monkeypatch: pytest.Monk
     assert time.monotonic() - start < 10
 
 
-def test_an_interrupted_fetch_ends_soon(store: Any, tmp_path: Path) -> None:
+def test_interrupted_fetch_ends_promptly(store: Any, tmp_path: Path) -> None:
     url = store.put("a", bytes(40 << 20))
     store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
     environment = os.environ | {"FASTPACK_STALL_SECONDS": "3"}
@@ -150,7 +150,7 @@ def test_an_interrupted_fetch_ends_soon(store: Any, tmp_path: Path) -> None:
     assert time.monotonic() - start < 20
 
 
-def test_waiting_for_a_store_is_said(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_are_logged(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     url = store.put("a", b"content")
     faults = iter(["503", "503", "503", "503"])
     store.door.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
