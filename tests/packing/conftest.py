@@ -1,4 +1,4 @@
-"""Files of a few lines that take several batches."""
+"""Small batches, so that files of a few lines need several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several batches, hence worker processes, for small files."""
+    """Pack small files in several batches, and hence in worker processes."""
     monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 4096)
     monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 8192)
     monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4096)

@@ -1,4 +1,4 @@
-"""A faster engine is compared with the tokenizer's own library during the whole run."""
+"""Compare a faster engine with the reference library during the whole run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRONG = "once in a blue moon"
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """8,000 documents, of which three have a text that the wrong engine errs on."""
+    """Write 8,000 documents, three of which contain a text that the wrong engine encodes incorrectly."""
     rng = np.random.default_rng(4)
     texts = [" ".join(rng.choice(["some", "words", "of", "text", "1234", "!"], 30)) for _ in range(8000)]
     for number in (2500, 5200, 7901):
@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def make_wrong(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
-    """Make an engine err by one id in documents with a certain text, which are not in the sample at the start."""
+    """Change one id of documents with a given text, which are not in the initial sample."""
     right = kind.encode_many
 
     def wrong(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
@@ -104,7 +104,7 @@ def test_share_zero_disables_the_comparison(share: float, source: Path) -> None:
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that are compared, by the tokenizer's own library."""
+    """Return the list to which the reference library appends the compared texts."""
     seen: list[str] = []
     right = HFTokenizer.encode_many
 
@@ -126,7 +126,10 @@ def test_default_compares_documents_of_the_whole_run(source: Path, compared: lis
     assert result.audited_documents == len(compared)
     assert 10 <= len(compared) < len(texts) // 2
     numbers = [int(text.split()[0]) for text in compared]
-    assert {number * 2 // len(texts) for number in numbers} == {0, 1}  # how many are compared depends on the time
+    assert {number * 2 // len(texts) for number in numbers} == {
+        0,
+        1,
+    }  # their number depends on the time
 
 
 def test_workers_resume_and_ranks_count_compared_documents(
@@ -175,7 +178,7 @@ def test_workers_resume_and_ranks_count_compared_documents(
 
 
 class SlowOwn:
-    """A library that takes a microsecond a character."""
+    """A library that takes a microsecond per character."""
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> Any:
         time.sleep(1e-6 * sum(map(len, texts)))

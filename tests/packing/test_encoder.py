@@ -1,4 +1,4 @@
-"""One batch: the same texts, tokens and faults whether lines are parsed many at a call or one by one."""
+"""The encoder gives the same tokens and faults whether lines are parsed in batches or one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_of(lines: list[str]) -> np.ndarray:
 
 
 def by_hand(lines: list[str]) -> tuple[list[int], list[int]]:
-    """Tokens, and the positions of the lines left out."""
+    """Return the expected tokens and the positions of the faulty lines."""
     tokens: list[int] = []
     faulty: list[int] = []
     for position, line in enumerate(lines):

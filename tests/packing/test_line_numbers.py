@@ -1,4 +1,4 @@
-"""Every line of a source is a document or is listed as left out, under its line number in the file."""
+"""Every line of a source is either a document or listed as skipped, with its line number in the file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_index_of_some_lines(tmp_path: Path) -> None:
 
 
 def test_index_that_ends_before_the_last_document_is_rejected(tmp_path: Path) -> None:
-    """It cannot be told from the index of a file that has grown since."""
+    """Such an index is indistinguishable from that of a file that was extended later."""
     source = write(tmp_path / "x.jsonl", [line(str(n)) for n in range(10)])
     fastpack.create_raw_index(source)
     rows = fastpack.read_raw_index(source.with_suffix(".idx"))

@@ -1,4 +1,4 @@
-"""Configurations in Modalities' shape: what is taken, what is refused, and in which words."""
+"""Modalities configurations: accepted values, and messages for rejected ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ other: ignored
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files the configuration names."""
+    """Create a working directory with the files that the configuration names."""
     (tmp_path / "data").mkdir()
     for name in ("docs.jsonl", "docs.idx"):
         (tmp_path / "data" / name).write_bytes(b"")

@@ -1,4 +1,4 @@
-"""`pack_encoded_data`: the peer's bytes, and no document lost that it would lose."""
+"""`pack_encoded_data` writes the bytes of Modalities and loses no documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
 
 @pytest.fixture
 def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    """Create the working directory in which Modalities wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities", tmp_path / "peer", ignore=shutil.ignore_patterns("expected", "legacy"))
     monkeypatch.chdir(tmp_path / "peer")
     Path("pbin").rename("golden_pbin")
@@ -179,7 +179,7 @@ def test_mismatched_index_is_an_error(tmp_path: Path) -> None:
 
 
 def test_index_in_characters_is_rejected_with_the_repair_command(golden: Path, peer: Path) -> None:
-    """Modalities 0.5.0 packs such lines cut short, or drops them: here nothing is packed before the index is mended."""
+    """Modalities 0.5.0 truncates or drops such lines; fastpack packs nothing until the index is repaired."""
     source, legacy = Path("jsonl/docs_crlf.jsonl"), Path("docs_crlf.v0.2.0.idx")
     shutil.copy(golden / "modalities" / "legacy" / "v0.2.0" / legacy, legacy)
     settings = {

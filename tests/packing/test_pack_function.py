@@ -60,7 +60,7 @@ def test_several_sources_are_packed_into_one_file(corpus: Path, tmp_path: Path) 
         fastpack.pack(tmp_path, tokenizer="bytes")
     result = fastpack.pack([corpus, tmp_path / "more.jsonl"], tmp_path / "all.pbin", tokenizer="bytes")
     assert result.documents == 201
-    assert not corpus.with_suffix(".idx").exists()  # several are read without
+    assert not corpus.with_suffix(".idx").exists()  # several sources need no index
 
 
 def test_invalid_arguments_raise_before_packing(corpus: Path, tmp_path: Path) -> None:
@@ -123,9 +123,7 @@ def test_text_field_and_format(tmp_path: Path) -> None:
         fastpack.pack(source, tmp_path / "b.npy", tokenizer="bytes", format="pbin")
 
 
-def test_command_accepts_an_eos_id_and_a_field(
-    corpus: Path, golden: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_accepts_an_eos_id_and_a_field(corpus: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = str(golden / "modalities" / "tokenizers" / "tok_bpe2000")
     words = ["pack", str(corpus), "--tokenizer", tokenizer, "--num-workers", "1", "-q"]
     assert main([*words, "--eos-token", EOD]) == 0

@@ -1,4 +1,4 @@
-"""Packing many files, compressed ones among them, and taking up a run that was killed."""
+"""Pack many files, including compressed ones, and resume killed runs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def make_lines(n_lines: int, seed: int) -> list[bytes]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Five files of every kind, and `whole.jsonl`, all their lines in the order of the paths."""
+    """Write five files of different kinds, and `whole.jsonl` with all their lines in the order of the paths."""
     folder = tmp_path / "in"
     (folder / "sub").mkdir(parents=True)
     parts = [make_lines(n, n) for n in (150, 90, 1, 60, 200)]
     texts = [b"".join(line + b"\n" for line in lines) for lines in parts]
     (folder / "a.jsonl").write_bytes(texts[0])
     create_raw_index(folder / "a.jsonl")
-    (folder / "b.jsonl").write_bytes(texts[1][:-1])  # no newline at its end, no index
+    (folder / "b.jsonl").write_bytes(texts[1][:-1])  # no final newline, no index
     (folder / "c.jsonl.gz").write_bytes(gzip.compress(texts[2]))
     (folder / "sub" / "d.jsonl.zst").write_bytes(zstd.compress(texts[3][:-1]))
     (folder / "sub" / "e.jsonl.gz").write_bytes(gzip.compress(texts[4][:5000]) + gzip.compress(texts[4][5000:]))
@@ -164,7 +164,7 @@ def test_plan_predicts_the_run(corpus: Path, tmp_path: Path) -> None:
     assert (plan.path, plan.lines, plan.kept_existing) == (result.path, result.documents, False)
     assert plan.token_size_in_bytes == 2
     assert plan.estimated_tokens is not None
-    assert 0.99 < plan.estimated_tokens / result.tokens < 1.01  # all of it is in the sample
+    assert 0.99 < plan.estimated_tokens / result.tokens < 1.01  # the sample contains all documents
     with pytest.raises(TargetExists):
         plan_packing(config_of(corpus / "a.jsonl", tmp_path / "out.pbin"))
     plans = plan_packing(config_of(corpus, tmp_path / "each"), each=True)
@@ -174,7 +174,7 @@ def test_plan_predicts_the_run(corpus: Path, tmp_path: Path) -> None:
 def test_failed_run_is_resumed_at_its_checkpoint(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped at every batch, with a checkpoint at each: no document is tokenised twice, and the bytes are the same."""
+    """Stop at every batch, each with a checkpoint: no document is tokenised twice, and the bytes are the same."""
     monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
     encoded: list[int] = []
     real = BytesTokenizer.encode_many
@@ -240,7 +240,7 @@ def test_failed_run_without_resume_leaves_no_files(
 def test_interrupted_run_can_be_resumed(
     error: type[BaseException], num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
 ) -> None:
-    """Without resume=True, and long before the first checkpoint is due."""
+    """Interrupt without resume=True, long before the first checkpoint."""
     calls: list[int] = []
 
     def stop(done: int, total: int) -> None:
@@ -309,7 +309,7 @@ def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: P
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        time.sleep(rng.uniform(0.05, 0.25) + 0.05 * kills)  # workers take their time to start
+        time.sleep(rng.uniform(0.05, 0.25) + 0.05 * kills)  # workers start slowly
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         if process.wait() == 0:
@@ -326,7 +326,7 @@ def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: P
 
 
 def test_four_faulty_documents_of_a_hundred(tmp_path: Path) -> None:
-    """Modalities 0.5.0 writes at most those before the first faulty one's batch, and exits with status 0."""
+    """Modalities 0.5.0 writes at most the batches before the first faulty document, and exits with status 0."""
     lines = make_lines(100, 9)
     for number, text in ((12, b'""'), (35, b"null"), (36, b"7"), (99, b'"\\ud800"')):
         lines[number] = b'{"text": ' + text + b"}"
@@ -347,4 +347,4 @@ def test_four_faulty_documents_of_a_hundred(tmp_path: Path) -> None:
     strict = subprocess.run([*command, "--force", "--on-faulty", "error"], capture_output=True, text=True, check=False)
     assert strict.returncode == 1
     assert "line 13 at byte" in strict.stderr
-    assert report["documents"] == len(PackedFile(tmp_path / "x.pbin"))  # the old file is whole
+    assert report["documents"] == len(PackedFile(tmp_path / "x.pbin"))  # the old file is intact

@@ -1,4 +1,4 @@
-"""A target that ends in .npy: the tokens of the packed file behind numpy's own header, however they come there."""
+"""A target that ends in .npy: the tokens of the packed file after a NumPy header."""
 
 from __future__ import annotations
 

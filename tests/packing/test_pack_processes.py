@@ -1,4 +1,4 @@
-"""The worker processes of a pack: what is left when one of them, or their parent, is killed."""
+"""Worker processes of `pack`: cleanup when a worker or the parent is killed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wait_until(condition: Any, seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Any:
-    """A pack run with two workers, stopped after its first batch (it waits for a line on its standard input)."""
+    """Start a pack run with two workers that waits for a line on its standard input after its first batch."""
     source = write_source(tmp_path, [line("x" * 5000) for _ in range(400)])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(source)],
@@ -98,7 +98,7 @@ def test_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: P
 def test_worker_that_cannot_start_reports_the_reason(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokenizer vanishes between the check in the main process and the workers' start."""
+    """The tokenizer disappears between the check in the main process and the start of the workers."""
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"])
     source = write_source(tmp_path, [line("a " * 1000)] * 20)
     real = pack_job.files.may_write

@@ -1,4 +1,4 @@
-"""Packing with tokenizers of all sizes: the width of tokens, the end of a document, truncation, padding."""
+"""Pack with tokenizers of all sizes: token width, end-of-document token, truncation, padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that contain special tokens: kept, split, left out, or an error, with the same result for every engine."""
+"""Texts that contain special tokens: keep, split, skip or error, with the same result for every engine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_byte_tokenizer_treats_special_tokens_as_text(rule: Any, tmp_path: Path)
 
 @pytest.mark.parametrize("rule", ["split", "skip"])
 def test_all_special_tokens_are_split(rule: Any, tmp_path: Path) -> None:
-    """As `split_special_tokens` of transformers: all special tokens, and no added tokens that are not special."""
+    """Split all special tokens, but not other added tokens (as `split_special_tokens` of transformers)."""
     from tokenizers import AddedToken, Tokenizer
 
     tokenizer = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
@@ -157,7 +157,7 @@ def sentencepiece_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("kind", ["user", "control"])
 @pytest.mark.parametrize("rule", ["split", "skip"])
 def test_sentencepiece(kind: str, rule: Any, sentencepiece_models: dict[str, str], tmp_path: Path) -> None:
-    """A control symbol in a text is text anyway; a user-defined one is split as if it were a control symbol."""
+    """Control symbols in a text are plain text; user-defined symbols are split in the same way."""
     model = sentencepiece_models[kind]
     spec = {"variant_key": "pretrained_sp_tokenizer", "config": {"tokenizer_model_file": model}}
     texts = ["one <eod> two", "plain", "three<eod>"]

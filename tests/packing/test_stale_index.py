@@ -1,4 +1,4 @@
-"""Packing never uses an index that does not belong to its source: it rebuilds it and says so, or fails."""
+"""Packing never uses an index that does not match its source: it rebuilds the index with a message, or fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lines(first: int, end: int) -> str:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A file that was packed and has grown since, from 5 to 100 lines."""
+    """Return a file that was indexed with 5 lines and then extended to 100."""
     path = tmp_path / "x.jsonl"
     path.write_text(lines(0, 5))
     assert fastpack.pack(path, tokenizer="bytes").documents == 5

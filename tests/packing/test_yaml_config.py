@@ -1,4 +1,4 @@
-"""YAML scalars as OmegaConf reads them, and the path by which a file is known."""
+"""YAML scalars as OmegaConf reads them, and the path that interpolations see."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fastpack.packing.yaml_config import load_yaml
     ],
 )
 def test_scalars_equal_those_of_omegaconf(scalar: str, value: Any, tmp_path: Path) -> None:
-    """Each value is what OmegaConf 2.4 gives for the same text."""
+    """The expected values are those of OmegaConf 2.4."""
     (tmp_path / "c.yaml").write_text(f"key: {scalar}\n")
     found = load_yaml(tmp_path / "c.yaml")["key"]
     assert (found, type(found)) == (value, type(value))

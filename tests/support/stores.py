@@ -1,4 +1,4 @@
-"""A store in this process (moto's S3), and one in front of it that misbehaves as it is told."""
+"""A store in this process (moto's S3), and a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Fault = Literal["503", "404", "403", "cut", "short", "slow", "stall", "flip", "lost"]
-Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
+Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> fault
 
 
 def misbehave(number: int, method: str, _: str) -> Fault | None:
-    """503 for every third request, every seventh body cut, every eleventh short."""
+    """Return 503 for every third request, "cut" for every seventh body, "short" for every eleventh."""
     if number % 3 == 0:
         return "503"
     if method == "GET" and number % 7 == 0:
@@ -27,14 +27,14 @@ def misbehave(number: int, method: str, _: str) -> Fault | None:
 
 @dataclass
 class Door:
-    """A server in front of another: it counts requests, and answers some of them wrongly.
+    """A proxy server that counts requests and injects faults into responses.
 
-    numbers are told without asking; "cut" closes the connection in the middle of the body; "short" says and
-    sends half of it; "slow" sends a byte a second; "stall" sends half of the body and then nothing; "flip" changes a
-    bit in the middle of the body; "lost" has the store do what it was asked, and answers 503. delay: seconds that every
-    answer is held back; sent: bytes of bodies that went out. remembers: whether it asks for an object once and answers
-    ranges of it by itself, since moto reads all of an object for each of them. google: those who ask speak Google's XML
-    API, S3's but for keys and some headers.
+    A number is returned as the status without asking the store; "cut" closes the connection in the middle of the body;
+    "short" declares and sends half of it; "slow" sends a byte per second; "stall" sends half of the body and then
+    nothing; "flip" flips a bit in the middle of the body; "lost" forwards the request, but responds with 503. delay:
+    latency in seconds of every response. sent: bytes of bodies sent. remembers: cache objects and serve their ranges,
+    since moto reads a whole object for each range. google: clients use Google's XML API, which differs from S3's in
+    keys and some headers.
     """
 
     behind: str
@@ -67,7 +67,7 @@ class Door:
             return fault
 
     def count(self, method: str) -> int:
-        """Requests, without those that look for checksums next to an object."""
+        """Return the number of requests, except those for checksum files."""
         return sum(1 for found, path, _ in self.requests if found == method and not path.endswith(".fpsum"))
 
     def note_sent(self, n_bytes: int) -> None:
@@ -98,9 +98,9 @@ class _Handler(BaseHTTPRequestHandler):
         if asked is not None:
             headers, content = self.door.known.get(self.path) or self._learn()
             start, end = (int(number) for number in asked.removeprefix("bytes=").split("-"))
-            part = content[start : end + 1]
-            about = {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(content)}"}
-            self._answer(206, headers | about, part, fault)
+            body = content[start : end + 1]
+            about = {"Content-Range": f"bytes {start}-{start + len(body) - 1}/{len(content)}"}
+            self._answer(206, headers | about, body, fault)
             return
         if self.command != "HEAD":
             self.door.known.pop(self.path, None)
@@ -134,12 +134,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            parts = []
+            chunks = []
             while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
+                chunks.append(self.rfile.read(size))
                 self.rfile.readline()
             self.rfile.readline()
-            return b"".join(parts)
+            return b"".join(chunks)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _answer(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
@@ -152,14 +152,14 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.pop("Content-Length", None) or headers.pop("content-length", None)
         for name, value in headers.items():
             self.send_header(name, value)
-        # What a HEAD tells is the length of the body it leaves out.
+        # A HEAD response declares the length of the omitted body.
         self.send_header("Content-Length", str(length if self.command == "HEAD" and length else len(content)))
         self.end_headers()
         if self.command == "HEAD":
             return
         try:
             self._send(content, fault)
-        except OSError:  # the client did not wait
+        except OSError:  # the client disconnected
             self.close_connection = True
 
     def _send(self, content: bytes, fault: Fault | None) -> None:
@@ -203,7 +203,7 @@ class Store:
         self._client.create_bucket(Bucket="bucket")
 
     def put(self, name: str, content: bytes) -> str:
-        """Have an object there; returns its URL."""
+        """Upload an object; return its URL."""
         self._client.put_object(Bucket="bucket", Key=name, Body=content)
         return f"s3://bucket/{name}"
 

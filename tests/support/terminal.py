@@ -1,4 +1,4 @@
-"""Commands run on a terminal of their own, as a person sees them."""
+"""Run commands on a pseudo-terminal, as a user sees them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Seen:
-    """What came to the terminal, and how the command ended (as subprocess tells it)."""
+    """The text on the terminal, and the exit code of the command (as `subprocess` defines it)."""
 
     text: str
     code: int
@@ -33,7 +33,7 @@ def run_on_terminal(
 ) -> Seen:
     """Run `command` on a new terminal that types `keys` at once, and `send` as soon as `when(text so far)` is true.
 
-    stdout: a descriptor that takes its place, for a command whose stderr alone is the terminal.
+    stdout: a descriptor for standard output, for a command with only its standard error on the terminal.
     """
     master, slave = pty.openpty()
     import fcntl
@@ -47,7 +47,7 @@ def run_on_terminal(
     def take_terminal() -> None:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # test runs in the background ignore it
 
     process = subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Tokens back to text, piece by piece, for every kind of tokenizer."""
+"""Decode tokens to text, one token at a time, for every kind of tokenizer."""
 
 from __future__ import annotations
 

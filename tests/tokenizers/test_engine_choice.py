@@ -1,4 +1,4 @@
-"""Which engine runs a tokenizer: one that is proved, or the tokenizer's own library."""
+"""Choice of the engine: a verified one, or the reference library."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_auto_uses_the_reference_library_for_short_texts(tokenizer_files: dict[s
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, kind: type[Any], word: str) -> None:
-    """Make an engine err by one id on texts with `word`."""
+    """Make an engine return one wrong id for texts that contain `word`."""
     right = kind.encode_many
 
     def wrong(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
@@ -100,7 +100,7 @@ def test_engines_not_installed(tokenizer_files: dict[str, Path]) -> None:
             choose(spec, engine, documents)
 
 
-OWN = BytesTokenizer()  # stands for any
+OWN = BytesTokenizer()  # any tokenizer
 
 
 def refused_sample() -> list[str]:

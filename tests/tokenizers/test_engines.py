@@ -1,4 +1,4 @@
-"""Engines: the very ids of `tokenizers`, or none."""
+"""Engines give the ids of `tokenizers`, or decline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(st.characters(exclud
 
 @pytest.fixture(scope="module")
 def both(tokenizer_files: dict[str, Path]) -> dict[tuple[str, str], Pair]:
-    """Each kind on its own library and on each engine."""
+    """Return each kind of tokenizer on the reference library and on each engine."""
     own = {kind: built(spec_of(tokenizer_files[kind])) for kind in KINDS}
     return {(kind, engine): (own[kind], run_on_engine(own[kind], engine)) for kind in KINDS for engine in FASTER}
 
@@ -95,7 +95,7 @@ def test_lone_surrogates_are_faulty(engine: str, both: dict[tuple[str, str], Pai
 
 
 class PanicException(BaseException):
-    """As Rust's, which no module holds."""
+    """Stand-in for the exception of Rust panics, which no module exports."""
 
 
 @pytest.mark.parametrize(("engine", "method"), [("gigatoken", "encode"), ("tiktoken", "encode_to_numpy")])
@@ -125,7 +125,9 @@ def test_interrupt_is_not_a_fallback(engine: str, tokenizer_files: dict[str, Pat
         fast.encode_many(["text"])
 
 
-def test_long_whitespace_does_not_overflow_tiktoken(both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_whitespace_does_not_overflow_tiktoken(
+    both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]
+) -> None:
     texts = ["a", "x" + " " * 1_000_000 + "y", "\r\n" * MAX_BLANKS, " " * LONG, "b"]
     assert_alike(both["gpt2", "tiktoken"], texts, 0)
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""What an engine cannot express it declines, and what it takes it does alike."""
+"""Engines decline tokenizers that they do not support, and give the same ids for all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizers: ids as the peer's libraries give them, text by text."""
+"""Tokenizers give the ids of the reference libraries."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_hub_name_is_rejected_without_network_access() -> None:
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directories from which transformers made the golden cases."""
+    """Write the directories for which transformers made the golden cases."""
     root = tmp_path_factory.mktemp("tokenizers")
     for name, directory in CASES["directories"].items():
         (root / name).mkdir()
@@ -132,7 +132,7 @@ def test_tokenizer_json_is_used_unchanged(directories: Path) -> None:
     plain = Tokenizer.from_file(str(path))
     for text in CASES["texts"]:
         assert tokenizer.encode_many([text])[0].tolist() == plain.encode(text).ids
-    # In the directory its class has a template of its own, without an end.
+    # For the directory, its class has another template, without an end token.
     directory = TokenizerSpec(HF, {"pretrained_model_name_or_path": str(path.parent)}).build()
     assert directory.encode_many(["x"])[0].tolist() == plain.encode("x").ids[:-1]
 

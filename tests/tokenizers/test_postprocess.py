@@ -1,4 +1,4 @@
-"""Frames of ids round texts, and texts that are left to the slow engine."""
+"""Post-processing for fast engines: special tokens, and texts for the reference tokenizer."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ def test_replace_texts_keeps_the_order(documents: list[list[int]], data: st.Data
         ("a", True, False),
         ("\u201c", True, False),
         ("\u4e2d", True, False),
-        ("\u0915", True, False),  # Devanagari, since the first Unicode
+        ("\u0915", True, False),  # Devanagari, in Unicode since 1.0
         ("\U0001f600", False, False),
         ("\u0301", True, False),
         ("\u088f", False, True),  # a letter since Unicode 17
         ("\U000323b0", False, True),
         ("\U00010940", False, True),
-        ("\U0003fffd", False, False),  # no script will stand there
-        ("\u08d3", False, False),  # a mark since Unicode 11
+        ("\U0003fffd", False, False),  # reserved: never assigned
+        ("\u08d3", False, False),  # a combining mark since Unicode 11
         ("\u08d3", True, True),
         ("\u07fd", True, True),
-        ("\ud800", True, False),  # refused by every engine
+        ("\ud800", True, False),  # every engine rejects lone surrogates
     ],
 )
 def test_characters_affected_by_unicode_drift(character: str, normalizes: bool, found: bool) -> None:

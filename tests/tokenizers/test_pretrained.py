@@ -1,4 +1,4 @@
-"""Tokenizers under Modalities' names: what its own answer."""
+"""Tokenizer classes of Modalities: the same results as the originals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations to packed files: Modalities' files byte for byte, and nothing half-written where it fails."""
+"""Prepare instruction-tuning data: Modalities' files byte for byte, and no partial files after a failure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CASES = ["split", "tojson", "train_only", "val_and_test", "empty_partition", "dr
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below `folder`, hidden ones too, with its bytes."""
+    """Return the bytes of every file below `folder`, including hidden files."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
 def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    """Create the working directory in which Modalities wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities" / "chat", tmp_path / "chat", ignore=shutil.ignore_patterns("out"))
     shutil.copytree(golden / "modalities" / "tokenizers", tmp_path / "tokenizers")
     monkeypatch.chdir(tmp_path / "chat")
@@ -70,7 +70,7 @@ CHAT = {
 
 
 def changed(tree: Any, path: str, value: Any) -> Any:
-    """A copy of `tree` with the value at a dotted path replaced, or taken out (None)."""
+    """Return a copy of `tree` with the value at a dotted path replaced, or removed (None)."""
     copy = deepcopy(tree)
     *rooms, key = path.split(".")
     node = copy
@@ -191,7 +191,7 @@ def test_existence_policies(peer: Path) -> None:
     kept = prepare_instruction_tuning_data(config, file_existence_policy="skip")
     assert (kept.kept_existing, kept.folder, kept.partitions) == (True, result.folder, [])
     assert tree(folder) == before
-    Path(result.config_path).unlink()  # as a run that was killed while it packed leaves it
+    Path(result.config_path).unlink()  # as after a run that was killed while packing
     with pytest.raises(TargetExists, match="chat_train"):
         prepare_instruction_tuning_data(config, file_existence_policy="error")
     again = prepare_instruction_tuning_data(config, file_existence_policy="skip")
@@ -226,7 +226,7 @@ def test_dry_run_writes_nothing_and_returns_the_paths(peer: Path) -> None:
 
 
 def test_name_with_several_dots_keeps_them(peer: Path) -> None:
-    """Modalities 0.5.0 calls all partitions chat.<hash>.v1..jsonl, so that each replaces the one before."""
+    """Modalities 0.5.0 names all partitions chat.<hash>.v1..jsonl, so that each replaces the previous one."""
     result = prepare_instruction_tuning_data(write_config(changed(CHAT, "settings.dst_path", "out/chat.v1.jsonl")))
     digest = Path(result.folder).name.removeprefix("s_")
     names = sorted(path.name for path in Path(result.folder).iterdir())
@@ -248,7 +248,7 @@ def test_chats_that_cannot_be_packed_are_skipped(peer: Path) -> None:
     assert len(read_raw_index(str(partition.index_path))) == 3
     with pytest.raises(ValueError, match="line 2 at byte"):
         prepare_instruction_tuning_data(config, on_faulty="error")
-    assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is not done
+    assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is unfinished
 
 
 def test_progress_covers_rows_and_packing(peer: Path) -> None:

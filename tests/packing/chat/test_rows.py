@@ -1,4 +1,4 @@
-"""Rows as Modalities reads and writes them, and what is said of one that cannot be used."""
+"""Rows are read and written as by Modalities, and errors name unusable rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates: the sandbox holds, errors say why, and random draws come from the job's own stream."""
+"""Chat templates: sandbox, error messages, and random choices from the generator of the job."""
 
 from __future__ import annotations
 

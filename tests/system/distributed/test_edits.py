@@ -1,4 +1,4 @@
-"""`merge`, `shuffle` and `chunk` by ranks give the local run's bytes, whoever does what, and whoever is killed."""
+"""`merge`, `shuffle` and `chunk` by ranks give the bytes of a local run, also when ranks are killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ranks import run, run_and_kill
 
 from fastpack import EditResult
 from fastpack.cli import main
-from fastpack.distributed import edit_tasks as parts
+from fastpack.distributed import edit_tasks
 from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
 from fastpack.distributed.plan import clear
 from fastpack.distributed.ranks import run_rank
@@ -68,8 +68,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
     local, warned = capsys.readouterr()
-    for world_size, part_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
-        far = [*command.replace("OUT", "far").split(), *part_bytes.split(), "--json"]
+    for world_size, task_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
+        far = [*command.replace("OUT", "far").split(), *task_bytes.split(), "--json"]
         for rank in reversed(range(world_size)):
             assert main([*far, "--rank", str(rank), "--world-size", str(world_size)]) == 0
         capsys.readouterr()
@@ -87,13 +87,13 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
 
 @settings(deadline=None, max_examples=30)
 @given(
-    documents=DOCUMENTS, more=DOCUMENTS, size=st.sampled_from([1, 2, 4]), n_parts=st.integers(1, 12), seed=st.integers()
+    documents=DOCUMENTS, more=DOCUMENTS, size=st.sampled_from([1, 2, 4]), n_tasks=st.integers(1, 12), seed=st.integers()
 )
 def test_any_documents_and_task_sizes(
     documents: list[list[int]],
     more: list[list[int]],
     size: int,
-    n_parts: int,
+    n_tasks: int,
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -103,12 +103,12 @@ def test_any_documents_and_task_sizes(
         path.write_bytes(packed_bytes(content, 5, size))
     expected = list(documents)
     random.Random(seed).shuffle(expected)
-    part = -(-(one.stat().st_size + two.stat().st_size) // n_parts)
-    plan = plan_shuffling("shuffle pbin", [one], target, {"seed": seed}, bytes_per_task=part)
+    n_bytes = -(-(one.stat().st_size + two.stat().st_size) // n_tasks)
+    plan = plan_shuffling("shuffle pbin", [one], target, {"seed": seed}, bytes_per_task=n_bytes)
     assert finish(plan).documents == len(documents)
     assert target.read_bytes() == packed_bytes(expected, 5, size)
     target.unlink()
-    assert finish(plan_merge([one, two], target, bytes_per_task=part)).sources == 2
+    assert finish(plan_merge([one, two], target, bytes_per_task=n_bytes)).sources == 2
     assert target.read_bytes() == packed_bytes([*documents, *more], 5, size)
 
 
@@ -127,9 +127,7 @@ def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys:
 
 
 @pytest.mark.parametrize("command", ["merge a.pbin b.pbin far", "shuffle a.pbin far --seed 1"])
-def test_changed_source_gives_another_plan(
-    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_changed_source_gives_another_plan(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
     Path("a.pbin").write_bytes(packed_bytes([[1, 2, 3]], 5, 2))
     assert main([*command.split(), "--collect"]) == 1
@@ -159,9 +157,9 @@ def test_order_is_computed_once_per_process(folder: Path, monkeypatch: pytest.Mo
 
     def make(*arguments: Any, **options: Any) -> Any:
         made.append(arguments)
-        return parts.shuffled_documents(*arguments, **options)
+        return edit_tasks.shuffled_documents(*arguments, **options)
 
-    monkeypatch.setitem(parts._EDITS, "shuffle pbin", make)
+    monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", make)
     plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 123}, bytes_per_task=500)
     assert len(plan.tasks) > 10
     run_rank(plan, 0, 1)
@@ -176,7 +174,7 @@ def test_source_error_is_computed_once_per_process(folder: Path, monkeypatch: py
         made.append(arguments)
         raise ValueError("damaged")
 
-    monkeypatch.setitem(parts._EDITS, "shuffle pbin", fail)
+    monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", fail)
     plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 124}, bytes_per_task=500)
     with pytest.raises(JobError, match="damaged"):
         run_rank(plan, 0, 1)
@@ -196,18 +194,18 @@ def test_failures_are_reported_and_counted(
 
     monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
-        context.setattr(parts, "copy_tokens", copy)
+        context.setattr(edit_tasks, "copy_tokens", copy)
         assert main(words) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split("%")[0] for line in told[:2]] == ["merge: 2", "merge: 5"]
-    assert told[20] == "task 000020 failed: token 500 cannot be read"
-    assert len([line for line in told if line.startswith("task ")]) == 10  # the others are only counted
-    assert told[-2].startswith("merge (20 tasks failed): 100%, ")
-    assert told[-2].endswith("MiB/s, 0 s left")
-    assert told[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in lines[:2]] == ["merge: 2", "merge: 5"]
+    assert lines[20] == "task 000020 failed: token 500 cannot be read"
+    assert len([line for line in lines if line.startswith("task ")]) == 10  # the others are only counted
+    assert lines[-2].startswith("merge (20 tasks failed): 100%, ")
+    assert lines[-2].endswith("MiB/s, 0 s left")
+    assert lines[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
     assert main(words) == 0
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split("%")[0] for line in told[:2]] == ["merge: 5", "merge: 10"]  # of what was still to do
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in lines[:2]] == ["merge: 5", "merge: 10"]  # percent of the remaining work
 
 
 def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,9 +236,7 @@ def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         ("merge a.pbin x --part-bytes 5", "--part-bytes: only with"),
     ],
 )
-def test_conflicting_options(
-    folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_conflicting_options(folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`index` by ranks gives the local run's bytes and complaints."""
+"""`index` by ranks gives the bytes, warnings and errors of a local run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = st.sampled_from([b'{"a": 1}', b"", b"{torn", b"12", b'"\xff"', b'{"text"
 
 
 def outcome(work: Callable[[], Any]) -> tuple[Any, ...]:
-    """The result or error, its notes, and the warnings."""
+    """Return the result, or the error with its notes, and the warnings."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -86,25 +86,25 @@ def test_several_files(corpus: Path) -> None:
 
 def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", str(corpus / "a.jsonl"), "--json"]
-    spread = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
+    command = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
     error = capsys.readouterr().err
     assert "line 50 at byte" in error
     for rank in "01":
-        assert main([*spread, "--rank", rank, "--world-size", "2"]) == 0
+        assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
-    assert main([*spread, "--collect"]) == 1
+    assert main([*command, "--collect"]) == 1
     assert capsys.readouterr().err == error
     assert not (tmp_path / "far.idx").exists()
     assert main([*words, "--index-path", str(tmp_path / "local.idx"), "--drop-faulty"]) == 0
     local = capsys.readouterr()
-    assert main([*spread, "--collect", "--drop-faulty"]) == 0  # the tasks are the same
+    assert main([*command, "--collect", "--drop-faulty"]) == 0  # the tasks do not depend on it
     collected = capsys.readouterr()
     assert {**json.loads(collected.out), "path": 0} == {**json.loads(local.out), "path": 0}
     assert collected.err == local.err
     assert (tmp_path / "far.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
     assert not (tmp_path / "far.idx.parts").exists()
-    assert main([*spread, "--collect", "--repair-legacy"]) == 2
+    assert main([*command, "--collect", "--repair-legacy"]) == 2
 
 
 def test_changed_source_is_detected(corpus: Path) -> None:
@@ -114,7 +114,7 @@ def test_changed_source_is_detected(corpus: Path) -> None:
     source.write_text(source.read_text().replace("{oops", '"oop"'))
     with pytest.raises(JobError, match="changed"):
         collect_index(plan, drop_faulty_entries=True)
-    with pytest.raises(JobError, match="are not done"):  # as a new command sees it
+    with pytest.raises(JobError, match="are not done"):  # as in a new command
         collect_index(plan_index(source, bytes_per_task=100_000))
 
 

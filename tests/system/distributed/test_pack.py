@@ -1,4 +1,4 @@
-"""`pack` by ranks gives the local run's bytes, whoever does which part, and however often they are killed."""
+"""`pack` by ranks gives the bytes of a local run, also when ranks are killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config_of(src: Any, dst: Path | None) -> dict[str, Any]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> list[Path]:
-    """Indexed, not indexed, compressed, empty, and small files."""
+    """Write indexed, unindexed, compressed, empty and small files."""
     paths = [tmp_path / "in" / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz", "d.jsonl", "e.jsonl", "f.jsonl")]
     for seed, (path, n_lines) in enumerate(zip(paths, (400, 300, 100, 0, 3, 5), strict=True)):
         write_lines(path, n_lines, seed)
@@ -118,19 +118,19 @@ def test_every_line_is_in_one_chunk(
     folder = tmp_path_factory.mktemp("lines")
     text = b"\n".join(lines) + b"\n" * ends
     (folder / "a.jsonl").write_bytes(text)
-    n_parts = data.draw(st.integers(1, max(1, len(text) + 2)))
+    n_chunks = data.draw(st.integers(1, max(1, len(text) + 2)))
     create_raw_index(folder / "a.jsonl", validate=False)
     for source in (Source(str(folder / "a.jsonl"), None), Source(str(folder / "a.jsonl"), str(folder / "a.idx"))):
         whole = [row for piece in read_batches(source, 0, 1 << 20) for row in piece.batch.rows.tolist()]
-        parts = []
-        for part in range(n_parts):
-            n_before = len(parts)
-            for piece in read_chunk(source, part, n_parts, 8):
-                assert lines_before(source, part, n_parts) == n_before
-                assert piece.first_row == len(parts) - n_before
+        found = []
+        for chunk in range(n_chunks):
+            n_before = len(found)
+            for piece in read_chunk(source, chunk, n_chunks, 8):
+                assert lines_before(source, chunk, n_chunks) == n_before
+                assert piece.first_row == len(found) - n_before
                 assert piece.lines.tolist() == list(range(piece.first_row + 1, piece.next_row + 1))
-                parts += piece.batch.rows.tolist()
-        assert parts == whole
+                found += piece.batch.rows.tolist()
+        assert found == whole
 
 
 def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
@@ -138,8 +138,8 @@ def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(f'"line {k:02}"\n' for k in range(4)))
     write_raw_index(tmp_path / "a.idx", rows)
     source = Source(str(tmp_path / "a.jsonl"), str(tmp_path / "a.idx"))
-    for n_parts in range(1, 9):
-        pieces = [piece for part in range(n_parts) for piece in read_chunk(source, part, n_parts, 1)]
+    for n_chunks in range(1, 9):
+        pieces = [piece for chunk in range(n_chunks) for piece in read_chunk(source, chunk, n_chunks, 1)]
         assert [tuple(row) for piece in pieces for row in piece.batch.rows.tolist()] == rows
 
 

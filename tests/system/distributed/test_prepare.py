@@ -1,4 +1,4 @@
-"""`prepare` by ranks writes what the local run writes, but for the random uuid and the history's times."""
+"""`prepare` by ranks writes the files of a local run, except for the random uuid and timestamps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult, pr
 from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings, SplitSpec
 from fastpack.webdataset.preparation.walk_shards import WalkResult
 
-TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # of media_filters: when the filter was first used
+TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # media_filters records when a filter was first used
 RATIO = (8, 1, 1)
-BY_CHANCE = {"index.uuid", ".fastpack.json"}  # the one is random, the other has times of files
+VARYING = {"index.uuid", ".fastpack.json"}  # a random uuid; modification times
 
 
 def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
@@ -36,12 +36,12 @@ def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
         members = []
         for sample in range(rng.randrange(1, n_samples)):
             key = f"{shard}_{sample}_ü"
-            members += [f"{key}.{part}" for part in ("jpg", "json", "ä.txt")[: rng.randrange(1, 4)]]
+            members += [f"{key}.{field}" for field in ("jpg", "json", "ä.txt")[: rng.randrange(1, 4)]]
         write_tar(folder / f"{shard % 3}" / f"{shard:03}.tar", members, rng.randbytes(40))
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in BY_CHANCE)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VARYING)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -63,7 +63,7 @@ def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) ->
 
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Path, Path]:
-    """A dataset and a copy of it."""
+    """Write a dataset and a copy of it."""
     make(tmp_path / "local", 14, 30)
     shutil.copytree(tmp_path / "local", tmp_path / "far")
     return tmp_path / "local", tmp_path / "far"
@@ -71,7 +71,9 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("sample_tables", [True, False])
 @pytest.mark.parametrize(("size", "n_bytes"), [(1, None), (2, 20_000), (5, 1)])
-def test_files_equal_those_of_a_local_run(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
+def test_files_equal_those_of_a_local_run(
+    two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool
+) -> None:
     local = prepared(two[0], num_workers=1, sample_tables=sample_tables)
     result = far(two[1], size, n_bytes, sample_tables=sample_tables)
     assert content(two[1]) == content(two[0])

@@ -1,4 +1,4 @@
-"""The same bytes from two Ray nodes, of which one is killed in mid-run."""
+"""Two Ray nodes give the bytes of a local run, also when one of them is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans, their tasks, markers and ranks."""
+"""Plans, tasks, completion markers and ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastpack.io import AtomicFile
 
 
 def letters(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> int:
-    """A task: writes its letter as often as it is told."""
+    """Write the letter of the task three times."""
     if arguments["letter"] == settings.get("bad"):
         raise ValueError("a bad letter")
     with AtomicFile(path) as file:
@@ -54,13 +54,13 @@ def test_chunks_cover_all_sources_once_and_in_order(sources: list[tuple[int, boo
     pieces = [piece for group in groups for piece in group]
     expected = []
     for number, (size, stays) in enumerate(sources):
-        n_parts = 1 if stays else max(1, -(-size // n_bytes))
-        expected += [(number, part, n_parts) for part in range(n_parts)]
+        n_chunks = 1 if stays else max(1, -(-size // n_bytes))
+        expected += [(number, chunk, n_chunks) for chunk in range(n_chunks)]
     assert pieces == expected
     for group in groups:
-        n = sum(sizes[source] / parts for source, _, parts in group)
+        n = sum(sizes[source] / n_chunks for source, _, n_chunks in group)
         assert n <= n_bytes or len(group) == 1
-    for one, other in pairwise(groups):  # no two that would fit into one
+    for one, other in pairwise(groups):  # no two groups fit into one task
         if one[-1][2] == other[0][2] == 1:
             assert sum(sizes[source] for source, _, _ in one) + sizes[other[0][0]] > n_bytes
 
@@ -80,7 +80,7 @@ def test_ranks_do_every_task_once(tmp_path: Path, size: int) -> None:
     done = results(plan)
     assert [Path(done[task.name].path).read_text() for task in plan.tasks] == [letter * 3 for letter in "abcdefg"]
     before = {path: path.stat().st_mtime_ns for path in Path(plan.home).iterdir()}
-    assert [run_rank(plan, rank, 2).done_before for rank in range(2)] == [4, 3]  # also for another world size
+    assert [run_rank(plan, rank, 2).done_before for rank in range(2)] == [4, 3]  # also with another world size
     assert before == {path: path.stat().st_mtime_ns for path in Path(plan.home).iterdir()}
 
 
@@ -96,10 +96,8 @@ def test_unfinished_tasks_are_named_with_their_errors(tmp_path: Path) -> None:
     assert set(results(replace(plan, unneeded=frozenset("2")))) == set("013456")
 
 
-def test_markers_of_other_ranks_are_read_only_when_all_exist(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """4,096 ranks that each open 4,096 marks keep a file system busy for minutes."""
+def test_markers_of_other_ranks_are_read_only_when_all_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening 4,096 markers by each of 4,096 ranks takes a file system minutes."""
     plan, read, opened = plan_of(tmp_path), tasks.read_marker, list[str]()
 
     def noted(plan: Plan, task: Task) -> Any:
@@ -113,7 +111,7 @@ def test_markers_of_other_ranks_are_read_only_when_all_exist(
     broken = replace(plan, function=f"{__name__}:absent")
     broken.__dict__["identity"] = plan.identity
     assert run_task(broken, plan.tasks[6], "a")
-    assert run_rank(plan, 0, 7).left == 1  # whose mark says that it failed
+    assert run_rank(plan, 0, 7).left == 1  # the task with a failure marker
     assert run_rank(plan, 6, 7).left == 0
 
 
@@ -146,7 +144,7 @@ def test_plans_with_other_settings_or_files_start_again(tmp_path: Path) -> None:
         assert other.identity != plan.identity
         assert not finished(other)
     assert plan_of(tmp_path).identity == plan.identity
-    torn = tmp_path / "x.parts" / ("b" * 24)  # of a plan whose process was killed in its first task
+    torn = tmp_path / "x.parts" / ("b" * 24)  # a plan whose process was killed during its first task
     torn.mkdir()
     (torn / ".000001.rank0-of-2.partial").write_text("x")
     clear(plan)
@@ -237,9 +235,7 @@ def test_find_rank(asked: str, size: int | None, environment: dict[str, str], ex
         ("torchrun", None, {"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
     ],
 )
-def test_invalid_ranks(
-    asked: str, size: int | None, environment: dict[str, str], message: str
-) -> None:
+def test_invalid_ranks(asked: str, size: int | None, environment: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         find_rank(asked, size, environment)
 
@@ -249,7 +245,7 @@ def test_plan_of_another_format_is_rejected(tmp_path: Path) -> None:
     save_plan(plan)
     file = Path(plan.home, "plan.json")
     fields = json.loads(file.read_text())
-    del fields["format"]  # as plans were before they had a number of their format
+    del fields["format"]  # older plans have no format number
     file.write_text(json.dumps(fields))
     with pytest.raises(JobError, match=r"holds the plan of another build of fastpack .* Remove it and start again"):
         load_plan(plan.home)

@@ -1,4 +1,4 @@
-"""`verify` by ranks says what the local run says, with the same exit code."""
+"""`verify` by ranks gives the report and exit code of a local run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 @pytest.fixture
 def folder(tmp_path: Path, golden: Path) -> Path:
-    """Sound and damaged files of all kinds, one with checksums, and a WebDataset."""
+    """Write sound and damaged files of all kinds, one with checksums, and a WebDataset."""
     data = tmp_path / "data"
     data.mkdir()
     for number in range(4):
@@ -43,7 +43,9 @@ def folder(tmp_path: Path, golden: Path) -> Path:
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("deep", [False, True])
-def test_report_equals_that_of_a_local_run(folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_equals_that_of_a_local_run(
+    folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(VerifyReport, "max_findings", 3)
     paths = [folder, tmp_path / "web", folder / "0.pbin", tmp_path / "absent.pbin", tmp_path]
     for vocab_size in (None, 4):
@@ -66,10 +68,10 @@ def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert main([*words, "--collect", "--parts-folder", str(tmp_path / "scratch")]) == 1
         assert "are not done" in capsys.readouterr().err
         for rank in "01":
-            spread = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
-            assert main([*spread, "--rank", rank, "--world-size", "2"]) == 0
+            command = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
+            assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
-        assert main([*spread, "--collect"]) == code
+        assert main([*command, "--collect"]) == code
         assert capsys.readouterr() == local
     assert not list((tmp_path / "scratch").iterdir())
     assert main(["verify", str(tmp_path / "absent.pbin"), "--collect"]) == 1

@@ -1,4 +1,4 @@
-"""A store on this machine, and a cache of its own for each test."""
+"""A local store, and a separate cache for each test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def moto() -> Iterator[Store]:
 
 @pytest.fixture
 def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """The store, reached through `store.door`; names begin with `store.folder`, which no other test has."""
+    """Return the store behind the proxy `store.door`; names begin with `store.folder`, which is unique to the test."""
     door = Door(moto.url)
     settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": door.url}
     for name, value in settings.items():
@@ -45,7 +45,7 @@ class _Here:
         return self._moto.get(f"{self.folder}/{name}")
 
     def put_folder(self, folder: Path, name: str = "") -> str:
-        """All files of a folder, under the same names; returns its URL."""
+        """Upload all files of a folder under the same names; return its URL."""
         prefix = f"{name}/" if name else ""
         for path in sorted(folder.rglob("*")):
             if path.is_file():

@@ -1,4 +1,4 @@
-"""Objects with checksums next to them: what comes from the store is compared with them before it is used."""
+"""Objects with checksum files: data from the store is checked before use."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def put_with_sums(store: Any, tmp_path: Path, content: bytes, block_bytes: int) 
 
 
 def flipping(times: int) -> Callable[[int, str, str], Any]:
-    """The first so many bodies of the object have a changed bit."""
+    """Flip a bit in the first `times` responses of the object."""
     faults: Iterator[str] = iter(["flip"] * times)
     return lambda _, method, path: next(faults, None) if method == "GET" and path.endswith("object.bin") else None
 
 
 def by_position(url: str) -> bytes:
     reader, out = open_reader(url), np.empty(300_007, np.uint8)
-    for start in (200_000, 0, 100_000):  # in no order
+    for start in (200_000, 0, 100_000):  # out of order
         end = min(start + 100_000, len(out)) if start < 200_000 else len(out)
         reader.read_into(out[start:end], start)
     return out.tobytes()
@@ -71,7 +71,7 @@ WAYS: dict[str, Callable[[str], bytes]] = {
     "fetched": lambda url: fetch(url).read_bytes(),
     "mapped": lambda url: map_bytes(url).tobytes(),
 }
-# shorter than a block of the cache; its length; none of its multiples; longer than a request; longer than the object
+# below the block size of the cache; equal to it; not a multiple; larger than a request; larger than the object
 SUMMED = [BLOCK >> 3, BLOCK, 50_000, 3 * BLOCK, 64 << 20]
 
 
@@ -84,7 +84,7 @@ def test_flipped_bit_is_read_again(
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
-    store.door.choose = flipping(2 if way == "by slices" else 1)  # the first body there is a head that is not used
+    store.door.choose = flipping(2 if way == "by slices" else 1)  # the first response there is an unused head
     with caplog.at_level(logging.WARNING, "fastpack"):
         assert WAYS[way](url) == content
     assert [record.name for record in caplog.records if "differs from its checksum" in record.getMessage()]
@@ -99,11 +99,11 @@ def test_damaged_object_is_never_returned(way: str, block_bytes: int, store: Any
     damaged = bytearray(content)
     damaged[123_456] ^= 1
     store.put("object.bin", bytes(damaged))
-    told = (
+    message = (
         rf"object\.bin: at byte {123_456 // block_bytes * block_bytes}: found a block with different content in 3 reads"
     )
-    for _ in range(2):  # nothing of it stays in the cache
-        with pytest.raises(FormatError, match=told):
+    for _ in range(2):  # nothing is cached
+        with pytest.raises(FormatError, match=message):
             WAYS[way](url)
 
 
@@ -124,18 +124,18 @@ def test_shards_and_their_headers_are_checked(store: Any, tmp_path: Path) -> Non
     write_checksums(folder / "1.npy")
     url = store.put_folder(folder, "shards")
     assert [int(sample["input_ids"][0]) for sample in fastpack.MemoryMappedDataset(url, 100)] == [0, 100, 200]
-    damaged = (folder / "1.npy").read_bytes().replace(b"<u2", b">u2")  # which no other check sees
+    damaged = (folder / "1.npy").read_bytes().replace(b"<u2", b">u2")  # no other check detects this
     store.put("shards/1.npy", damaged)
     with pytest.raises(FormatError, match=r"1\.npy: at byte 0: found a block with different content"):
         fastpack.MemoryMappedDataset(url, 100)
 
 
-def test_checksums_of_an_older_version(store: Any, tmp_path: Path) -> None:
+def test_checksums_of_another_object_version(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
     store.put("object.bin", bytes(101))
     with pytest.raises(FormatError, match=r"an object of 101 bytes, expected 100, as recorded in .*\.fpsum: remove"):
         by_slices(url)
-    write_checksums(url)  # is the way out as well
+    write_checksums(url)  # the remedy
     assert open_reader(url).read_into(np.empty(101, np.uint8), 0) == 101
     assert read_checksums(url).size == 101
 

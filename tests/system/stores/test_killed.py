@@ -1,4 +1,4 @@
-"""Processes killed at any moment while they fill the cache, empty it, or upload."""
+"""Kill processes at random while they fill the cache, evict from it, or upload."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_cache_survives_killed_processes(
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(LIMIT))
     monkeypatch.setattr("fastpack.io.remote_files.BLOCK", BLOCK)
-    sizes = {seed: (4 + 5 * seed) * BLOCK + 99 * seed for seed in range(4)}  # more in all than the cache takes
+    sizes = {seed: (4 + 5 * seed) * BLOCK + 99 * seed for seed in range(4)}  # more than the cache limit in total
     urls = {seed: store.put(str(seed), content(seed, n_bytes)) for seed, n_bytes in sizes.items()}
     run("cache", 1, seconds, *(f"{urls[seed]}={seed}:{n_bytes}" for seed, n_bytes in sizes.items()))
     assert store.door.count("GET") > 3
@@ -73,11 +73,11 @@ def test_sweep_removes_only_abandoned_files(store: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_killed_uploads(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    n_bytes = (11 << 20) + 1  # three parts
+    n_bytes = (11 << 20) + 1  # three upload parts
     url, data = f"{store.url}/large.bin", content(5, n_bytes)
-    monkeypatch.setattr("fastpack.io.stores.PART_BYTES", cache_killing.PART)
+    monkeypatch.setattr("fastpack.io.stores.PART_BYTES", cache_killing.UPLOAD_PART)
     run("upload", 5, times, url, n_bytes)
-    if remote.names(store.url):  # one was done before it was killed: then all of it is there
+    if remote.names(store.url):  # an upload finished before its process was killed: it is complete
         assert store.get("large.bin") == data
     cache_killing._upload(url, data)
     assert store.get("large.bin") == data

@@ -1,4 +1,4 @@
-"""Manifests in a store: one read opens a dataset, and a shard is asked for when it is used."""
+"""Manifests in a store: one request opens a dataset, and shards are requested on first use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_request_opens_a_dataset_and_no_shard(store: Any, folder: Path) -> N
     store.door.requests.clear()
     dataset = fastpack.MemoryMappedDataset(written.path, 10)
     assert [(method, path.rpartition("/")[2]) for method, path, _ in store.door.requests] in (
-        [("HEAD", "manifest.fpm")],  # in the cache: `write_manifest` has read it back
+        [("HEAD", "manifest.fpm")],  # cached: `write_manifest` reads it back
         [("HEAD", "manifest.fpm"), ("GET", "manifest.fpm")],
     )
     assert len(dataset) == 60
@@ -51,7 +51,9 @@ def test_one_request_opens_a_dataset_and_no_shard(store: Any, folder: Path) -> N
     assert asked == {"11.npy", "00.npy", "06.npy"}
 
 
-def test_first_read_is_one_get_request(store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_read_is_one_get_request(
+    store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "another node"))
@@ -83,7 +85,7 @@ def test_local_manifest_can_be_uploaded_with_its_shards(store: Any, folder: Path
 
 
 class _Files(SimpleHTTPRequestHandler):
-    """Files of a folder, with ranges, and no listings."""
+    """Serve the files of a folder over HTTP with range requests and without listings."""
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Objects in a store: whole, in ranges, listed, replaced; and what the reader does when the store misbehaves."""
+"""Objects in a store: whole reads, ranges, listings, replacement, and faults of the store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_url_detection() -> None:
         as_path("s3://bucket/../x")
 
 
-SPELLINGS = {  # what users of fsspec and Hadoop write -> what is asked for
+SPELLINGS = {  # spellings of fsspec and Hadoop -> canonical URL
     "s3": ("s3://b", "k/x"),
     "s3a": ("s3://b", "k/x"),
     "s3n": ("s3://b", "k/x"),
@@ -89,7 +89,7 @@ def test_azure_file_system_of_an_account() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("ftp://x/y", r"ftp://x/y: ftp:// is not supported; fastpack reads and writes s3://, gs://"),
         ("hf://datasets/x/y", r"hf:// is not supported"),
@@ -104,16 +104,16 @@ def test_azure_file_system_of_an_account() -> None:
     ],
 )
 def test_unsupported_urls_give_a_one_line_error(
-    url: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    url: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("obstore", reason="needs the extra remote")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(JobError, match=told):
+    with pytest.raises(JobError, match=message):
         as_path(url).stat()
     assert main(["index", url]) == 1
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert re.search(told, captured.err)
+    assert re.search(message, captured.err)
 
 
 @pytest.mark.parametrize("name", ["a::b.jsonl", "::x", "c:/a::b", "x::y/z"])
@@ -204,7 +204,7 @@ def test_object_that_is_removed_or_changed_while_open(store: Any) -> None:
     store.put("a", os.urandom(3 * BLOCK))
     with pytest.raises(JobError, match="changed while it was read"):
         reader.read_into(out, BLOCK)
-    assert reader.read_into(out, 5) == 10  # of the version it began with
+    assert reader.read_into(out, 5) == 10  # of the original version, from the cache
     assert out.tobytes() == content[5:15]
     store.door.choose = lambda *_: "404"
     with pytest.raises(FileNotFoundError):
@@ -241,14 +241,14 @@ def test_cache_stays_within_its_limit(store: Any, monkeypatch: pytest.MonkeyPatc
     urls = [store.put(f"o{k}", os.urandom(BLOCK)) for k in range(5)]
     for url in urls:
         open_reader(url).read_into(out, 0)
-        for path in (tmp_path / "cache").glob("??/*"):  # as if some time had passed
+        for path in (tmp_path / "cache").glob("??/*"):  # make the entries older
             os.utime(path, (path.stat().st_mtime - 100, path.stat().st_mtime - 100))
         assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= 3 * (BLOCK + BLOCK // 64)
     before = store.door.count("GET")
     open_reader(urls[-1]).read_into(out, 0)
-    assert store.door.count("GET") == before  # the last is there,
+    assert store.door.count("GET") == before  # the last one is cached
     open_reader(urls[0]).read_into(out, 0)
-    assert store.door.count("GET") == before + 1  # the first had to go
+    assert store.door.count("GET") == before + 1  # the first one was evicted
     with pytest.raises(JobError, match="increase FASTPACK_CACHE_BYTES"):
         fetch(store.put("large", bytes(3 * BLOCK + 1)))
 

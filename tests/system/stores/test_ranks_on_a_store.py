@@ -1,4 +1,4 @@
-"""A bucket as the place where ranks meet: sources, parts, markers and results are objects of a store with faults."""
+"""Ranks that share a bucket: sources, task outputs, markers and results are objects of a faulty store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_merge_and_shuffle(store: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a.pbin", "b.pbin"):
         write_packed(tmp_path / "in" / name, [[number] * (number % 9) for number in range(200)])
-    shutil.copy(tmp_path / "in" / "a.pbin", tmp_path / "in" / "a.jsonl")  # lines are not looked into
+    shutil.copy(tmp_path / "in" / "a.pbin", tmp_path / "in" / "a.jsonl")  # lines are not parsed
     url = store.put_folder(tmp_path / "in", "in")
     store.door.choose = misbehave
     for words in (["merge", "IN", "OUT"], ["shuffle", "IN/a.jsonl", "OUT"]):
@@ -74,7 +74,7 @@ def test_merge_and_shuffle(store: Any, tmp_path: Path) -> None:
 def test_prepare_in_place(store: Any, tmp_path: Path) -> None:
     images = tmp_path / "images"
     for shard in range(5):
-        write_tar(images / f"{shard}.tar", [f"{shard}_{k}.{part}" for k in range(9) for part in ("jpg", "txt")])
+        write_tar(images / f"{shard}.tar", [f"{shard}_{k}.{field}" for k in range(9) for field in ("jpg", "txt")])
     url = store.put_folder(images, "images")
     store.door.choose = misbehave
     split = ["--non-interactive", "--split-ratio", "3,1,1"]

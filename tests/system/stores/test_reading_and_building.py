@@ -1,4 +1,4 @@
-"""The same samples and the same bytes from a store as from the disk, whatever the store does meanwhile."""
+"""Datasets and commands give the same samples and bytes from a faulty store as from a disk."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def images(tmp_path: Path) -> Path:
     for number in range(3):
         with tarfile.open(folder / f"s{number}.tar", "w") as tar:
             for sample in range(20):
-                for part in ("txt", "bin"):
-                    data = rng.randbytes(rng.randrange(2000)) if part == "bin" else f"text {number} {sample}".encode()
-                    info = tarfile.TarInfo(f"k{number}{sample:03}.{part}")
+                for field in ("txt", "bin"):
+                    data = rng.randbytes(rng.randrange(2000)) if field == "bin" else f"text {number} {sample}".encode()
+                    info = tarfile.TarInfo(f"k{number}{sample:03}.{field}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
     return folder
@@ -148,7 +148,7 @@ def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
         if path.is_file():
             theirs[str(path.relative_to(images))] = path.read_bytes()
     assert set(ours) == set(theirs)
-    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and times of the files
+    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and modification times
     assert {name for name in ours if ours[name] != theirs[name]} == unlike
     dataset = fastpack.WebDataset(url, "train", raw=True)
     assert [sample["__key__"] for sample in dataset] == [
@@ -157,7 +157,7 @@ def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
     assert main(["verify", url, "-q"]) == 0
     before = store.door.count("PUT")
     assert main(["prepare", url, "--force-overwrite", *PREPARE]) == 0
-    assert store.door.count("PUT") - before <= 8  # no shard was walked again
+    assert store.door.count("PUT") - before <= 8  # no shard was scanned again
 
 
 def test_inspection_commands(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Stores that fall silent, lose answers or change bits: what is repeated, what is recognised, what is said."""
+"""Stores that stall, lose responses or flip bits: retries, recovery and error messages."""
 
 from __future__ import annotations
 
@@ -74,16 +74,14 @@ def test_invalid_stall_seconds(text: str, store: Any, monkeypatch: pytest.Monkey
 
 
 def lose_one_answer(store: Any, method: str, part: str = "") -> None:
-    """The store does the first such request, and its answer is lost."""
+    """Execute the first matching request, and lose its response."""
     faults = iter(["lost"])
     store.door.choose = lambda _, found, path: next(faults, None) if found == method and part in path else None
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1000, 11_000_000])
-def test_upload_with_a_lost_response_is_recognised(
-    n_bytes: int, store: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "PART_BYTES", 5 << 20)  # the store's smallest
+def test_upload_with_a_lost_response_is_recognised(n_bytes: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PART_BYTES", 5 << 20)  # the minimum of the store
     content = os.urandom(n_bytes)
     lose_one_answer(store, *(("POST", "uploadId") if n_bytes > remote.PART_BYTES else ("PUT",)))
     with AtomicFile(f"{store.url}/new", policy="error") as file:
@@ -133,9 +131,9 @@ HEADERS = {  # one bit of a header changed -> what the error names
 
 @pytest.mark.parametrize("name", HEADERS)
 def test_damaged_header_of_a_remote_shard_is_named(name: str, store: Any) -> None:
-    damage, told = HEADERS[name]
+    damage, message = HEADERS[name]
     store.put("a.npy", shard_with(damage))
-    with pytest.raises(FormatError, match=rf"a\.npy: {told}" if told.startswith("at") else told):
+    with pytest.raises(FormatError, match=rf"a\.npy: {message}" if message.startswith("at") else message):
         MemoryMappedDataset(store.url, 10)
 
 

@@ -1,4 +1,4 @@
-"""What is read of an object, and what not: packed files and shards in blocks, a listing instead of many questions."""
+"""Requests and bytes for reading objects: packed files and shards in blocks, one listing per folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """1.6 MB, 25 blocks."""
+    """Write a packed file of 1.6 MB (25 blocks)."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 2000, N_DOCUMENTS)
     with PackedWriter(tmp_path / "text.pbin", 4) as writer:
@@ -47,7 +47,7 @@ def packed(tmp_path: Path) -> Path:
 
 
 def counted(store: Any) -> Iterator[tuple[int, int]]:
-    """Requests and bytes since the last time."""
+    """Yield the numbers of requests and bytes since the previous step."""
     before = 0, 0
     while True:
         now = len(store.door.requests), store.door.sent
@@ -70,7 +70,7 @@ def test_samples_of_a_packed_file(kind: str, store: Any, packed: Path) -> None:
     next(cost)
     far, near = DATASETS[kind](url), DATASETS[kind](packed)
     requests, sent = next(cost)
-    # The head comes with the size; the index is read of all but the continuous one. One looks for checksums.
+    # One request returns the head and the size, and one looks for checksums. Only `continuous` does not read the index.
     assert (requests, sent < 2 * BLOCK) == (2, True) if kind == "continuous" else requests <= 5
     assert len(far) == len(near) > 200
     for i in (0, len(near) // 2, -1):
@@ -91,7 +91,9 @@ def test_training_from_a_packed_file_larger_than_the_cache(
     store: Any, packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = 8 * BLOCK
-    monkeypatch.setattr("fastpack.io.stores.TRIES", 15)  # faults come by the number of the request, not of the try
+    monkeypatch.setattr(
+        "fastpack.io.stores.TRIES", 15
+    )  # faults depend on the number of the request, not of the attempt
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     url = store.put("text.pbin", packed.read_bytes())
     store.door.choose = misbehave
@@ -132,7 +134,7 @@ def test_documents_of_a_packed_file(store: Any, packed: Path) -> None:
     np.testing.assert_array_equal(far[200], near[200])
     np.testing.assert_array_equal(far.first(5), near.first(5))
     assert store.door.sent < packed.stat().st_size / 3
-    np.testing.assert_array_equal(far.data, near.data)  # all of it, which is fetched for that
+    np.testing.assert_array_equal(far.data, near.data)  # fetches the whole object
     np.testing.assert_array_equal(far.file, near.file)
 
 
@@ -161,7 +163,7 @@ def test_number_of_requests_for_a_folder_of_shards(suffix: str, first: int, stor
     cost = counted(store)
     next(cost)
     dataset = fastpack.MemoryMappedDataset(url, 100, **options)
-    assert next(cost)[0] <= first + (3 if suffix == "bin" else 0)  # zeros at the end are looked for in three shards
+    assert next(cost)[0] <= first + (3 if suffix == "bin" else 0)  # three shards are checked for trailing zeros
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -184,7 +186,7 @@ def test_replaced_shard_is_detected_on_reading(store: Any, tmp_path: Path) -> No
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    """2 MB, 32 blocks; a line that is no JSON in the last eighth."""
+    """Write a source of 2 MB (32 blocks) with a line that is not JSON in the last eighth."""
     rng = random.Random(0)
     path = tmp_path / "text.jsonl"
     texts = [json.dumps({"text": "word " * rng.randrange(400)}) for _ in range(2000)]
@@ -204,7 +206,7 @@ def test_rank_reads_only_its_share_of_the_source(
         n_index = lines.with_suffix(".idx").stat().st_size
     words = ["index", "-q", "--drop-faulty"] if command == "index" else ["pack", "-q", "--tokenizer", "bytes"]
     near, far = str(lines), url
-    if command == "pack":  # a folder's files need no index
+    if command == "pack":  # files in a folder need no index
         near, far = str(lines.parent), store.url
     targets = [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("near", "far")]
     assert main([*words, near, *targets[0]]) == 0
@@ -222,9 +224,7 @@ def test_rank_reads_only_its_share_of_the_source(
         assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
 
 
-def test_source_larger_than_the_cache(
-    store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_larger_than_the_cache(store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 10 * BLOCK
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     url = store.put("text.jsonl", lines.read_bytes())
@@ -262,7 +262,7 @@ def test_read_ahead(store: Any) -> None:
     content = np.random.default_rng(0).bytes(40 * BLOCK)
     url = store.put("a", content)
     times = []
-    for step in (1, -1):  # from front to back, and from back to front, which nobody foresees
+    for step in (1, -1):  # forwards (prefetched) and backwards (not prefetched)
         reader, out = open_reader(url), np.empty(BLOCK, np.uint8)
         store.door.delay = 0.02
         start = time.perf_counter()

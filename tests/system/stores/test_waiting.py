@@ -1,4 +1,4 @@
-"""What waits for stores, other processes and locks: each wait ends, and a long one is said."""
+"""Waits for stores, other processes and locks: each one ends, and long ones are logged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastpack.io.remote_files import fetch
 
 
 def lock_of(url: str) -> tuple[Path, Path]:
-    """The lock under which an object is fetched, and where its bytes are written."""
+    """Return the paths of the lock for fetching an object and of its partial file."""
     name = identity(url, remote.status(url))
     path = cache().path(name)
     path.parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_unresponsive_helper_process_is_killed_and_replaced(store: Any, monkeypa
             remote.read_range(url, 0, 7)
         monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 60.0)
         helper._process.wait(10)
-        assert remote.read_range(url, 0, 7) == b"content"  # by another one
+        assert remote.read_range(url, 0, 7) == b"content"  # by a new helper process
 
     in_a_fork(check)
 
@@ -136,7 +136,7 @@ def test_interrupted_fetch_ends_promptly(store: Any, tmp_path: Path) -> None:
     url = store.put("a", bytes(40 << 20))
     store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
     environment = os.environ | {"FASTPACK_STALL_SECONDS": "3"}
-    process = subprocess.Popen(  # a suite that runs in the background has the signal ignored
+    process = subprocess.Popen(  # test runs in the background ignore the signal
         [sys.executable, "-m", "fastpack", "fetch", url],
         env=environment,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
