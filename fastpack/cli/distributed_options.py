@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 def add_distributed_options(
     parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
 ) -> None:
-    """Add `--executor`, `--rank`, `--collect` and the options that belong to them.
+    """Add `--executor`, `--rank`, `--collect` and the options for tasks.
 
     part_bytes: whether the size of tasks is an option. of: the input whose bytes it counts. least: its default.
     """
@@ -71,20 +71,20 @@ def is_distributed(args: argparse.Namespace) -> bool:
 
 
 def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
-    """Return the message for a wrong combination of options; those of `not_with` do not work with tasks."""
+    """Return the message for conflicting options; those of `not_with` cannot be combined with tasks."""
     if args.address is not None and args.executor != "ray":
         return "--address: only with --executor ray"
     if not is_distributed(args):
         given = [option for option in _TASK_OPTIONS if vars(args)[_dest(option)] is not None]
         return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
     if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
-        return "--executor ray runs all tasks and collects: it does not go with --rank, --world-size and --collect"
+        return "--executor ray does all steps: it cannot be combined with --rank, --world-size or --collect"
     if args.rank is not None and args.collect:
-        return "--collect is the step after all ranks: it does not go with --rank"
+        return "--collect is the step after all ranks: it cannot be combined with --rank"
     if given := [option for option in not_with if vars(args)[_dest(option)] not in (None, False)]:
         return f"{', '.join(given)}: not with --rank, --collect or --executor ray"
     if args.collect and args.world_size is not None:
-        return "--collect takes no --world-size: the tasks are the same for any"
+        return "--collect takes no --world-size: the tasks do not depend on it"
     if args.part_bytes is not None and args.part_bytes < 1:
         return "--part-bytes: at least 1"
     from fastpack.distributed.ranks import find_rank
@@ -127,7 +127,7 @@ def run_distributed(args: argparse.Namespace, label: str, plan: Plan, collect: C
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
     text = f"rank {rank} of {size}: {counted(result.tasks, 'task')} done{before}"
-    text += f"; {result.left} left of all ranks" if result.left else "; all ranks are done: now --collect"
+    text += f"; {result.left} unfinished in all ranks" if result.left else "; all ranks are done: run --collect"
     emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, [text])
     return None
 

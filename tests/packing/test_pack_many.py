@@ -343,7 +343,7 @@ def test_four_faulty_documents_of_a_hundred(tmp_path: Path) -> None:
         {"line": 100, "reason": "lone surrogate escape"},
     ]
     for line in (13, 36, 37, 100):
-        assert f"left out line {line}: " in done.stderr
+        assert f"skipped line {line}: " in done.stderr
     strict = subprocess.run([*command, "--force", "--on-faulty", "error"], capture_output=True, text=True, check=False)
     assert strict.returncode == 1
     assert "line 13 at byte" in strict.stderr

@@ -129,5 +129,5 @@ def test_resume_reports_a_finished_file_older_than_its_source(tmp_path: Path) ->
     later = path.stat().st_mtime_ns + 10**9
     os.utime(path, ns=(later, later))
     fastpack.create_raw_index(path, file_existence_policy="override")
-    with pytest.warns(DataWarning, match=r"x\.pbin is finished and was kept, but .*x\.jsonl was changed after it"):
+    with pytest.warns(DataWarning, match=r"x\.pbin is complete and was kept, but .*x\.jsonl has changed since"):
         assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing

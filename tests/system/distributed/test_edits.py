@@ -242,7 +242,7 @@ def test_conflicting_options(folder: Path, words: str, message: str, capsys: pyt
 
 
 def test_planning_without_a_seed_is_an_error(folder: Path) -> None:
-    with pytest.raises(ValueError, match="need a seed"):
+    with pytest.raises(ValueError, match="needs a seed"):
         plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": None})
 
 

@@ -172,7 +172,7 @@ def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.Capture
         ("--part-bytes 2", "only with --rank, --collect or"),
         ("--rank 0", "needs --world-size"),
         ("--rank 2 --world-size 2", "rank 2 of 2"),
-        ("--rank 0 --world-size 2 --collect", "does not go with --rank"),
+        ("--rank 0 --world-size 2 --collect", "cannot be combined with --rank"),
         ("--collect --world-size 2", "takes no --world-size"),
         ("--collect --dry-run", "--dry-run: not with"),
         ("--rank 0 --world-size 1 --resume", "--resume: not with"),

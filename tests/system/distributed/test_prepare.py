@@ -116,7 +116,7 @@ def test_shard_that_changed_after_its_task_is_named(two: tuple[Path, Path]) -> N
     run_rank(plan, 0, 1)
     walker = walker_of(plan)
     write_tar(two[0] / "0" / "000.tar", ["other.txt"])
-    with pytest.raises(JobError, match=r"000\.tar was changed since its task"):
+    with pytest.raises(JobError, match=r"000\.tar has changed since its task"):
         prepared(two[0], walker)
     with pytest.raises(JobError, match="are not done"):
         walker_of(plan_walk(two[0]))

@@ -125,7 +125,7 @@ def test_finished_job_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_node_without_the_shared_folder_is_an_error(tmp_path: Path) -> None:
     assert "absent" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
-    assert "cannot be seen on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
+    assert "is not visible on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
     assert "No such file" in str(do_task(str(tmp_path), "0", str(tmp_path / "absent")))
 
 
@@ -133,8 +133,8 @@ def test_node_without_the_shared_folder_is_an_error(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("--address auto", "--address: only with --executor ray"),
-        ("--executor ray --rank 0 --world-size 2", "does not go with --rank"),
-        ("--executor ray --collect", "does not go with"),
+        ("--executor ray --rank 0 --world-size 2", "cannot be combined with --rank"),
+        ("--executor ray --collect", "cannot be combined with"),
         ("--executor ray --dry-run", "--dry-run: not with"),
     ],
 )

@@ -187,7 +187,7 @@ def test_saved_plan_can_be_loaded(tmp_path: Path) -> None:
     saved.write_text(json.dumps({**json.loads(saved.read_text()), "version": "0"}))
     with pytest.raises(JobError, match="install the same"):
         load_plan(plan.home)
-    with pytest.raises(JobError, match="cannot be seen"):
+    with pytest.raises(JobError, match="is not visible"):
         load_plan(str(tmp_path / "absent"))
 
 
@@ -228,7 +228,7 @@ def test_find_rank(asked: str, size: int | None, environment: dict[str, str], ex
         ("one", 5, {}, "a number from 0, or one of slurm, torchrun"),
         ("²", 5, {}, "a number from 0"),
         ("slurm", None, {}, "not started by Slurm"),
-        ("slurm", 4, {"SLURM_PROCID": "3"}, "leave out --world-size"),
+        ("slurm", 4, {"SLURM_PROCID": "3"}, "omit --world-size"),
         ("slurm", None, {"SLURM_PROCID": "3", "SLURM_NTASKS": "2"}, "rank 3 of 2"),
         ("slurm", None, {**ARRAY, "SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "3"}, "has gaps"),
         ("torchrun", None, {"RANK": "1"}, "WORLD_SIZE is not set"),
@@ -247,5 +247,5 @@ def test_plan_of_another_format_is_rejected(tmp_path: Path) -> None:
     fields = json.loads(file.read_text())
     del fields["format"]  # older plans have no format number
     file.write_text(json.dumps(fields))
-    with pytest.raises(JobError, match=r"holds the plan of another build of fastpack .* Remove it and start again"):
+    with pytest.raises(JobError, match=r"is the plan of another build of fastpack .* Remove it and start again"):
         load_plan(plan.home)
