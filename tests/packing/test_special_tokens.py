@@ -186,22 +186,24 @@ def test_compressed_sources_and_ranks_give_the_local_counts(tmp_path: Path) -> N
         run_rank(plan, 0, 1)
         if rule == "keep":
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                (far,) = collect_pack(plan)
+                (distributed,) = collect_pack(plan)
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                near = pack_quietly({**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}})
+                local = pack_quietly(
+                    {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}}
+                )
         else:
-            (far,) = collect_pack(plan)
-            near = pack_quietly(
-                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}},
+            (distributed,) = collect_pack(plan)
+            local = pack_quietly(
+                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}},
                 special_tokens_in_text=rule,
             )
-        assert Path(far.path).read_bytes() == Path(near.path).read_bytes()
-        assert (far.eos_inside, far.documents_with_eos_inside, far.skipped) == (
-            near.eos_inside,
-            near.documents_with_eos_inside,
-            near.skipped,
+        assert Path(distributed.path).read_bytes() == Path(local.path).read_bytes()
+        assert (distributed.eos_inside, distributed.documents_with_eos_inside, distributed.skipped) == (
+            local.eos_inside,
+            local.documents_with_eos_inside,
+            local.skipped,
         )
-        assert [one["line"] for one in far.skipped] == (CONTAINING * 2 if rule == "skip" else [])
+        assert [one["line"] for one in distributed.skipped] == (CONTAINING * 2 if rule == "skip" else [])
     config["settings"]["dst_path"] = tmp_path / "error.pbin"
     plan = plan_pack(settings_of(config, special_tokens_in_text="error"), bytes_per_task=60)
     with pytest.raises(JobError, match="line 2 at byte"):

@@ -16,7 +16,7 @@ Fault = Literal["503", "404", "403", "cut", "short", "slow", "stall", "flip", "l
 Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> fault
 
 
-def misbehave(number: int, method: str, _: str) -> Fault | None:
+def frequent_faults(number: int, method: str, _: str) -> Fault | None:
     """Return 503 for every third request, "cut" for every seventh body, "short" for every eleventh."""
     if number % 3 == 0:
         return "503"
@@ -26,34 +26,34 @@ def misbehave(number: int, method: str, _: str) -> Fault | None:
 
 
 @dataclass
-class Door:
+class FaultyProxy:
     """A proxy server that counts requests and injects faults into responses.
 
     A number is returned as the status without asking the store; "cut" closes the connection in the middle of the body;
     "short" declares and sends half of it; "slow" sends a byte per second; "stall" sends half of the body and then
     nothing; "flip" flips a bit in the middle of the body; "lost" forwards the request, but responds with 503. delay:
-    latency in seconds of every response. sent: bytes of bodies sent. remembers: cache objects and serve their ranges,
+    latency in seconds of every response. sent: bytes of bodies sent. caches: cache objects and serve their ranges,
     since moto reads a whole object for each range. google: clients use Google's XML API, which differs from S3's in
     keys and some headers.
     """
 
-    behind: str
+    backend: str
     choose: Chooser = lambda *_: None
     requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
     delay: float = 0.0
     sent: int = 0
-    remembers: bool = False
-    known: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
+    caches: bool = False
+    cached: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
     google: bool = False
     closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        door = self
+        proxy = self
 
         class Handler(_Handler):
             pass
 
-        Handler.door = door
+        Handler.proxy = proxy
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._lock = threading.Lock()
@@ -82,52 +82,52 @@ class Door:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    door: Door
+    proxy: FaultyProxy
 
     def log_message(self, *_: Any) -> None:
         pass
 
     def _forward(self) -> None:
         body = self._body()
-        fault = self.door.take(self.command, self.path)
-        time.sleep(self.door.delay)
+        fault = self.proxy.take(self.command, self.path)
+        time.sleep(self.proxy.delay)
         if fault in ("503", "404", "403"):
             self._answer(int(fault), {}, b"")
             return
-        asked = self.headers.get("Range") if self.door.remembers and self.command == "GET" else None
-        if asked is not None:
-            headers, content = self.door.known.get(self.path) or self._learn()
-            start, end = (int(number) for number in asked.removeprefix("bytes=").split("-"))
-            body = content[start : end + 1]
-            about = {"Content-Range": f"bytes {start}-{start + len(body) - 1}/{len(content)}"}
-            self._answer(206, headers | about, body, fault)
+        requested_range = self.headers.get("Range") if self.proxy.caches and self.command == "GET" else None
+        if requested_range is not None:
+            headers, content = self.proxy.cached.get(self.path) or self._fetch()
+            start, end = (int(number) for number in requested_range.removeprefix("bytes=").split("-"))
+            selected = content[start : end + 1]
+            about = {"Content-Range": f"bytes {start}-{start + len(selected) - 1}/{len(content)}"}
+            self._answer(206, headers | about, selected, fault)
             return
         if self.command != "HEAD":
-            self.door.known.pop(self.path, None)
-        status, headers, content = self._ask({}, body)
+            self.proxy.cached.pop(self.path, None)
+        status, headers, content = self._request({}, body)
         if fault == "lost":
             status, headers, content = 503, {}, b""
         self._answer(status, headers, content, fault)
 
-    def _learn(self) -> tuple[dict[str, str], bytes]:
-        _, headers, content = self._ask({"range": "bytes=0-"})
+    def _fetch(self) -> tuple[dict[str, str], bytes]:
+        _, headers, content = self._request({"range": "bytes=0-"})
         kept = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
-        self.door.known[self.path] = kept, content
+        self.proxy.cached[self.path] = kept, content
         return kept, content
 
-    def _ask(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-        where = urlsplit(self.door.behind)
-        behind = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+    def _request(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+        where = urlsplit(self.proxy.backend)
+        backend = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
         kept = {name: value for name, value in self.headers.items() if name.lower() not in {*_HOP, *instead}} | instead
-        if self.door.google:
+        if self.proxy.google:
             kept = {name.lower(): value for name, value in kept.items()} | {"authorization": _KEY}
             if kept.pop("x-goog-if-generation-match", None) == "0":
                 kept["if-none-match"] = "*"
-        behind.request(self.command, self.path, body, kept)
-        answer = behind.getresponse()
+        backend.request(self.command, self.path, body, kept)
+        answer = backend.getresponse()
         content = answer.read()
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
-        behind.close()
+        backend.close()
         return answer.status, headers, content
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 (http.server's names)
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "stall":
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
-            self.door.closing.wait(60)
+            self.proxy.closing.wait(60)
             self.close_connection = True
         elif fault == "slow":
             for byte in content:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 time.sleep(1)
         else:
-            self.door.note_sent(len(content))
+            self.proxy.note_sent(len(content))
             self.wfile.write(content)
 
 

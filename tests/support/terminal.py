@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Seen:
+class TerminalOutput:
     """The text on the terminal, and the exit code of the command (as `subprocess` defines it)."""
 
     text: str
@@ -30,7 +30,7 @@ def run_on_terminal(
     columns: int = 100,
     stdout: int | None = None,
     timeout: float = 60,
-) -> Seen:
+) -> TerminalOutput:
     """Run `command` on a new terminal that types `keys` at once, and `send` as soon as `when(text so far)` is true.
 
     stdout: a descriptor for standard output, for a command with only its standard error on the terminal.
@@ -75,7 +75,7 @@ def run_on_terminal(
                 send = ""
         else:
             raise TimeoutError(f"{command} after {timeout} s: {seen.decode(errors='replace')}")
-        return Seen(seen.decode(errors="replace"), process.wait(timeout=10))
+        return TerminalOutput(seen.decode(errors="replace"), process.wait(timeout=10))
     finally:
         process.kill()
         process.wait()

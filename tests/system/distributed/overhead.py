@@ -134,10 +134,10 @@ def line(folder: Path, words: list[str], last: list[str], written: str, n_ranks:
     text = f"{local.wall:8.2f} {local.cpu:7.2f} {shared.cpu / local.cpu:16.2f} {shared.wall / local.wall:7.2f}"
     if no_ray is not None:
         return f"{text} {'-':>12}"
-    far = run_on_two_nodes(folder, [*words, *last, "-q"])
-    assert far["code"] == 0, far["err"]
+    on_ray = run_on_two_nodes(folder, [*words, *last, "-q"])
+    assert on_ray["code"] == 0, on_ray["err"]
     clean(folder, written)
-    return f"{text} {far['seconds'] / local.wall:12.2f}"
+    return f"{text} {on_ray['seconds'] / local.wall:12.2f}"
 
 
 def clean(folder: Path, written: str) -> None:

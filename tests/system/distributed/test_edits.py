@@ -69,17 +69,17 @@ def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys
     assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
     local, warned = capsys.readouterr()
     for world_size, task_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
-        far = [*command.replace("OUT", "far").split(), *task_bytes.split(), "--json"]
+        distributed = [*command.replace("OUT", "distributed").split(), *task_bytes.split(), "--json"]
         for rank in reversed(range(world_size)):
-            assert main([*far, "--rank", str(rank), "--world-size", str(world_size)]) == 0
+            assert main([*distributed, "--rank", str(rank), "--world-size", str(world_size)]) == 0
         capsys.readouterr()
-        assert main([*far, "--collect"]) == 0
-        assert Path("far").read_bytes() == Path("local").read_bytes()
+        assert main([*distributed, "--collect"]) == 0
+        assert Path("distributed").read_bytes() == Path("local").read_bytes()
         said, again = capsys.readouterr()
         assert {**json.loads(said), "path": 0} == {**json.loads(local), "path": 0}
         assert again == warned
-        assert not Path("far.parts").exists()
-        os.remove("far")
+        assert not Path("distributed.parts").exists()
+        os.remove("distributed")
 
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
@@ -98,7 +98,7 @@ def test_any_documents_and_task_sizes(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("edit")
-    one, two, target = folder / "a.pbin", folder / "b.pbin", folder / "far"
+    one, two, target = folder / "a.pbin", folder / "b.pbin", folder / "distributed"
     for path, content in ((one, documents), (two, more)):
         path.write_bytes(packed_bytes(content, 5, size))
     expected = list(documents)
@@ -119,14 +119,14 @@ def finish(plan: Any) -> EditResult:
 
 
 def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["shuffle", "a.pbin", "far.pbin", "--seed", "1", "--part-bytes", "2000"]
+    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--part-bytes", "2000"]
     assert main([*words, "--rank", "1", "--world-size", "2"]) == 0
     assert main([*words, "--collect"]) == 1
     assert "tasks are not done: 000000, 000002" in capsys.readouterr().err
-    assert not Path("far.pbin").exists()
+    assert not Path("distributed.pbin").exists()
 
 
-@pytest.mark.parametrize("command", ["merge a.pbin b.pbin far", "shuffle a.pbin far --seed 1"])
+@pytest.mark.parametrize("command", ["merge a.pbin b.pbin distributed", "shuffle a.pbin distributed --seed 1"])
 def test_changed_source_gives_another_plan(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
     Path("a.pbin").write_bytes(packed_bytes([[1, 2, 3]], 5, 2))
@@ -134,22 +134,22 @@ def test_changed_source_gives_another_plan(folder: Path, command: str, capsys: p
     assert "are not done: 000000" in capsys.readouterr().err
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
     assert main([*command.split(), "--collect"]) == 0
-    assert Path("far").read_bytes()[12:18] == bytes([1, 0, 2, 0, 3, 0])
+    assert Path("distributed").read_bytes()[12:18] == bytes([1, 0, 2, 0, 3, 0])
 
 
 @pytest.mark.parametrize("kind", ["merge", "shuffle"])
 @pytest.mark.parametrize("late", [False, True])
 def test_source_that_changes_after_planning_is_named(folder: Path, kind: str, late: bool) -> None:
     if kind == "merge":
-        plan = plan_merge(["a.pbin"], "far", bytes_per_task=3000)
+        plan = plan_merge(["a.pbin"], "distributed", bytes_per_task=3000)
     else:
-        plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 1}, bytes_per_task=3000)
+        plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 1}, bytes_per_task=3000)
     if late:
         run_rank(plan, 0, 1)
     os.utime("a.pbin", ns=(1, 1))
     with pytest.raises(JobError, match=r"a\.pbin has changed since the job was planned"):
         collect_edit(plan) if late else run_rank(plan, 0, 1)
-    assert not Path("far").exists()
+    assert not Path("distributed").exists()
 
 
 def test_order_is_computed_once_per_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_order_is_computed_once_per_process(folder: Path, monkeypatch: pytest.Mo
         return edit_tasks.shuffled_documents(*arguments, **options)
 
     monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", make)
-    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 123}, bytes_per_task=500)
+    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 123}, bytes_per_task=500)
     assert len(plan.tasks) > 10
     run_rank(plan, 0, 1)
     assert len(made) == 1
@@ -175,7 +175,7 @@ def test_source_error_is_computed_once_per_process(folder: Path, monkeypatch: py
         raise ValueError("damaged")
 
     monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", fail)
-    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 124}, bytes_per_task=500)
+    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 124}, bytes_per_task=500)
     with pytest.raises(JobError, match="damaged"):
         run_rank(plan, 0, 1)
     assert len(made) == 1
@@ -185,7 +185,7 @@ def test_failures_are_reported_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
-    words = ["merge", "n.pbin", "far", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
+    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
 
     def copy(source: Any, start: int, *given: Any) -> Any:
         if start >= 500:
@@ -209,21 +209,21 @@ def test_failures_are_reported_and_counted(
 
 
 def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["chunk", "a.pbin", "-o", "far", *CHUNK.split()]
-    Path("far").write_bytes(b"there")
+    words = ["chunk", "a.pbin", "-o", "distributed", *CHUNK.split()]
+    Path("distributed").write_bytes(b"there")
     with pytest.raises(TargetExists):
-        plan_merge(["a.pbin"], "far")
+        plan_merge(["a.pbin"], "distributed")
     assert main([*words, "--rank", "0", "--world-size", "1"]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect"]):
         assert main([*words, *rank, "--file-existence-policy", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[1])["kept_existing"]
-    assert Path("far").read_bytes() == b"there"
+    assert Path("distributed").read_bytes() == b"there"
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect", "--write-checksums"]):
         assert main([*words, *rank, "--force"]) == 0
     assert main([*words[:3], "local", *CHUNK.split()]) == 0
-    assert Path("far").read_bytes() == Path("local").read_bytes()
-    assert Path("far.fpsum").exists()
+    assert Path("distributed").read_bytes() == Path("local").read_bytes()
+    assert Path("distributed.fpsum").exists()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_conflicting_options(folder: Path, words: str, message: str, capsys: pyt
 
 def test_planning_without_a_seed_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="needs a seed"):
-        plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": None})
+        plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": None})
 
 
 @pytest.mark.slow
@@ -255,9 +255,9 @@ def test_killed_ranks_can_be_rerun(tmp_path: Path, command: str) -> None:
         (tmp_path / name).write_bytes(packed_bytes(documents, 5, 2))
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(b"x" * rng.randrange(600) for _ in range(4000)) + b"y")
     assert run(command.replace("OUT", "local").split(), tmp_path).returncode == 0
-    words = [*command.replace("OUT", "far").split(), "--part-bytes", "8000"]
+    words = [*command.replace("OUT", "distributed").split(), "--part-bytes", "8000"]
     assert run_and_kill(words, tmp_path, 3, kills=4, seed=1) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr
-    assert (tmp_path / "far").read_bytes() == (tmp_path / "local").read_bytes()
+    assert (tmp_path / "distributed").read_bytes() == (tmp_path / "local").read_bytes()
     assert not list(tmp_path.glob("*.parts"))

@@ -36,7 +36,9 @@ def outcome(work: Callable[[], Any]) -> tuple[Any, ...]:
     return result, [str(warning.message) for warning in seen]
 
 
-def far(source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: int | None, size: int) -> Any:
+def run_distributed(
+    source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: int | None, size: int
+) -> Any:
     plan = plan_index(source, target, validate=validate, bytes_per_task=n_bytes)
     for rank in range(size):
         run_rank(plan, rank, size)
@@ -56,10 +58,10 @@ def test_any_lines(
     n_bytes = max(n_bytes, source.stat().st_size // 5)
     options = {"validate": validate, "drop_faulty_entries": drop}
     local = outcome(lambda: [create_raw_index(source, folder / "local.idx", **options)])
-    assert outcome(lambda: far(source, folder / "far.idx", drop, validate, n_bytes, 2)) == local
-    assert (folder / "far.idx").exists() == (folder / "local.idx").exists()
-    if (folder / "far.idx").exists():
-        assert (folder / "far.idx").read_bytes() == (folder / "local.idx").read_bytes()
+    assert outcome(lambda: run_distributed(source, folder / "distributed.idx", drop, validate, n_bytes, 2)) == local
+    assert (folder / "distributed.idx").exists() == (folder / "local.idx").exists()
+    if (folder / "distributed.idx").exists():
+        assert (folder / "distributed.idx").read_bytes() == (folder / "local.idx").read_bytes()
 
 
 @pytest.fixture
@@ -79,14 +81,14 @@ def test_several_files(corpus: Path) -> None:
     assert len(bytes_of) == 3
     for path in bytes_of:
         path.unlink()
-    assert outcome(lambda: far(corpus, None, True, True, 50_000, 3)) == local
+    assert outcome(lambda: run_distributed(corpus, None, True, True, 50_000, 3)) == local
     assert {path: path.read_bytes() for path in corpus.rglob("*.idx")} == bytes_of
     assert not list(corpus.rglob("*.parts"))
 
 
 def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", str(corpus / "a.jsonl"), "--json"]
-    command = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
+    command = [*words, "--index-path", str(tmp_path / "distributed.idx"), "--part-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
     error = capsys.readouterr().err
     assert "line 50 at byte" in error
@@ -95,15 +97,15 @@ def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
     assert main([*command, "--collect"]) == 1
     assert capsys.readouterr().err == error
-    assert not (tmp_path / "far.idx").exists()
+    assert not (tmp_path / "distributed.idx").exists()
     assert main([*words, "--index-path", str(tmp_path / "local.idx"), "--drop-faulty"]) == 0
     local = capsys.readouterr()
     assert main([*command, "--collect", "--drop-faulty"]) == 0  # the tasks do not depend on it
     collected = capsys.readouterr()
     assert {**json.loads(collected.out), "path": 0} == {**json.loads(local.out), "path": 0}
     assert collected.err == local.err
-    assert (tmp_path / "far.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
-    assert not (tmp_path / "far.idx.parts").exists()
+    assert (tmp_path / "distributed.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
+    assert not (tmp_path / "distributed.idx.parts").exists()
     assert main([*command, "--collect", "--repair-legacy"]) == 2
 
 

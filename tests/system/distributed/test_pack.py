@@ -60,36 +60,37 @@ def test_concatenated_tasks_equal_a_local_run(
     corpus: list[Path], tmp_path: Path, world_size: int, bytes_per_task: int | None
 ) -> None:
     local = pack_encoded_data(config_of(corpus, tmp_path / "local.pbin"))
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=bytes_per_task)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed.pbin")), bytes_per_task=bytes_per_task)
     assert bytes_per_task is None or len(plan.tasks) > 4
     for rank in reversed(range(world_size)):
         run_rank(plan, rank, world_size)
-    (far,) = collect_pack(plan)
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
-    assert far.skipped == local.skipped
-    assert len(far.skipped) > 20
-    assert (far.documents, far.tokens, far.engine) == (local.documents, local.tokens, local.engine)
+    (distributed,) = collect_pack(plan)
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert distributed.skipped == local.skipped
+    assert len(distributed.skipped) > 20
+    assert (distributed.documents, distributed.tokens) == (local.documents, local.tokens)
+    assert distributed.engine == local.engine
     clear(plan)
     assert not list(tmp_path.glob("*.parts"))
 
 
 def test_per_source_output_files(corpus: list[Path], tmp_path: Path) -> None:
     local = pack_each(config_of(corpus, tmp_path / "local"))
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far"), per_source=True), bytes_per_task=15000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed"), per_source=True), bytes_per_task=15000)
     run_rank(plan, 0, 1)
-    far = collect_pack(plan)
-    assert [result.skipped for result in far] == [result.skipped for result in local]
+    distributed = collect_pack(plan)
+    assert [result.skipped for result in distributed] == [result.skipped for result in local]
     for one in (tmp_path / "local").iterdir():
-        assert one.read_bytes() == (tmp_path / "far" / one.name).read_bytes()
-    (tmp_path / "far" / "b.pbin").unlink()
+        assert one.read_bytes() == (tmp_path / "distributed" / one.name).read_bytes()
+    (tmp_path / "distributed" / "b.pbin").unlink()
     clear(plan)
-    settings = settings_of(config_of(corpus, tmp_path / "far"), per_source=True, if_exists="skip")
+    settings = settings_of(config_of(corpus, tmp_path / "distributed"), per_source=True, if_exists="skip")
     plan = plan_pack(settings, bytes_per_task=15000)
     run_rank(plan, 0, 1)
     assert [result.kept_existing for result in collect_pack(plan, if_exists="skip")] == [
         True, False, True, True, True, True,
     ]  # fmt: skip
-    assert (tmp_path / "far" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
+    assert (tmp_path / "distributed" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
 
 
 def test_first_faulty_document_is_reported_as_in_a_local_run(corpus: list[Path], tmp_path: Path) -> None:
@@ -98,9 +99,9 @@ def test_first_faulty_document_is_reported_as_in_a_local_run(corpus: list[Path],
         with pytest.raises(ValueError, match=r"line \d+ at byte \d+") as local:
             pack_encoded_data(config, on_faulty="error")
         plan = plan_pack(settings_of(config, on_error="raise"), bytes_per_task=4000)
-        with pytest.raises(JobError, match="failed") as far:
+        with pytest.raises(JobError, match="failed") as distributed:
             run_rank(plan, 0, 1)
-        assert str(local.value) in str(far.value)
+        assert str(local.value) in str(distributed.value)
         with pytest.raises(JobError, match="are not done"):
             collect_pack(plan)
 
@@ -145,23 +146,23 @@ def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
 
 def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pack", *map(str, corpus), "--tokenizer", "bytes", "--json"]
-    far = [*words, "-o", str(tmp_path / "far.pbin"), "--part-bytes", "9000"]
+    distributed = [*words, "-o", str(tmp_path / "distributed.pbin"), "--part-bytes", "9000"]
     assert main([*words, "-o", str(tmp_path / "local.pbin")]) == 0
     local = json.loads(capsys.readouterr().out)
-    assert main([*far, "--rank", "1", "--world-size", "2"]) == 0
+    assert main([*distributed, "--rank", "1", "--world-size", "2"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["rank"], said["world_size"], said["done_before"]) == (1, 2, 0)
     assert said["left"] > 0
-    assert main([*far, "--collect"]) == 1
+    assert main([*distributed, "--collect"]) == 1
     assert f"{said['left']} of " in capsys.readouterr().err
-    assert main([*far, "--rank", "0", "--world-size", "2"]) == 0
+    assert main([*distributed, "--rank", "0", "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out)["left"] == 0
-    assert main([*far, "--collect"]) == 0
+    assert main([*distributed, "--collect"]) == 0
     collected = json.loads(capsys.readouterr().out)
     assert {**collected, "path": 0, "seconds": 0} == {**local, "path": 0, "seconds": 0}
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
-    assert not (tmp_path / "far.pbin.parts").exists()
-    assert main([*far, "--rank", "0", "--world-size", "2"]) == 1
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert not (tmp_path / "distributed.pbin.parts").exists()
+    assert main([*distributed, "--rank", "0", "--world-size", "2"]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
@@ -185,7 +186,7 @@ def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFix
 
 
 def test_rank_from_slurm(corpus: list[Path], tmp_path: Path) -> None:
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "far.pbin", "--part-bytes", "9000", "--json"]
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "9000", "--json"]
     done = run([*words, "--rank", "slurm"], tmp_path, {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"})
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -197,16 +198,16 @@ def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     for number in range(3):
         write_lines(tmp_path / "in" / f"{number}.jsonl", 20_000, number)
     pack_encoded_data(config_of([str(tmp_path / "in")], tmp_path / "local.pbin"))
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "far.pbin", "--part-bytes", "30000"]
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "30000"]
     assert run_and_kill(words, tmp_path, 2 + seed, kills=4, seed=seed) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
 def test_interrupted_rank_reports_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=9000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed.pbin")), bytes_per_task=9000)
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -50,7 +50,7 @@ def prepared(folder: Path, walker: Callable[[str], WalkResult] | None = None, **
     return prepare_webdataset(folder, settings, walker=walker)
 
 
-def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
+def run_distributed(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
     skip = options.pop("skip_bad_shards", False)
     plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
     for rank in range(size):
@@ -65,8 +65,8 @@ def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) ->
 def two(tmp_path: Path) -> tuple[Path, Path]:
     """Write a dataset and a copy of it."""
     make(tmp_path / "local", 14, 30)
-    shutil.copytree(tmp_path / "local", tmp_path / "far")
-    return tmp_path / "local", tmp_path / "far"
+    shutil.copytree(tmp_path / "local", tmp_path / "distributed")
+    return tmp_path / "local", tmp_path / "distributed"
 
 
 @pytest.mark.parametrize("sample_tables", [True, False])
@@ -75,7 +75,7 @@ def test_files_equal_those_of_a_local_run(
     two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool
 ) -> None:
     local = prepared(two[0], num_workers=1, sample_tables=sample_tables)
-    result = far(two[1], size, n_bytes, sample_tables=sample_tables)
+    result = run_distributed(two[1], size, n_bytes, sample_tables=sample_tables)
     assert content(two[1]) == content(two[0])
     assert (result.shards, result.splits, result.part_types) == (local.shards, local.splits, local.part_types)
     if sample_tables:
@@ -84,15 +84,15 @@ def test_files_equal_those_of_a_local_run(
 
 def test_unchanged_shards_are_not_scanned_again(two: tuple[Path, Path]) -> None:
     prepared(two[0])
-    far(two[1], 2)
+    run_distributed(two[1], 2)
     for folder in two:
         write_tar(folder / "1" / "new.tar", ["n.jpg", "n.json"])
         os.utime(folder / "0" / "003.tar")
     local = prepared(two[0], force_overwrite=True)
-    result = far(two[1], 2)
+    result = run_distributed(two[1], 2)
     assert result.reused == local.reused == 13
     assert content(two[1]) == content(two[0])
-    assert far(two[1], 1, walk_all=True).reused == 0
+    assert run_distributed(two[1], 1, walk_all=True).reused == 0
     assert content(two[1]) == content(two[0])
 
 
@@ -104,10 +104,12 @@ def test_bad_shards(two: tuple[Path, Path]) -> None:
     with pytest.raises(FormatError) as local:
         prepared(two[0])
     with pytest.raises(FormatError) as error:
-        far(two[1], 2)
-    assert str(error.value).replace("/far/", "/local/") == str(local.value)
+        run_distributed(two[1], 2)
+    assert str(error.value).replace("/distributed/", "/local/") == str(local.value)
     skipped = prepared(two[0], skip_bad_shards=True, force_overwrite=True).skipped
-    assert list(far(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
+    assert (
+        list(run_distributed(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
+    )
     assert content(two[1]) == content(two[0])
 
 

@@ -48,12 +48,14 @@ def test_pack_survives_a_killed_node(nodes: None, tmp_path: Path, golden: Path) 
     command = ["pack", "in", "--tokenizer", "tokenizer", "--eod-token", "<|endoftext|>", "--json"]
     local = run([*command, "-o", "local.pbin"], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, [*command, "-o", "far.pbin", "--part-bytes", "500000"], kill_after=6)
-    assert far["code"] == 0, far["err"]
-    said, expected = json.loads(far["out"]), json.loads(local.stdout)
+    distributed = run_on_two_nodes(
+        tmp_path, [*command, "-o", "distributed.pbin", "--part-bytes", "500000"], kill_after=6
+    )
+    assert distributed["code"] == 0, distributed["err"]
+    said, expected = json.loads(distributed["out"]), json.loads(local.stdout)
     assert {**said, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
-    assert 6 <= far["marked"] < 40
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert 6 <= distributed["marked"] < 40
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -62,15 +64,15 @@ def test_prepare_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     for shard in range(300):
         members = [f"{shard}_{k}.{part}" for k in range(100) for part in ("a", "b")]
         write_tar(tmp_path / "local" / f"{shard:03}.tar", members)
-    shutil.copytree(tmp_path / "local", tmp_path / "far")
+    shutil.copytree(tmp_path / "local", tmp_path / "distributed")
     words = ["--split-ratio", "8,1,1", "--json"]
     local = run(["prepare", "local", *words], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, ["prepare", "far", *words, "--part-bytes", "1"], kill_after=20)
-    assert far["code"] == 0, far["err"]
-    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
-    assert 20 <= far["marked"] < 300
-    assert content(tmp_path / "far") == content(tmp_path / "local")
+    distributed = run_on_two_nodes(tmp_path, ["prepare", "distributed", *words, "--part-bytes", "1"], kill_after=20)
+    assert distributed["code"] == 0, distributed["err"]
+    assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 20 <= distributed["marked"] < 300
+    assert content(tmp_path / "distributed") == content(tmp_path / "local")
 
 
 @pytest.mark.slow
@@ -82,12 +84,12 @@ def test_shuffle_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     command = ["shuffle", "a.pbin"]
     local = run([*command, "local.pbin", "--seed", "3", "--json"], tmp_path)
     assert local.returncode == 0, local.stderr
-    words = [*command, "far.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
-    far = run_on_two_nodes(tmp_path, words, kill_after=50)
-    assert far["code"] == 0, far["err"]
-    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
-    assert 50 <= far["marked"] < 390
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    words = [*command, "distributed.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
+    distributed = run_on_two_nodes(tmp_path, words, kill_after=50)
+    assert distributed["code"] == 0, distributed["err"]
+    assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 50 <= distributed["marked"] < 390
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -96,15 +98,15 @@ def test_index_and_verify_on_two_nodes(nodes: None, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x" * (k % 50)}) + "\n" for k in range(50_000)))
     local = run(["index", "a.jsonl", "--index-path", "local.idx"], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
-    assert far["code"] == 0, far["err"]
+    distributed = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
+    assert distributed["code"] == 0, distributed["err"]
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
     (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-30])
     words = ["verify", "a.jsonl", "a.idx", "--json"]
     local = run(words, tmp_path)
-    far = run_on_two_nodes(tmp_path, words)
-    assert (far["code"], far["out"]) == (local.returncode, local.stdout)
-    assert far["code"] == 3
+    distributed = run_on_two_nodes(tmp_path, words)
+    assert (distributed["code"], distributed["out"]) == (local.returncode, local.stdout)
+    assert distributed["code"] == 3
 
 
 def plan_of(folder: Path) -> Plan:

@@ -52,12 +52,12 @@ def test_report_equals_that_of_a_local_run(
         plan = plan_verify(paths, deep=deep, vocab_size=vocab_size)
         for rank in range(size):
             run_rank(plan, rank, size)
-        far = collect_verify(plan)
+        distributed = collect_verify(plan)
         local = [verify(path, deep=deep, vocab_size=vocab_size) for path in paths[:3]]
-        assert far[:3] == local
+        assert distributed[:3] == local
         assert local[0].n_more > 0
-        assert isinstance(far[3], FileNotFoundError)
-        assert "not one of what can be verified" in str(far[4])
+        assert isinstance(distributed[3], FileNotFoundError)
+        assert "not one of what can be verified" in str(distributed[4])
 
 
 def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

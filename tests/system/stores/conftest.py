@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stores import Door, Store
+from stores import FaultyProxy, Store
 
 
 @pytest.fixture(scope="session")
@@ -21,21 +21,21 @@ def moto() -> Iterator[Store]:
 
 @pytest.fixture
 def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Return the store behind the proxy `store.door`; names begin with `store.folder`, which is unique to the test."""
-    door = Door(moto.url)
-    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": door.url}
+    """Return the store behind the proxy `store.proxy`; names begin with `store.folder`, which is unique to the test."""
+    proxy = FaultyProxy(moto.url)
+    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": proxy.url}
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
-    here = _Here(moto, door, f"t{uuid.uuid4().hex[:12]}")
+    here = _Here(moto, proxy, f"t{uuid.uuid4().hex[:12]}")
     yield here  # type: ignore[misc]
-    door.close()
+    proxy.close()
 
 
 class _Here:
-    def __init__(self, moto: Store, door: Door, folder: str) -> None:
-        self._moto, self.door, self.folder = moto, door, folder
+    def __init__(self, moto: Store, proxy: FaultyProxy, folder: str) -> None:
+        self._moto, self.proxy, self.folder = moto, proxy, folder
         self.url = f"s3://bucket/{folder}"
 
     def put(self, name: str, content: bytes) -> str:

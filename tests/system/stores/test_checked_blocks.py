@@ -84,7 +84,7 @@ def test_flipped_bit_is_read_again(
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
-    store.door.choose = flipping(2 if way == "by slices" else 1)  # the first response there is an unused head
+    store.proxy.choose = flipping(2 if way == "by slices" else 1)  # the first response there is an unused head
     with caplog.at_level(logging.WARNING, "fastpack"):
         assert WAYS[way](url) == content
     assert [record.name for record in caplog.records if "differs from its checksum" in record.getMessage()]
@@ -111,9 +111,9 @@ def test_cached_blocks_are_not_checked_again(store: Any, tmp_path: Path) -> None
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     assert by_position(url) == content
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     assert by_position(url) == content
-    assert store.door.count("GET") == 0
+    assert store.proxy.count("GET") == 0
 
 
 def test_shards_and_their_headers_are_checked(store: Any, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_checksums_of_another_object_version(store: Any, tmp_path: Path) -> None
 
 def test_unreadable_checksums_are_ignored(store: Any) -> None:
     url = store.put("a", b"content")
-    store.door.choose = lambda _, __, path: "403" if path.endswith(".fpsum") else None
+    store.proxy.choose = lambda _, __, path: "403" if path.endswith(".fpsum") else None
     assert open_reader(url).read_into(np.empty(7, np.uint8), 0) == 7
 
 
@@ -160,7 +160,7 @@ def test_forked_process_checks_blocks(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     reader = open_reader(url)
     reader._wide_lock.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
-    store.door.choose = flipping(1)
+    store.proxy.choose = flipping(1)
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)

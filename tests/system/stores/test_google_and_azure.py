@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import Door, Store
+from stores import FaultyProxy, Store
 
 from fastpack import MemoryMappedDataset
 from fastpack.cli import main
@@ -35,10 +35,10 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 @pytest.fixture
 def google(moto: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    door = Door(moto.url, google=True)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", door.url)
+    proxy = FaultyProxy(moto.url, google=True)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
     yield "gs://bucket/google"
-    door.close()
+    proxy.close()
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_cache_survives_killed_processes(
     sizes = {seed: (4 + 5 * seed) * BLOCK + 99 * seed for seed in range(4)}  # more than the cache limit in total
     urls = {seed: store.put(str(seed), content(seed, n_bytes)) for seed, n_bytes in sizes.items()}
     run("cache", 1, seconds, *(f"{urls[seed]}={seed}:{n_bytes}" for seed, n_bytes in sizes.items()))
-    assert store.door.count("GET") > 3
+    assert store.proxy.count("GET") > 3
     for seed, n_bytes in sizes.items():
         out = np.empty(n_bytes, np.uint8)
         assert open_reader(urls[seed]).read_into(out, 0) == n_bytes

@@ -33,21 +33,21 @@ def test_one_request_opens_a_dataset_and_no_shard(store: Any, folder: Path) -> N
     written = fastpack.write_manifest(url, eos_token_id=7)
     assert (written.path, written.shards, written.documents) == (f"{url}/manifest.fpm", 13, 2)
     assert Manifest(written.path).times_count
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     dataset = fastpack.MemoryMappedDataset(written.path, 10)
-    assert [(method, path.rpartition("/")[2]) for method, path, _ in store.door.requests] in (
+    assert [(method, path.rpartition("/")[2]) for method, path, _ in store.proxy.requests] in (
         [("HEAD", "manifest.fpm")],  # cached: `write_manifest` reads it back
         [("HEAD", "manifest.fpm"), ("GET", "manifest.fpm")],
     )
     assert len(dataset) == 60
     again = pickle.loads(pickle.dumps(dataset))
     dataset.check_unchanged()
-    assert not any(path.endswith((".npy", ".bin")) for _, path, _ in store.door.requests)
+    assert not any(path.endswith((".npy", ".bin")) for _, path, _ in store.proxy.requests)
     expected = fastpack.MemoryMappedDataset(folder, 10).batch([59, 3, 30])
     for name, values in expected.items():
         np.testing.assert_array_equal(dataset.batch([59, 3, 30])[name], values)
         np.testing.assert_array_equal(again.batch([59, 3, 30])[name], values)
-    asked = {path.rpartition("/")[2] for _, path, _ in store.door.requests if path.endswith(".npy")}
+    asked = {path.rpartition("/")[2] for _, path, _ in store.proxy.requests if path.endswith(".npy")}
     assert asked == {"11.npy", "00.npy", "06.npy"}
 
 
@@ -57,9 +57,9 @@ def test_first_read_is_one_get_request(
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "another node"))
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
-    assert [method for method, _, _ in store.door.requests] == ["HEAD", "GET"]
+    assert [method for method, _, _ in store.proxy.requests] == ["HEAD", "GET"]
 
 
 def test_replaced_object_is_detected(store: Any, folder: Path) -> None:
@@ -140,7 +140,7 @@ def test_checksums_of_objects(store: Any, folder: Path) -> None:
 
 def test_store_that_fails_every_third_request(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
-    store.door.choose = lambda number, method, _: "503" if method == "GET" and number % 3 == 0 else None
+    store.proxy.choose = lambda number, method, _: "503" if method == "GET" and number % 3 == 0 else None
     fastpack.write_manifest(url)
     dataset = fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
     expected = fastpack.MemoryMappedDataset(folder, 10)
@@ -155,13 +155,13 @@ def test_packed_files_are_requested_on_first_use(store: Any, tmp_path: Path) -> 
     url = store.put_folder(tmp_path, "packed")
     written = fastpack.write_manifest(url)
     assert (written.shards, written.documents) == (5, 5)
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     dataset = fastpack.PackedMemMapDatasetContinuous(written.path, "x", 10, False)
     dataset.check_unchanged()
-    assert not any(path.endswith(".pbin") for _, path, _ in store.door.requests)
+    assert not any(path.endswith(".pbin") for _, path, _ in store.proxy.requests)
     np.testing.assert_array_equal(dataset.batch([24, 3])["x"][:, 0], [440, 30])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset))[10]["x"], np.arange(200, 210))
-    assert {path.rpartition("/")[2] for _, path, _ in store.door.requests if path.endswith(".pbin")} == {
+    assert {path.rpartition("/")[2] for _, path, _ in store.proxy.requests if path.endswith(".pbin")} == {
         "4.pbin",
         "0.pbin",
         "2.pbin",

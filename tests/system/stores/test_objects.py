@@ -167,7 +167,7 @@ FAULTS: dict[str, Any] = {
 def test_wrong_responses_are_retried(fault: str, store: Any) -> None:
     content = np.random.default_rng(0).bytes(3 * BLOCK + 77)
     url = store.put("big", content)
-    store.door.choose = FAULTS[fault]
+    store.proxy.choose = FAULTS[fault]
     reader = open_reader(url)
     rng = np.random.default_rng(1)
     for _ in range(20):
@@ -176,24 +176,24 @@ def test_wrong_responses_are_retried(fault: str, store: Any) -> None:
         n_bytes = reader.read_into(out, start)
         assert out[:n_bytes].tobytes() == content[start : start + len(out)]
     assert fetch(url).read_bytes() == content
-    assert {fault for _, _, fault in store.door.requests} - {None}, "nothing went wrong"
+    assert {fault for _, _, fault in store.proxy.requests} - {None}, "nothing went wrong"
 
 
 def test_slow_response_is_retried(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url = store.put("a", b"0123456789")
     monkeypatch.setattr(clients, "TIMEOUT", "1 second")
     slow = iter(["slow", None])
-    store.door.choose = lambda _, method, *__: next(slow, None) if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: next(slow, None) if method == "GET" else None
     assert remote.read_range(url, 0, 10) == b"0123456789"
 
 
 def test_store_that_always_fails_is_an_error(store: Any) -> None:
     url = store.put("a", b"0123456789")
-    store.door.choose = lambda _, method, *__: "503" if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: "503" if method == "GET" else None
     with pytest.raises(OSError, match=r"after 6 attempts.*'s3://bucket/") as caught:
         remote.read_range(url, 0, 10)
     assert caught.value.filename == url
-    assert store.door.count("GET") == remote.TRIES
+    assert store.proxy.count("GET") == remote.TRIES
 
 
 def test_object_that_is_removed_or_changed_while_open(store: Any) -> None:
@@ -206,7 +206,7 @@ def test_object_that_is_removed_or_changed_while_open(store: Any) -> None:
         reader.read_into(out, BLOCK)
     assert reader.read_into(out, 5) == 10  # of the original version, from the cache
     assert out.tobytes() == content[5:15]
-    store.door.choose = lambda *_: "404"
+    store.proxy.choose = lambda *_: "404"
     with pytest.raises(FileNotFoundError):
         reader.read_into(out, 2 * BLOCK)
 
@@ -216,9 +216,9 @@ def test_cached_blocks_are_not_requested_again(store: Any) -> None:
     url = store.put("a", content)
     out = np.empty(len(content), np.uint8)
     assert open_reader(url).read_into(out, 0) == len(content)
-    assert store.door.count("GET") == 1  # two blocks, one request
+    assert store.proxy.count("GET") == 1  # two blocks, one request
     assert open_reader(url).read_into(out, 0) == len(content)
-    assert store.door.count("GET") == 1
+    assert store.proxy.count("GET") == 1
     assert out.tobytes() == content
 
 
@@ -244,11 +244,11 @@ def test_cache_stays_within_its_limit(store: Any, monkeypatch: pytest.MonkeyPatc
         for path in (tmp_path / "cache").glob("??/*"):  # make the entries older
             os.utime(path, (path.stat().st_mtime - 100, path.stat().st_mtime - 100))
         assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= 3 * (BLOCK + BLOCK // 64)
-    before = store.door.count("GET")
+    before = store.proxy.count("GET")
     open_reader(urls[-1]).read_into(out, 0)
-    assert store.door.count("GET") == before  # the last one is cached
+    assert store.proxy.count("GET") == before  # the last one is cached
     open_reader(urls[0]).read_into(out, 0)
-    assert store.door.count("GET") == before + 1  # the first one was evicted
+    assert store.proxy.count("GET") == before + 1  # the first one was evicted
     with pytest.raises(JobError, match="increase FASTPACK_CACHE_BYTES"):
         fetch(store.put("large", bytes(3 * BLOCK + 1)))
 
@@ -302,10 +302,10 @@ def test_failed_write_changes_nothing(store: Any, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="stop"), AtomicFile(url) as file:
         file.write(b"new")
         raise RuntimeError("stop")
-    store.door.choose = lambda _, method, *__: "503" if method == "PUT" else None
+    store.proxy.choose = lambda _, method, *__: "503" if method == "PUT" else None
     with pytest.raises(OSError, match="after 6 attempts"), AtomicFile(url) as file:
         file.write(b"new")
-    store.door.choose = lambda *_: None
+    store.proxy.choose = lambda *_: None
     assert store.get("a") == b"old"
     assert not list((tmp_path / "cache" / "writing").iterdir())
 
@@ -334,5 +334,5 @@ def test_object_is_fetched_once(store: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         paths = list(pool.map(fetch, [url] * 8))
     assert {path.read_bytes() for path in paths} == {content}
-    assert store.door.count("GET") == 1
+    assert store.proxy.count("GET") == 1
     assert cache().path(paths[0].name) == paths[0]

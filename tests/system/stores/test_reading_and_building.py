@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stores import misbehave
+from stores import frequent_faults
 
 import fastpack
 from fastpack.cli import main
@@ -38,7 +38,7 @@ def documents(tmp_path: Path) -> Path:
 
 def test_windows_of_remote_shards(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     local = fastpack.MemoryMappedDataset(shards, 129, pack_sequences=True, eos_token_id=7)
     remote = fastpack.MemoryMappedDataset(url, 129, pack_sequences=True, eos_token_id=7)
     assert len(remote) == len(local)
@@ -52,7 +52,7 @@ def test_windows_of_remote_shards(store: Any, shards: Path) -> None:
 
 def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     dataset = fastpack.MemoryMappedDataset(url, 100)
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
     loader = fastpack.StatefulDataLoader(dataset, batch_size=8, sampler=sampler, prefetch=2)
@@ -65,7 +65,7 @@ def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
 
 def test_index_and_pack_give_the_local_bytes(store: Any, documents: Path, tmp_path: Path) -> None:
     url = store.put("docs.jsonl", documents.read_bytes())
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     assert main(["index", str(documents), "-q"]) == 0
     assert main(["index", url, "-q"]) == 0
     assert store.get("docs.idx") == documents.with_suffix(".idx").read_bytes()
@@ -126,7 +126,7 @@ def test_read_prepared_webdataset(store: Any, images: Path) -> None:
         == 0
     )
     url = store.put_folder(images, "images")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     local, remote = fastpack.WebDataset(images, "train", raw=True), fastpack.WebDataset(url, "train", raw=True)
     assert len(remote) == len(local) == 60
     for i in random.Random(1).sample(range(60), 60):
@@ -140,7 +140,7 @@ PREPARE = ["--non-interactive", "--split-ratio", "1,0,0", "--sample-type", "Crud
 
 def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
     url = store.put_folder(images, "images")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     assert main(["prepare", str(images), *PREPARE]) == 0
     assert main(["prepare", url, *PREPARE]) == 0
     ours, theirs = store.get_folder("images"), {}
@@ -155,9 +155,9 @@ def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
         sample["__key__"] for sample in fastpack.WebDataset(images, "train", raw=True)
     ]
     assert main(["verify", url, "-q"]) == 0
-    before = store.door.count("PUT")
+    before = store.proxy.count("PUT")
     assert main(["prepare", url, "--force-overwrite", *PREPARE]) == 0
-    assert store.door.count("PUT") - before <= 8  # no shard was scanned again
+    assert store.proxy.count("PUT") - before <= 8  # no shard was scanned again
 
 
 def test_inspection_commands(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:

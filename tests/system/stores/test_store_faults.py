@@ -29,7 +29,7 @@ def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFi
     content = os.urandom(17_000)
     url = store.put("a", content)
     numbers: Iterator[int] = iter(range(100))
-    store.door.choose = lambda _, method, *__: "stall" if method == "GET" and next(numbers) % 17 % 4 == 3 else None
+    store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" and next(numbers) % 17 % 4 == 3 else None
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, "fastpack"):
         parts = [remote.read_range(url, k * 1000, (k + 1) * 1000) for k in range(17)]
@@ -44,7 +44,7 @@ def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFi
 @pytest.mark.usefixtures("impatient")
 def test_store_that_stalls_in_every_response_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
-    store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" else None
     for read in (lambda: remote.read_range(url, 0, 1000), lambda: open_reader(url).read_into(np.empty(9, np.uint8), 0)):
         with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*after 6 attempts.*'s3://bucket/"):
             read()
@@ -53,14 +53,14 @@ def test_store_that_stalls_in_every_response_is_an_error(store: Any) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_store_that_never_responds_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
-    store.door.delay = 2.0
+    store.proxy.delay = 2.0
     with pytest.raises(OSError, match=r"sent nothing for 0\.3 s.*after 6 attempts"):
         remote.status(url)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_uploads_may_take_longer_than_the_stall_timeout(store: Any) -> None:
-    store.door.choose = lambda _, method, *__: setattr(store.door, "delay", 0.6 if method == "PUT" else 0.0)
+    store.proxy.choose = lambda _, method, *__: setattr(store.proxy, "delay", 0.6 if method == "PUT" else 0.0)
     with AtomicFile(f"{store.url}/a") as file:
         file.write(b"content")
     assert store.get("a") == b"content"
@@ -76,7 +76,7 @@ def test_invalid_stall_seconds(text: str, store: Any, monkeypatch: pytest.Monkey
 def lose_one_answer(store: Any, method: str, part: str = "") -> None:
     """Execute the first matching request, and lose its response."""
     faults = iter(["lost"])
-    store.door.choose = lambda _, found, path: next(faults, None) if found == method and part in path else None
+    store.proxy.choose = lambda _, found, path: next(faults, None) if found == method and part in path else None
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1000, 11_000_000])
@@ -86,19 +86,19 @@ def test_upload_with_a_lost_response_is_recognised(n_bytes: int, store: Any, mon
     lose_one_answer(store, *(("POST", "uploadId") if n_bytes > remote.PART_BYTES else ("PUT",)))
     with AtomicFile(f"{store.url}/new", policy="error") as file:
         file.write(content)
-    assert [fault for *_, fault in store.door.requests].count("lost") == 1
+    assert [fault for *_, fault in store.proxy.requests].count("lost") == 1
     assert store.get("new") == content
 
 
 @pytest.mark.parametrize("theirs", [b"theirs", b"mine2"])
 def test_object_of_another_process_is_not_mistaken_for_ours(theirs: bytes, store: Any) -> None:
     def fail_while_another_writes(_: int, method: str, __: str) -> Any:
-        if method == "PUT" and not [found for found, *_ in store.door.requests if found == "PUT"]:
+        if method == "PUT" and not [found for found, *_ in store.proxy.requests if found == "PUT"]:
             store.put("new", theirs)
             return "503"
         return None
 
-    store.door.choose = fail_while_another_writes
+    store.proxy.choose = fail_while_another_writes
     with pytest.raises(TargetExists, match="by another process"), AtomicFile(f"{store.url}/new", policy="error") as new:
         new.write(b"mine1")
     assert store.get("new") == theirs

@@ -106,9 +106,9 @@ def test_interrupted_request_does_not_affect_the_next(store: Any) -> None:
     remote.status(url)
 
     def delay_the_second(*_: Any) -> None:
-        store.door.delay = 2.0 if store.door.count("GET") == 1 else 0.0
+        store.proxy.delay = 2.0 if store.proxy.count("GET") == 1 else 0.0
 
-    store.door.choose = delay_the_second
+    store.proxy.choose = delay_the_second
 
     def check() -> None:
         assert remote.read_range(url, 0, 7) == b"content"
@@ -134,14 +134,14 @@ def test_helper_process_that_does_not_exit_is_killed(store: Any, monkeypatch: py
 
 def test_interrupted_fetch_ends_promptly(store: Any, tmp_path: Path) -> None:
     url = store.put("a", bytes(40 << 20))
-    store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" else None
     environment = os.environ | {"FASTPACK_STALL_SECONDS": "3"}
     process = subprocess.Popen(  # test runs in the background ignore the signal
         [sys.executable, "-m", "fastpack", "fetch", url],
         env=environment,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
-    while store.door.count("GET") < 3:
+    while store.proxy.count("GET") < 3:
         time.sleep(0.1)
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -153,7 +153,7 @@ def test_interrupted_fetch_ends_promptly(store: Any, tmp_path: Path) -> None:
 def test_retries_are_logged(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     url = store.put("a", b"content")
     faults = iter(["503", "503", "503", "503"])
-    store.door.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
     with caplog.at_level(logging.WARNING, "fastpack"):
         assert remote.read_range(url, 0, 7) == b"content"
     messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]
