@@ -25,8 +25,8 @@ def report(args: argparse.Namespace, results: list[PackResult], seconds: float) 
         say(args, note)
     for result in results:
         if result.audited_documents:
-            own, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
-            say(args, f"{result.path}: {compared} compared with {own} during the run: the same ids")
+            reference, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
+            say(args, f"{result.path}: {compared} compared with {reference} during the run: the same ids")
         _print_skipped(args, result, len(results) > 1)
     reports = [_fields(result) for result in results]
     whole = reports[0] if not args.per_source else {"files": reports}

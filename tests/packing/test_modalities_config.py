@@ -92,10 +92,10 @@ def test_mapping_accepts_paths_and_needs_no_queue_sizes(folder: Path) -> None:
         ("  src_path: data/docs.jsonl\n", "", "settings.src_path: found nothing"),
         ("component_key: tokenizer", "component_key: model", "tokenizer.component_key: found 'model'"),
         ("  variant_key: pretrained_hf_tokenizer\n", "", "tokenizer.variant_key: found None"),
-        ("${node_env:num_cpus}", "${nope.nope}", "there is no 'nope'"),
+        ("${node_env:num_cpus}", "${nope.nope}", "the configuration has no 'nope'"),
         ("${node_env:num_cpus}", "${unknown:x}", "unknown resolver 'unknown'"),
         ("${node_env:num_cpus}", "${node_env:gpus}", "only num_cpus"),
-        ("${node_env:num_cpus}", "${node_env:num_cpus", "does not end"),
+        ("${node_env:num_cpus}", "${node_env:num_cpus", "unterminated interpolation"),
         ("settings:", "settings: [", "not a YAML file"),
         ("other: ignored", "settings: {}", "occurs twice"),
         ("other: ignored", "other: !!python/object/apply:os.getcwd []", "not a YAML file"),
@@ -155,7 +155,7 @@ def test_interpolation_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTPACK_ABSENT", raising=False)
     monkeypatch.setenv("RANK", "first")
     for text in ("${oc.env:FASTPACK_ABSENT}", "${cuda_env:RANK}", "${modalities_env:config_file_path}", "${x.y}"):
-        with pytest.raises(ValueError, match=r"environment|known|no 'x'"):
+        with pytest.raises(ValueError, match=r"environment|known|no 'x'|expected config_file_path"):
             resolve({"a": text})
 
 
@@ -164,19 +164,19 @@ def test_yaml_bombs_are_rejected(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
     path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("a: &a [*a]\n")
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("a: ${b}\nb: ${a}\n")
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="not a YAML file"):
+    with pytest.raises(ValueError, match="not a valid YAML file"):
         load_yaml(path)
     path.write_bytes(b"a: " + b"x" * (1 << 20))
-    with pytest.raises(ValueError, match="refused"):
+    with pytest.raises(ValueError, match="must not exceed"):
         load_yaml(path)
 
 

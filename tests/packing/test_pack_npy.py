@@ -108,5 +108,5 @@ def test_no_documents_give_an_empty_shard(tmp_path: Path) -> None:
 
 
 def test_npy_target_cannot_be_a_folder(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"into a \.pbin of its own in this folder, which cannot be a \.npy"):
+    with pytest.raises(ValueError, match=r"into a separate \.pbin in this folder, whose name must not end in \.npy"):
         pack_each(config_of(corpus, tmp_path / "x.npy"))

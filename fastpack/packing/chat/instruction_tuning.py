@@ -315,7 +315,7 @@ class _Job:
 
     def _check_rows(self) -> None:
         if not any(self.rows.values()):
-            raise ValueError(f"{self.config.src_path} has no rows: there is nothing to prepare")
+            raise ValueError(f"{self.config.src_path} has no rows, so there is nothing to prepare")
 
     def _packing_progress(self) -> Progress | None:
         """Return the progress of packing: as many bytes as the source has, after those of the source."""
