@@ -69,7 +69,7 @@ class Audit:
             return next((number for number in found if number is not None), None)
         expected_ends = np.cumsum(expected_lengths)
         for i, number in enumerate(map(int, chosen)):
-            found = tokens[ends[number] - lengths[number] : ends[number]]
-            if not np.array_equal(found, expected[expected_ends[i] - expected_lengths[i] : expected_ends[i]]):
+            actual = tokens[ends[number] - lengths[number] : ends[number]]
+            if not np.array_equal(actual, expected[expected_ends[i] - expected_lengths[i] : expected_ends[i]]):
                 return number
         return None

@@ -153,7 +153,7 @@ class _Resolver:
             }
         if name not in known:
             raise ValueError(
-                f"${{modalities_env:{name}}}: expected {' or '.join(known) or 'none, as the configuration has no file'}"
+                f"${{modalities_env:{name}}}: unknown name (known: {', '.join(known) or 'none without a file'})"
             )
         return known[name]
 

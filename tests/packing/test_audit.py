@@ -16,7 +16,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.audit import TIME_SHARE, Audit
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
@@ -64,7 +64,7 @@ def test_wrong_engine_is_detected_and_nothing_is_written(
     engine: Any, resume: bool, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(engine)
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
     config = config_of(source, HF, eod_token=EOD)
     make_wrong(monkeypatch, KINDS[engine])
     message = (
@@ -133,9 +133,9 @@ def test_workers_resume_and_ranks_count_compared_documents(
     source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gigatoken")
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 100_000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 100_000)
     config = config_of(source, HF, eod_token=EOD)
     local = pack_encoded_data(config, engine="gigatoken", audit=0.25)
     assert 1700 < local.audited_documents < 2300

@@ -18,7 +18,7 @@ from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 from fastpack.packing.settings import Source
@@ -42,7 +42,7 @@ def numbers(result: PackResult) -> list[int]:
 
 
 def write(path: Path, lines: list[bytes]) -> Path:
-    data = b"".join(part + b"\n" for part in lines)
+    data = b"".join(line + b"\n" for line in lines)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -59,8 +59,8 @@ def index_json(path: Path) -> None:
 def test_documents_and_skipped_lines_are_all_lines(
     name: str, batch: int, num_cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
 ) -> None:
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", batch)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", batch)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", batch)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", batch)
     source = write(tmp_path / name, LINES)
     if name == "x.jsonl":
         index_json(source)
@@ -141,9 +141,9 @@ def test_ranks_give_the_local_line_numbers(indexed: bool, bytes_per_task: int | 
 def test_resumed_run_lists_every_line_once(
     stop_after: int, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 30)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 30)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 30)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 30)
     source = write(tmp_path / "x.jsonl", LINES)
     index_json(source)
     calls: list[int] = []
@@ -181,13 +181,13 @@ def test_line_numbers_of_any_index_in_any_number_of_chunks(
     pieces = list(read_batches(source, 0, data.draw(st.integers(1, 8))))
     assert [number - 1 for piece in pieces for number in piece.lines.tolist()] == kept
     assert [number - 1 for piece in pieces for number, _ in piece.omitted] == others
-    n_parts = data.draw(st.integers(1, 6))
+    n_chunks = data.draw(st.integers(1, 6))
     found: list[tuple[int, bool]] = []
     before = 0
-    for part in range(n_parts):
+    for chunk in range(n_chunks):
         n_lines = 0
-        for piece in read_chunk(source, part, n_parts, 4):
-            assert lines_before(source, part, n_parts) == before
+        for piece in read_chunk(source, chunk, n_chunks, 4):
+            assert lines_before(source, chunk, n_chunks) == before
             found += [(before + n, True) for n in piece.lines.tolist()]
             found += [(before + n, False) for n, _ in piece.omitted]
             n_lines = piece.n_lines

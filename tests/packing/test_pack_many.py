@@ -18,8 +18,7 @@ import pytest
 from fastpack import PackedFile, create_raw_index, pack_each, pack_encoded_data, plan_packing
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import TargetExists
-from fastpack.packing import packing_pipeline as run_module
-from fastpack.packing import source_batches as lines_module
+from fastpack.packing import packing_pipeline, source_batches
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 
 if sys.version_info >= (3, 14):
@@ -45,8 +44,8 @@ def corpus(tmp_path: Path) -> Path:
     """Write five files of different kinds, and `whole.jsonl` with all their lines in the order of the paths."""
     folder = tmp_path / "in"
     (folder / "sub").mkdir(parents=True)
-    parts = [make_lines(n, n) for n in (150, 90, 1, 60, 200)]
-    texts = [b"".join(line + b"\n" for line in lines) for lines in parts]
+    groups = [make_lines(n, n) for n in (150, 90, 1, 60, 200)]
+    texts = [b"".join(line + b"\n" for line in lines) for lines in groups]
     (folder / "a.jsonl").write_bytes(texts[0])
     create_raw_index(folder / "a.jsonl")
     (folder / "b.jsonl").write_bytes(texts[1][:-1])  # no final newline, no index
@@ -67,9 +66,9 @@ def whole(corpus: Path, tmp_path: Path) -> bytes:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 2000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 3000)
-    monkeypatch.setattr(lines_module, "MAX_BATCH_LINES", 7)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 2000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 3000)
+    monkeypatch.setattr(source_batches, "MAX_BATCH_LINES", 7)
     monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4000)
 
 
@@ -98,8 +97,8 @@ def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, sm
     assert [os.path.relpath(result.path, tmp_path / "out") for result in results] == names
     assert [result.documents for result in results] == [150, 90, 1, 60, 200]
     tokens = b"".join(PackedFile(result.path).data.tobytes() for result in results)
-    joined = pack_encoded_data(config_of(corpus, tmp_path / "joined.pbin"))
-    assert PackedFile(joined.path).data.tobytes() == tokens
+    combined = pack_encoded_data(config_of(corpus, tmp_path / "combined.pbin"))
+    assert PackedFile(combined.path).data.tobytes() == tokens
     assert sorted(p.name for p in (tmp_path / "out").rglob("*") if p.is_file()) == [
         "a.pbin",
         "b.pbin",
@@ -175,7 +174,7 @@ def test_failed_run_is_resumed_at_its_checkpoint(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stop at every batch, each with a checkpoint: no document is tokenised twice, and the bytes are the same."""
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
     encoded: list[int] = []
     real = BytesTokenizer.encode_many
 
@@ -207,7 +206,7 @@ def test_failed_run_is_resumed_at_its_checkpoint(
 def test_documents_skipped_before_the_failure_are_still_reported(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
     (tmp_path / "x.jsonl").write_bytes(b'{"text": ""}\n{"text": "a"}\n' * 40)
     config = config_of([tmp_path / "x.jsonl"], tmp_path / "x.pbin")
 
@@ -225,7 +224,7 @@ def test_documents_skipped_before_the_failure_are_still_reported(
 def test_failed_run_without_resume_leaves_no_files(
     corpus: Path, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
 
     def stop(done: int, total: int) -> None:
         raise OSError(28, "No space left on device")
@@ -263,7 +262,7 @@ def test_interrupted_run_can_be_resumed(
 def test_resume_starts_again_when_a_source_changed(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

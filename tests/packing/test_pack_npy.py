@@ -14,7 +14,7 @@ import fastpack
 from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 
 EOD = 256
@@ -56,9 +56,9 @@ def test_bytes_equal_numpy_save(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_resume(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 1000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 1000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 1000)
 
     def stop(done: int, _total: int) -> None:
         if done > 6000:

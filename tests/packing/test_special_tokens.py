@@ -17,7 +17,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning, JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 
@@ -213,9 +213,9 @@ def test_compressed_sources_and_ranks_give_the_local_counts(tmp_path: Path) -> N
 def test_resume_keeps_counts_and_a_changed_rule_starts_again(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 60)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 60)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 60)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 60)
     config = config_of(source_of(tmp_path, TEXTS * 3), HF, eod_token=EOD)
 
     def stop(done: int, total: int) -> None:

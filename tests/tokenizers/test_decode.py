@@ -86,12 +86,12 @@ def test_sentencepiece(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         ("absent.model", FileNotFoundError, "absent.model is not there"),
         ("absent", FileNotFoundError, "absent is neither a directory nor a tokenizer.json"),
     ],
 )
-def test_names_that_are_not_tokenizers(name: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_names_that_are_not_tokenizers(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         TokenizerSpec.from_name(name).build()

@@ -29,11 +29,13 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(st.characters(exclud
 @pytest.fixture(scope="module")
 def both(tokenizer_files: dict[str, Path]) -> dict[tuple[str, str], Pair]:
     """Return each kind of tokenizer on the reference library and on each engine."""
-    own = {kind: built(spec_of(tokenizer_files[kind])) for kind in KINDS}
-    return {(kind, engine): (own[kind], run_on_engine(own[kind], engine)) for kind in KINDS for engine in FASTER}
+    reference = {kind: built(spec_of(tokenizer_files[kind])) for kind in KINDS}
+    return {
+        (kind, engine): (reference[kind], run_on_engine(reference[kind], engine)) for kind in KINDS for engine in FASTER
+    }
 
 
-def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
+def assert_same_ids(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
     (expected, expected_lengths), (found, lengths) = (tokenizer.encode_many(texts, eod) for tokenizer in pair)
     assert lengths.tolist() == expected_lengths.tolist()
     assert np.array_equal(found, expected)
@@ -44,7 +46,7 @@ def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
 def test_probe_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
     pair = both[kind, engine]
     literals = [token.content for token in pair[0].backend.get_added_tokens_decoder().values()]
-    assert_alike(pair, probe_texts(literals), pair[0].eod_id(EOD))
+    assert_same_ids(pair, probe_texts(literals), pair[0].eod_id(EOD))
 
 
 @pytest.mark.parametrize("engine", FASTER)
@@ -55,8 +57,8 @@ def test_any_text_gives_the_same_ids(
     kind: str, engine: str, both: dict[tuple[str, str], Pair], texts: list[str], ends: bool
 ) -> None:
     pair = both[kind, engine]
-    assert_alike(pair, texts, pair[0].eod_id(EOD) if ends else None)
-    assert_alike(pair, texts + ["x"] * FEW_TEXTS, pair[0].eod_id(EOD) if ends else None)
+    assert_same_ids(pair, texts, pair[0].eod_id(EOD) if ends else None)
+    assert_same_ids(pair, texts + ["x"] * FEW_TEXTS, pair[0].eod_id(EOD) if ends else None)
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_every_code_point_gives_the_same_ids(
     codes = [*range(0xD800), *range(0xE000, 0x34000), *range(0xDFFF0, 0xE0200), *range(0x34000, 0x110000, 997)]
     texts = [form.replace("%s", chr(code)) for code in codes]
     for i in range(0, len(texts), 20_000):
-        assert_alike(both[kind, engine], texts[i : i + 20_000], None)
+        assert_same_ids(both[kind, engine], texts[i : i + 20_000], None)
 
 
 @pytest.mark.parametrize("engine", FASTER)
@@ -110,7 +112,7 @@ def test_failing_engine_falls_back_to_the_reference(
         raise error
 
     fast._engine = SimpleNamespace(**{method: fail})
-    assert_alike((own, fast), ["some text", ""], 0)
+    assert_same_ids((own, fast), ["some text", ""], 0)
 
 
 @pytest.mark.parametrize("engine", FASTER)
@@ -129,5 +131,5 @@ def test_long_whitespace_does_not_overflow_tiktoken(
     both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]
 ) -> None:
     texts = ["a", "x" + " " * 1_000_000 + "y", "\r\n" * MAX_BLANKS, " " * LONG, "b"]
-    assert_alike(both["gpt2", "tiktoken"], texts, 0)
+    assert_same_ids(both["gpt2", "tiktoken"], texts, 0)
     assert capfd.readouterr().err == ""

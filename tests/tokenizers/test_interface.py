@@ -105,7 +105,7 @@ def test_directories_are_read_as_by_transformers(case: dict[str, Any], directori
         return
     tokenizer = spec.build()
     tokens, lengths = tokenizer.encode_many(CASES["texts"])
-    found = [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+    found = [ids.tolist() for ids in np.split(tokens, np.cumsum(lengths)[:-1])]
     assert found == case["ids"]
     assert found == [tokenizer.encode_many([text])[0].tolist() for text in CASES["texts"]]
     for token, token_id in case.get("eod", {}).items():
@@ -208,8 +208,8 @@ def test_sentencepiece(sentencepiece_model: Path) -> None:
     eod = tokenizer.eod_id("</s>")
     assert eod == plain.eos_id()
     tokens, lengths = tokenizer.encode_many(CASES["texts"], eod)
-    parts = np.split(tokens, np.cumsum(lengths)[:-1])
-    assert [part.tolist() for part in parts] == [[*plain.Encode(t), eod] if t else [] for t in CASES["texts"]]
+    documents = np.split(tokens, np.cumsum(lengths)[:-1])
+    assert [ids.tolist() for ids in documents] == [[*plain.Encode(t), eod] if t else [] for t in CASES["texts"]]
     with pytest.raises(ValueError, match="single token id"):
         tokenizer.eod_id("no such piece")
 

@@ -30,7 +30,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def modalities_folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create the working directory in which Modalities wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities" / "chat", tmp_path / "chat", ignore=shutil.ignore_patterns("out"))
     shutil.copytree(golden / "modalities" / "tokenizers", tmp_path / "tokenizers")
@@ -39,10 +39,10 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_files_equal_those_of_modalities(case: str, peer: Path) -> None:
+def test_files_equal_those_of_modalities(case: str, modalities_folder: Path) -> None:
     before = random.getstate()
     result = prepare_instruction_tuning_data(f"configs/{case}.yaml")
-    assert tree(Path("out") / case) == tree(peer / case)
+    assert tree(Path("out") / case) == tree(modalities_folder / case)
     assert len(tree(Path("out") / case)) > 3
     assert random.getstate() == before
     assert Path(result.config_path).read_bytes() == Path(f"configs/{case}.yaml").read_bytes()
@@ -50,8 +50,8 @@ def test_files_equal_those_of_modalities(case: str, peer: Path) -> None:
         assert Path(partition.jsonl_path).read_bytes().count(b"\n") == partition.rows == partition.documents
 
 
-def test_golden_cases_are_complete(peer: Path) -> None:
-    assert sorted(path.name for path in peer.iterdir()) == sorted(CASES)
+def test_golden_cases_are_complete(modalities_folder: Path) -> None:
+    assert sorted(path.name for path in modalities_folder.iterdir()) == sorted(CASES)
 
 
 GOOD = '{"messages": [{"role": "human", "value": "hi"}]}\n'
@@ -118,7 +118,7 @@ def write_config(tree: Any = CHAT, source: str = GOOD * 20) -> str:
         ("chat_template_data", {1: 2}, "chat_template_data: found the key 1"),
     ],
 )
-def test_invalid_configuration(path: str, value: Any, message: str, peer: Path) -> None:
+def test_invalid_configuration(path: str, value: Any, message: str, modalities_folder: Path) -> None:
     config = write_config(changed(CHAT, path, value))
     with pytest.raises(ValueError, match=message):
         prepare_instruction_tuning_data(config)
@@ -137,7 +137,7 @@ def test_invalid_configuration(path: str, value: Any, message: str, peer: Path) 
         ("tokenizer.variant_key", "nosuch", "nosuch"),
     ],
 )
-def test_packing_configuration_is_validated_first(path: str, value: Any, message: str, peer: Path) -> None:
+def test_packing_configuration_is_validated_first(path: str, value: Any, message: str, modalities_folder: Path) -> None:
     packing = yaml.safe_load(Path("configs/packing.yaml").read_text().replace("2024-01-01", "x"))
     Path("configs/packing.yaml").write_text(yaml.dump(changed(packing, path, value)))
     with pytest.raises(ValueError, match=f"configs/packing.yaml: .*{message}"):
@@ -145,7 +145,7 @@ def test_packing_configuration_is_validated_first(path: str, value: Any, message
     assert not Path("out").exists()
 
 
-def test_packing_that_differs_between_partitions_is_rejected(peer: Path) -> None:
+def test_packing_that_differs_between_partitions_is_rejected(modalities_folder: Path) -> None:
     packing = (
         Path("configs/packing.yaml")
         .read_text()
@@ -159,20 +159,20 @@ def test_packing_that_differs_between_partitions_is_rejected(peer: Path) -> None
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("source", [GOOD * 30_000 + "{}\n" + GOOD, "\n", GOOD + '{"messages": [{"role": "robot"}]}'])
-def test_faulty_row_leaves_no_files(source: str, dry_run: bool, peer: Path) -> None:
+def test_faulty_row_leaves_no_files(source: str, dry_run: bool, modalities_folder: Path) -> None:
     with pytest.raises(FaultyRow, match=r"^data/s.jsonl: line \d+ at byte \d+: "):
         prepare_instruction_tuning_data(write_config(source=source), dry_run=dry_run)
     assert tree(Path("out")) == {}
     assert list(Path("out").rglob("*")) == [] if Path("out").exists() else True
 
 
-def test_source_without_rows(peer: Path) -> None:
+def test_source_without_rows(modalities_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"data/s.jsonl has no rows"):
         prepare_instruction_tuning_data(write_config(source=""))
     assert tree(Path("out")) == {}
 
 
-def test_failure_keeps_the_files_of_the_previous_run(peer: Path) -> None:
+def test_failure_keeps_the_files_of_the_previous_run(modalities_folder: Path) -> None:
     folder = Path(prepare_instruction_tuning_data(write_config()).folder)
     before = tree(folder)
     with pytest.raises(FaultyRow):
@@ -180,7 +180,7 @@ def test_failure_keeps_the_files_of_the_previous_run(peer: Path) -> None:
     assert tree(folder) == before
 
 
-def test_existence_policies(peer: Path) -> None:
+def test_existence_policies(modalities_folder: Path) -> None:
     config = write_config()
     result = prepare_instruction_tuning_data(config, file_existence_policy="error")
     folder = Path(result.folder)
@@ -200,7 +200,7 @@ def test_existence_policies(peer: Path) -> None:
         prepare_instruction_tuning_data(config, file_existence_policy="never")  # type: ignore[arg-type]
 
 
-def test_partition_without_rows_removes_its_old_files(peer: Path) -> None:
+def test_partition_without_rows_removes_its_old_files(modalities_folder: Path) -> None:
     config = write_config()
     first = prepare_instruction_tuning_data(config)
     write_config(source=GOOD)
@@ -212,7 +212,7 @@ def test_partition_without_rows_removes_its_old_files(peer: Path) -> None:
     assert not any(map(os.path.exists, filter(None, (old.index_path, old.pbin_path, old.pbin_config_path))))
 
 
-def test_dry_run_writes_nothing_and_returns_the_paths(peer: Path) -> None:
+def test_dry_run_writes_nothing_and_returns_the_paths(modalities_folder: Path) -> None:
     config = write_config()
     planned = prepare_instruction_tuning_data(config, dry_run=True)
     assert planned.dry_run
@@ -221,11 +221,13 @@ def test_dry_run_writes_nothing_and_returns_the_paths(peer: Path) -> None:
     assert (planned.folder, planned.config_path) == (done.folder, done.config_path)
     for before, after in zip(planned.partitions, done.partitions, strict=True):
         assert replace(after, documents=0, tokens=0) == before
-    written = {path for part in done.partitions for path in list(vars(part).values())[2:6]} | {done.config_path}
+    written = {path for partition in done.partitions for path in list(vars(partition).values())[2:6]} | {
+        done.config_path
+    }
     assert {str(path) for path in Path(done.folder).iterdir()} == written
 
 
-def test_name_with_several_dots_keeps_them(peer: Path) -> None:
+def test_name_with_several_dots_keeps_them(modalities_folder: Path) -> None:
     """Modalities 0.5.0 names all partitions chat.<hash>.v1..jsonl, so that each replaces the previous one."""
     result = prepare_instruction_tuning_data(write_config(changed(CHAT, "settings.dst_path", "out/chat.v1.jsonl")))
     digest = Path(result.folder).name.removeprefix("s_")
@@ -235,7 +237,7 @@ def test_name_with_several_dots_keeps_them(peer: Path) -> None:
     assert len(names) == 9
 
 
-def test_chats_that_cannot_be_packed_are_skipped(peer: Path) -> None:
+def test_chats_that_cannot_be_packed_are_skipped(modalities_folder: Path) -> None:
     tree_ = changed(CHAT, "jinja2_chat_template", "{% for t in messages %}{{ t.value }}{% endfor %}")
     tree_ = changed(tree_, "settings.split_config.splitting", {"train": 100, "val": 0, "test": 0})
     config = write_config(tree_, source=GOOD + '{"messages": []}\n' + GOOD)
@@ -251,7 +253,7 @@ def test_chats_that_cannot_be_packed_are_skipped(peer: Path) -> None:
     assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is unfinished
 
 
-def test_progress_covers_rows_and_packing(peer: Path) -> None:
+def test_progress_covers_rows_and_packing(modalities_folder: Path) -> None:
     seen: list[tuple[int, int]] = []
     config = write_config(source=GOOD * 500)
     prepare_instruction_tuning_data(config, progress=lambda done, total: seen.append((done, total)))
@@ -262,7 +264,7 @@ def test_progress_covers_rows_and_packing(peer: Path) -> None:
     assert seen[-1][0] > 0.95 * total
 
 
-def test_interrupted_run_leaves_no_partial_file(peer: Path) -> None:
+def test_interrupted_run_leaves_no_partial_file(modalities_folder: Path) -> None:
     write_config(source=GOOD * 400_000)
     command = [sys.executable, "-m", "fastpack", "chat", "c.yaml", "-q"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)

@@ -99,10 +99,10 @@ def test_json_is_not_escaped_for_html() -> None:
 
 def test_random_choices_use_the_given_generator() -> None:
     expected = random.Random(7)
-    wanted = [expected.choice("abcdef") for _ in range(3)]
+    choices = [expected.choice("abcdef") for _ in range(3)]
     stream, before = random.Random(7), random.getstate()
     compiled = compile_template("{{ 'abcdef' | random }}", {}, stream)
-    assert [compiled([]) for _ in range(3)] == wanted
+    assert [compiled([]) for _ in range(3)] == choices
     assert stream.getstate() == expected.getstate()
     assert random.getstate() == before
     assert render("{{ [] | random }}") == ""

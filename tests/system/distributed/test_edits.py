@@ -75,8 +75,8 @@ def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys
         capsys.readouterr()
         assert main([*distributed, "--collect"]) == 0
         assert Path("distributed").read_bytes() == Path("local").read_bytes()
-        said, again = capsys.readouterr()
-        assert {**json.loads(said), "path": 0} == {**json.loads(local), "path": 0}
+        collected, again = capsys.readouterr()
+        assert {**json.loads(collected), "path": 0} == {**json.loads(local), "path": 0}
         assert again == warned
         assert not Path("distributed.parts").exists()
         os.remove("distributed")

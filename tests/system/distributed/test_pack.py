@@ -150,11 +150,11 @@ def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.Capture
     assert main([*words, "-o", str(tmp_path / "local.pbin")]) == 0
     local = json.loads(capsys.readouterr().out)
     assert main([*distributed, "--rank", "1", "--world-size", "2"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["rank"], said["world_size"], said["done_before"]) == (1, 2, 0)
-    assert said["left"] > 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rank"], result["world_size"], result["done_before"]) == (1, 2, 0)
+    assert result["left"] > 0
     assert main([*distributed, "--collect"]) == 1
-    assert f"{said['left']} of " in capsys.readouterr().err
+    assert f"{result['left']} of " in capsys.readouterr().err
     assert main([*distributed, "--rank", "0", "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out)["left"] == 0
     assert main([*distributed, "--collect"]) == 0
@@ -189,8 +189,8 @@ def test_rank_from_slurm(corpus: list[Path], tmp_path: Path) -> None:
     words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "9000", "--json"]
     done = run([*words, "--rank", "slurm"], tmp_path, {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"})
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["rank"], said["world_size"]) == (1, 3)
+    result = json.loads(done.stdout)
+    assert (result["rank"], result["world_size"]) == (1, 3)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(3)])

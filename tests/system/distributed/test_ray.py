@@ -52,8 +52,8 @@ def test_pack_survives_a_killed_node(nodes: None, tmp_path: Path, golden: Path) 
         tmp_path, [*command, "-o", "distributed.pbin", "--part-bytes", "500000"], kill_after=6
     )
     assert distributed["code"] == 0, distributed["err"]
-    said, expected = json.loads(distributed["out"]), json.loads(local.stdout)
-    assert {**said, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
+    found, expected = json.loads(distributed["out"]), json.loads(local.stdout)
+    assert {**found, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
     assert 6 <= distributed["marked"] < 40
     assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))

@@ -28,12 +28,12 @@ def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
-    here = _Here(moto, proxy, f"t{uuid.uuid4().hex[:12]}")
-    yield here  # type: ignore[misc]
+    folder = _StoreFolder(moto, proxy, f"t{uuid.uuid4().hex[:12]}")
+    yield folder  # type: ignore[misc]
     proxy.close()
 
 
-class _Here:
+class _StoreFolder:
     def __init__(self, moto: Store, proxy: FaultyProxy, folder: str) -> None:
         self._moto, self.proxy, self.folder = moto, proxy, folder
         self.url = f"s3://bucket/{folder}"
@@ -56,5 +56,5 @@ class _Here:
         from fastpack.io import stores as remote
 
         prefix = f"{name}/" if name else ""
-        ways = remote.all_names(f"{self.url}/{name}".rstrip("/"))
-        return {way: self.get(prefix + way) for way in ways}
+        names = remote.all_names(f"{self.url}/{name}".rstrip("/"))
+        return {key: self.get(prefix + key) for key in names}

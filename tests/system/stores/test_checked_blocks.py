@@ -38,13 +38,13 @@ def put_with_sums(store: Any, tmp_path: Path, content: bytes, block_bytes: int) 
     return store.put("object.bin", content)  # type: ignore[no-any-return]
 
 
-def flipping(times: int) -> Callable[[int, str, str], Any]:
+def flip_bits(times: int) -> Callable[[int, str, str], Any]:
     """Flip a bit in the first `times` responses of the object."""
     faults: Iterator[str] = iter(["flip"] * times)
     return lambda _, method, path: next(faults, None) if method == "GET" and path.endswith("object.bin") else None
 
 
-def by_position(url: str) -> bytes:
+def read_out_of_order(url: str) -> bytes:
     reader, out = open_reader(url), np.empty(300_007, np.uint8)
     for start in (200_000, 0, 100_000):  # out of order
         end = min(start + 100_000, len(out)) if start < 200_000 else len(out)
@@ -52,22 +52,22 @@ def by_position(url: str) -> bytes:
     return out.tobytes()
 
 
-def in_order(url: str) -> bytes:
+def read_in_order(url: str) -> bytes:
     reader, out = open_reader(url), np.empty(300_007, np.uint8)
     for start in range(0, len(out), 10_000):
         reader.read_into(out[start : start + 10_000], start)
     return out.tobytes()
 
 
-def by_slices(url: str) -> bytes:
+def read_slices(url: str) -> bytes:
     data = open_bytes(url)
     return b"".join([peek(data, 0, 1000).tobytes(), data[1000:2000].tobytes(), data[2000:300_007].tobytes()])
 
 
-WAYS: dict[str, Callable[[str], bytes]] = {
-    "by position": by_position,
-    "in order": in_order,
-    "by slices": by_slices,
+READERS: dict[str, Callable[[str], bytes]] = {
+    "by position": read_out_of_order,
+    "in order": read_in_order,
+    "by slices": read_slices,
     "fetched": lambda url: fetch(url).read_bytes(),
     "mapped": lambda url: map_bytes(url).tobytes(),
 }
@@ -75,25 +75,31 @@ WAYS: dict[str, Callable[[str], bytes]] = {
 SUMMED = [BLOCK >> 3, BLOCK, 50_000, 3 * BLOCK, 64 << 20]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("reader_name", READERS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
 @pytest.mark.parametrize("limit", [1 << 30, 500_000])
 def test_flipped_bit_is_read_again(
-    way: str, block_bytes: int, limit: int, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+    reader_name: str,
+    block_bytes: int,
+    limit: int,
+    store: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
-    store.proxy.choose = flipping(2 if way == "by slices" else 1)  # the first response there is an unused head
+    store.proxy.choose = flip_bits(2 if reader_name == "by slices" else 1)  # the first response there is an unused head
     with caplog.at_level(logging.WARNING, "fastpack"):
-        assert WAYS[way](url) == content
+        assert READERS[reader_name](url) == content
     assert [record.name for record in caplog.records if "differs from its checksum" in record.getMessage()]
-    assert WAYS[way](url) == content
+    assert READERS[reader_name](url) == content
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("reader_name", READERS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
-def test_damaged_object_is_never_returned(way: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
+def test_damaged_object_is_never_returned(reader_name: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
     damaged = bytearray(content)
@@ -104,15 +110,15 @@ def test_damaged_object_is_never_returned(way: str, block_bytes: int, store: Any
     )
     for _ in range(2):  # nothing is cached
         with pytest.raises(FormatError, match=message):
-            WAYS[way](url)
+            READERS[reader_name](url)
 
 
 def test_cached_blocks_are_not_checked_again(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
-    assert by_position(url) == content
+    assert read_out_of_order(url) == content
     store.proxy.requests.clear()
-    assert by_position(url) == content
+    assert read_out_of_order(url) == content
     assert store.proxy.count("GET") == 0
 
 
@@ -134,7 +140,7 @@ def test_checksums_of_another_object_version(store: Any, tmp_path: Path) -> None
     url = put_with_sums(store, tmp_path, bytes(100), 32)
     store.put("object.bin", bytes(101))
     with pytest.raises(FormatError, match=r"an object of 101 bytes, expected 100, as recorded in .*\.fpsum: remove"):
-        by_slices(url)
+        read_slices(url)
     write_checksums(url)  # the remedy
     assert open_reader(url).read_into(np.empty(101, np.uint8), 0) == 101
     assert read_checksums(url).size == 101
@@ -160,7 +166,7 @@ def test_forked_process_checks_blocks(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     reader = open_reader(url)
     reader._wide_lock.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
-    store.proxy.choose = flipping(1)
+    store.proxy.choose = flip_bits(1)
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)

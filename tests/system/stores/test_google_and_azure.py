@@ -73,8 +73,8 @@ def make_container(url: str) -> None:
     """Create a container by a request, since obstore cannot; wait for the server to start."""
     now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
     headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
-    said = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    text = "PUT" + "\n" * 12 + f"{said}/{ACCOUNT}/{ACCOUNT}/data\nrestype:container"
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    text = "PUT" + "\n" * 12 + f"{lines}/{ACCOUNT}/{ACCOUNT}/data\nrestype:container"
     signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
     headers |= {"Authorization": f"SharedKey {ACCOUNT}:{signature}", "Content-Type": ""}
     request = urllib.request.Request(f"{url}?restype=container", b"", headers, method="PUT")

@@ -36,8 +36,8 @@ NAMES = st.text("abc.-_", min_size=1, max_size=8).filter(lambda name: set(name) 
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), NAMES)
-def test_paths_behave_like_file_paths(parts: list[str], name: str) -> None:
-    ours, theirs = as_path(f"s3://bucket/{'/'.join(parts)}"), PurePosixPath("/bucket", *parts)
+def test_paths_behave_like_file_paths(components: list[str], name: str) -> None:
+    ours, theirs = as_path(f"s3://bucket/{'/'.join(components)}"), PurePosixPath("/bucket", *components)
     assert isinstance(ours, RemotePath)
     assert (ours.name, ours.stem, ours.suffix) == (theirs.name, theirs.stem, theirs.suffix)
     assert str(ours.parent) == f"s3:/{theirs.parent}"

@@ -20,11 +20,11 @@ from fastpack.io.remote_files import fetch
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_stall_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FASTPACK_STALL_SECONDS", "0.3")
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_stall_timeout")
 def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     content = os.urandom(17_000)
     url = store.put("a", content)
@@ -32,8 +32,8 @@ def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFi
     store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" and next(numbers) % 17 % 4 == 3 else None
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, "fastpack"):
-        parts = [remote.read_range(url, k * 1000, (k + 1) * 1000) for k in range(17)]
-    assert b"".join(parts) == content
+        chunks = [remote.read_range(url, k * 1000, (k + 1) * 1000) for k in range(17)]
+    assert b"".join(chunks) == content
     assert time.monotonic() - start < 20
     messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]
     assert len(messages) >= 4
@@ -41,7 +41,7 @@ def test_truncated_responses_are_retried(store: Any, caplog: pytest.LogCaptureFi
     assert "retrying (attempt 2 of 6)" in messages[0]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_stall_timeout")
 def test_store_that_stalls_in_every_response_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" else None
@@ -50,7 +50,7 @@ def test_store_that_stalls_in_every_response_is_an_error(store: Any) -> None:
             read()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_stall_timeout")
 def test_store_that_never_responds_is_an_error(store: Any) -> None:
     url = store.put("a", bytes(1000))
     store.proxy.delay = 2.0
@@ -58,7 +58,7 @@ def test_store_that_never_responds_is_an_error(store: Any) -> None:
         remote.status(url)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_stall_timeout")
 def test_uploads_may_take_longer_than_the_stall_timeout(store: Any) -> None:
     store.proxy.choose = lambda _, method, *__: setattr(store.proxy, "delay", 0.6 if method == "PUT" else 0.0)
     with AtomicFile(f"{store.url}/a") as file:
@@ -73,17 +73,17 @@ def test_invalid_stall_seconds(text: str, store: Any, monkeypatch: pytest.Monkey
         remote.status(f"{store.url}/a")
 
 
-def lose_one_answer(store: Any, method: str, part: str = "") -> None:
+def lose_one_response(store: Any, method: str, path_text: str = "") -> None:
     """Execute the first matching request, and lose its response."""
     faults = iter(["lost"])
-    store.proxy.choose = lambda _, found, path: next(faults, None) if found == method and part in path else None
+    store.proxy.choose = lambda _, found, path: next(faults, None) if found == method and path_text in path else None
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1000, 11_000_000])
 def test_upload_with_a_lost_response_is_recognised(n_bytes: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "PART_BYTES", 5 << 20)  # the minimum of the store
     content = os.urandom(n_bytes)
-    lose_one_answer(store, *(("POST", "uploadId") if n_bytes > remote.PART_BYTES else ("PUT",)))
+    lose_one_response(store, *(("POST", "uploadId") if n_bytes > remote.PART_BYTES else ("PUT",)))
     with AtomicFile(f"{store.url}/new", policy="error") as file:
         file.write(content)
     assert [fault for *_, fault in store.proxy.requests].count("lost") == 1
@@ -106,7 +106,7 @@ def test_object_of_another_process_is_not_mistaken_for_ours(theirs: bytes, store
 
 def test_delete_with_a_lost_response(store: Any) -> None:
     url = store.put("a", b"1")
-    lose_one_answer(store, "DELETE")
+    lose_one_response(store, "DELETE")
     remote.delete(url)
     with pytest.raises(FileNotFoundError):
         fetch(url)
