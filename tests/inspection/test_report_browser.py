@@ -1,4 +1,4 @@
-"""The page of `report` in a real browser: nothing too wide, no label over another, all legible, no console error."""
+"""The page of `report` in a real browser: no overflow, no overlapping labels, legible text, no console errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--dump-dom"),
 ]
 
-# The page in frames of several widths, as no window is as narrow as a phone; what it finds is the body's only text.
+# Frames of several widths, because windows cannot be as narrow as a phone. The result replaces the text of the body.
 WRAPPER = """<!doctype html><meta charset="utf-8"><body>%s<script>
 const luminance = (colour) => {
   const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
@@ -78,8 +78,8 @@ def find_browser() -> str:
     return found
 
 
-def look(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the script above finds at each width, and what was said on the console."""
+def problems_on_page(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the problems that the script above finds at each width, and the console messages."""
     text = escape(page.read_text())
     frames = (f'<iframe width="{width}" height="900" frameborder="0" srcdoc="{text}"></iframe>' for width in WIDTHS)
     wrapper = folder / f"{scheme}.html"
@@ -93,7 +93,7 @@ def look(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], l
 
 
 def make_page(folder: Path) -> Path:
-    """A report on three sources of many files, with long and odd names, weights and warnings."""
+    """Write a report on three sources with many files, long and unusual names, weights and warnings."""
     rng = np.random.default_rng(1)
     sources = []
     for name, n_files, mean in (("web pages", 70, 6.0), ("a" * 90, 9, 3.0), ("Ünïcode <b>", 3, 9.0)):
@@ -116,7 +116,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
     page = make_page(tmp_path / "data")
     papers = set()
     for scheme in ("light", "dark"):
-        frames, console = look(page, tmp_path, scheme)
+        frames, console = problems_on_page(page, tmp_path, scheme)
         assert console == []
         assert [frame["width"] for frame in frames] == list(WIDTHS)
         for frame in frames:
