@@ -1,13 +1,13 @@
-"""Coverage-guided fuzzing of the tar walk: both twins against each other and against Python's tarfile.
+"""Coverage-guided fuzzing of the tar walk: both implementations compared with each other and with Python's tarfile.
 
-The property is `differential`, which tests/kernels/codecs/test_tar.py runs on archives from hypothesis and on mutants
-of them. To let a fuzzer look for more, install atheris, which the project does not need otherwise:
+The property is `differential`, which tests/kernels/codecs/test_tar.py checks with archives from hypothesis and mutants
+of them. A coverage-guided fuzzer needs atheris, which is not a dependency of the project:
 
     pip install atheris
     python tests/system/fuzz/fuzz_tar.py corpus/ -max_len=8192 -max_total_time=600
 
-`corpus/` is any folder; seeds are written into it when it is empty. Checksums of headers are put right before each
-run, or nearly every mutant would be refused for those. A crash is written to `crash-*`.
+`corpus/` is any folder; seeds are written to it if it is empty. The checksums of headers are corrected before each
+run; otherwise nearly every mutant would be rejected for them. An input that fails is written to `crash-*`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KEY_AND_PART = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 
 
 def header(name: bytes, size: int | bytes = 0, kind: bytes = b"0", **fields: bytes) -> bytes:
-    """A header block; size as bytes is the field itself. fields: `prefix`, `magic`, `mode`, ..., `tail` from 345 on."""
+    """Return a header block. size: a number or the bytes of the field; fields: `prefix`, ..., `tail` from 345 on."""
     block = bytearray(512)
     block[: len(name)] = name
     places = {"mode": 100, "uid": 108, "mtime": 136, "linkname": 157, "magic": 257, "prefix": 345, "tail": 345}
@@ -47,7 +47,7 @@ def with_checksum(block: bytes) -> bytes:
 
 
 def member(name: bytes, data: bytes = b"", kind: bytes = b"0", **fields: bytes) -> bytes:
-    """A header and the data it is of, padded."""
+    """Return a header and its padded data."""
     return header(name, len(data), kind, **fields) + padded(data)
 
 
@@ -56,7 +56,7 @@ def padded(data: bytes) -> bytes:
 
 
 def records(pairs: Sequence[tuple[bytes, bytes]], kind: bytes = b"x") -> bytes:
-    """A PAX header with these records."""
+    """Return a PAX header with these records."""
     data = b""
     for keyword, value in pairs:
         n_bytes = len(keyword) + len(value) + 3
@@ -66,10 +66,10 @@ def records(pairs: Sequence[tuple[bytes, bytes]], kind: bytes = b"x") -> bytes:
 
 
 def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
-    """What Python's tarfile and Energon's two patterns make of the archive in data[:end]; None where they fail.
+    """Read the archive data[:end] with Python's tarfile and Energon's two patterns; return None if they fail.
 
-    (n_members, rows of (sample, part, offset, size, is sparse), (key, start) of samples). A last member put behind
-    `end` tells an archive that was read to its end from one that tarfile left early without a word.
+    Return (n_members, rows of (sample, field, offset, size, is sparse), (key, start) of samples). A member appended at
+    `end` shows whether tarfile read the whole archive; it stops at some faults without an error.
     """
     file = io.BytesIO(data[:end] + header(b"the end") + bytes(1024))
     try:
@@ -93,7 +93,7 @@ def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
 
 
 class Store:
-    """What a walk fills, sized for `n_rows` rows and `n_parts` part names at a time, and all that came out of it."""
+    """The buffers of a walk, for `n_rows` rows and `n_parts` field names at a time, and all results so far."""
 
     def __init__(self, n_rows: int = 64, n_parts: int = 8) -> None:
         self.state = np.zeros(len(State), np.int64)
@@ -109,7 +109,7 @@ class Store:
         self.samples: list[tuple[bytes, int]] = []
 
     def empty(self) -> None:
-        """Take out what was filled, and make room: the last sample's key stays."""
+        """Append the contents of the buffers to the results and empty them, except for the last sample's key."""
         state, (rows, samples, text, parts, part_ends) = self.state, self.filled
         ends = part_ends[: state[State.N_PARTS]].tolist()
         names = [parts[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
@@ -125,9 +125,9 @@ class Store:
 
 
 def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | None = None) -> tuple[Any, ...]:
-    """What a walk says: (position, n_members, rows, samples), or the fault, where, and the texts.
+    """Return the result of a walk: (position, n_members, rows, samples), or the fault, its offset and the texts.
 
-    n_window: bytes of the file it sees at a time, and more only where it asks for them.
+    n_window: bytes of the file per call; more only if the walk requests them.
     """
     store = Store() if store is None else store
     file, base = np.frombuffer(data, np.uint8), 0
@@ -148,7 +148,7 @@ def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | 
 
 
 def differential(data: bytes) -> tuple[Any, ...]:
-    """Assert that both twins, whatever they see at once, say the same, and if they accept it, what tarfile says."""
+    """Assert that both implementations agree for all window sizes, and with tarfile if they accept the data."""
     outcomes = [outcome(walk, data, n_window) for walk in WALKS for n_window in (None, 512)]
     outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_parts=1)))
     assert all(other == outcomes[0] for other in outcomes[1:]), (data.hex(), outcomes)
@@ -158,13 +158,13 @@ def differential(data: bytes) -> tuple[Any, ...]:
 
 
 def repaired(data: bytes) -> bytes:
-    """The same with the checksums of all blocks right that look like headers."""
+    """Correct the checksums of all blocks that look like headers."""
     blocks = [data[at : at + 512] for at in range(0, len(data), 512)]
     return b"".join(with_checksum(b) if len(b) == 512 and b[257:262] == b"ustar" else b for b in blocks)
 
 
 def seeds() -> list[bytes]:
-    """Small archives with everything the walk heeds."""
+    """Return small archives with every feature that the walk handles."""
     old_map = b"".join(b"%011o\0" % number for number in (0, 1, 1024, 2, 0, 0, 0, 0)) + b"\0" + b"%011o\0" % 4096
     sparse = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.name", b"s.bin")]
     parts = {
