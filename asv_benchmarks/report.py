@@ -105,7 +105,7 @@ class Result:
             f"TOO SLOW: {row}: {self.title}",
             f"  measured   {self.value:.3g} {self.unit} (attempts: {attempts})",
             f"  gate       {self.gate:g}{f': {self.why}' if self.why else ''}",
-            f"  bar        {self.bar:g}; both stand in asv_benchmarks/thresholds.toml",
+            f"  bar        {self.bar:g}; both are in asv_benchmarks/thresholds.toml",
             f"  again      python asv_benchmarks/report.py --check --only '{row}'",
             f"  since when cd asv_benchmarks && asv continuous --factor 1.3 --bench '{self.name}' main HEAD",
         ]

@@ -67,7 +67,7 @@ class Comparison:
             side.stop()
 
     def rows(self, group: list[Work]) -> Iterator[Row]:
-        """Measure the rows that share the peer's part, all in turn in each round; failures become notes."""
+        """Measure the rows that share a measurement of the peer, alternating in each round; failures become notes."""
         best: dict[int, Best] = {}  # -1: the peer
         equal: dict[int, str] = {}
         failures: dict[int, str] = {}
@@ -114,7 +114,7 @@ class Comparison:
         return INDEX_RIGHT if right else "no"
 
     def _is_right_merge(self, ours: Path, theirs: Path, work: Work) -> bool:
-        """Whether our merged documents are those of the sources in order, and the peer's tokens are the same."""
+        """Return whether our documents equal those of the sources in order, and our tokens those of the peer."""
         import numpy as np
 
         from fastpack import PackedFile
@@ -135,7 +135,7 @@ def documents_of(path: Path) -> list[Any]:
 
 
 def same_files(left: Path, right: Path) -> bool:
-    """Whether two files, or all files below two folders, have the same names and bytes."""
+    """Return whether two files, or all files in two folders, have equal names and bytes."""
     if left.is_dir() and right.is_dir():
         names = [{path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (left, right)]
         return names[0] == names[1] and all(filecmp.cmp(left / name, right / name, shallow=False) for name in names[0])
@@ -153,13 +153,13 @@ def footer(sides: dict[str, Side], rounds: int) -> str:
     imports = ", ".join(f"{name} {side.ready['cpu']:.1f} s" for name, side in sides.items())
     peer_python = sides["modalities"].ready["python"]
     return (
-        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds a call, the best of up "
-        f"to {rounds} rounds, the sides taking turns; one worker each; without imports, whose CPU time is: {imports}."
+        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds per call, the best of "
+        f"up to {rounds} alternating rounds; one worker each; without imports, whose CPU time is: {imports}."
     )
 
 
 def run(args: argparse.Namespace) -> list[Row]:
-    """Measure what was asked for; prints each row as it comes, then the table."""
+    """Measure the selected rows; print each one when it is finished, then the table."""
     wanted = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
     python = args.peer_python or str(make_peer(args.venv))
     folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
