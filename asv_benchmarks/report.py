@@ -209,11 +209,11 @@ def write_pages(results: list[Result], root: Path = ROOT) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, holds this text")
+    parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, contains this text")
     parser.add_argument(
         "--write", action="store_true", help="put the table into docs/measured.md, its headlines into README.md"
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is too low")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a ratio is below its gate")
     args = parser.parse_args()
     thresholds, results = Thresholds(), []
     for suite in suites():

@@ -145,8 +145,10 @@ class Mixture:
         kernels.use("cython")
         self.one = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
         names = [str(number) for number in range(8)]
-        parts = [fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, f"{name}.npy", True, EOS) for name in names]
-        self.mixture = fastpack.MixtureDataset(parts, names)
+        datasets = [
+            fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, f"{name}.npy", True, EOS) for name in names
+        ]
+        self.mixture = fastpack.MixtureDataset(datasets, names)
         self.order = rng.permutation(len(self.one))
         self.position = 0
         self.out = self.mixture.new_outputs(ROWS)

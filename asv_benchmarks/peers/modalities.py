@@ -160,7 +160,7 @@ def footer(sides: dict[str, Side], rounds: int) -> str:
 
 def run(args: argparse.Namespace) -> list[Row]:
     """Measure the selected rows; print each one when it is finished, then the table."""
-    wanted = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
+    selected = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
     python = args.peer_python or str(make_peer(args.venv))
     folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
     comparison = Comparison(folder, python, args.rounds, args.budget, args.timeout)
@@ -168,7 +168,7 @@ def run(args: argparse.Namespace) -> list[Row]:
         comparison.start()
         comparison.make_inputs(args.mib)
         rows = []
-        for _, group in itertools.groupby(wanted, key=lambda work: work.shared):
+        for _, group in itertools.groupby(selected, key=lambda work: work.shared):
             for row in comparison.rows(list(group)):
                 rows.append(row)
                 print(" | ".join(row.cells()), file=sys.stderr, flush=True)
@@ -185,15 +185,21 @@ def run(args: argparse.Namespace) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: make one)")
-    parser.add_argument("--venv", type=Path, default=CACHE, metavar="DIR", help=f"where it is made (default: {CACHE})")
-    parser.add_argument("--mib", type=float, default=16.0, help="size of the text, and of the packed files, in MiB")
+    parser.add_argument(
+        "--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: create one)"
+    )
+    parser.add_argument(
+        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
+    )
+    parser.add_argument("--mib", type=float, default=16.0, help="size of the text and of the packed files in MiB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds a row may take before its next round")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input hold this text")
+    parser.add_argument(
+        "--budget", type=float, default=40.0, help="seconds per row after which no further round starts"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input contain this text")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="write the table to README.md")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)

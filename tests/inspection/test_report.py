@@ -66,12 +66,12 @@ class Page(HTMLParser):
 def make_shards(folder: Path, lengths: list[list[int]], eos: int = 1) -> list[list[int]]:
     """Write shards `<number>.npy` of documents with these lengths, including EOS; return their tokens."""
     folder.mkdir(parents=True)
-    made = []
+    written = []
     for number, one in enumerate(lengths):
         tokens = [token for k, n in enumerate(one) for token in [*(2 + (k + i) % 7 for i in range(n - 1)), eos]]
         np.save(folder / f"{number:05d}.npy", np.array(tokens, np.uint16))
-        made.append(tokens)
-    return made
+        written.append(tokens)
+    return written
 
 
 def test_numbers_of_a_mixture(tmp_path: Path) -> None:

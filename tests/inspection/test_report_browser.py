@@ -36,9 +36,9 @@ const contrast = (a, b) => {
   const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
   return (high + 0.05) / (low + 0.05);
 };
-const behind = (element, view) => {
+const backdrop = (element, view) => {
   const colour = view.getComputedStyle(element).backgroundColor;
-  return /, 0\\)$|transparent/.test(colour) ? behind(element.parentElement, view) : colour;
+  return /, 0\\)$|transparent/.test(colour) ? backdrop(element.parentElement, view) : colour;
 };
 const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
 window.onload = () => {
@@ -55,13 +55,14 @@ window.onload = () => {
     const shown = "h1,h2,p,dt,dd,td,th,li,caption,figcaption,footer,small,text,rect.f,circle.f";
     for (const one of page.querySelectorAll(shown)) {
       const style = view.getComputedStyle(one), drawn = one instanceof view.SVGElement;
-      const paper = behind(drawn ? one.closest("svg").parentElement : one, view);
-      const ratio = contrast(drawn ? style.fill : style.color, paper);
+      const background = backdrop(drawn ? one.closest("svg").parentElement : one, view);
+      const ratio = contrast(drawn ? style.fill : style.color, background);
       if (ratio < (drawn && one.tagName !== "text" ? 3 : 4.5)) pale.push(one.outerHTML.slice(0, 80) + ratio);
     }
     return {
       width: view.innerWidth, wider: root.scrollWidth - view.innerWidth, height: root.scrollHeight, over, outside, pale,
-      paper: view.getComputedStyle(page.body).backgroundColor, graphs: page.querySelectorAll("svg[role=img]").length,
+      background: view.getComputedStyle(page.body).backgroundColor,
+      graphs: page.querySelectorAll("svg[role=img]").length,
     };
   });
   document.body.textContent = JSON.stringify(found);
@@ -72,7 +73,7 @@ window.onload = () => {
 def find_browser() -> str:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        reason = f"no browser ({', '.join(BROWSERS)}) is installed: the page of `report` is not looked at"
+        reason = f"no browser ({', '.join(BROWSERS)}) is installed: the page of `report` is not tested"
         assert "chromium" not in os.environ.get("FASTPACK_REQUIRE", ""), reason
         pytest.skip(reason)
     return found
@@ -123,7 +124,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
             assert frame["wider"] <= 0
             assert frame["graphs"] == 7
             assert (frame["over"], frame["outside"], frame["pale"]) == ([], [], [])
-            papers.add((scheme, frame["paper"]))
+            papers.add((scheme, frame["background"]))
         assert frames[0]["height"] > frames[-1]["height"]
     assert len(papers) == 2
     assert len({colour for _, colour in papers}) == 2

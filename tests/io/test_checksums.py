@@ -149,8 +149,8 @@ def test_commands_write_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["merge", paths["packed"], paths["merged"], "--write-checksums"]) == 0
     shuffle = ["--input_data_path", paths["merged"], "--output_data_path", paths["shuffled"]]
     assert main(["shuffle", *shuffle, "--seed", "1", "--write-checksums"]) == 0
-    made = {path.name for path in tmp_path.glob("*.fpsum")}
-    assert made == {"a.idx.fpsum", "packed.pbin.fpsum", "merged.pbin.fpsum", "shuffled.pbin.fpsum"}
+    written = {path.name for path in tmp_path.glob("*.fpsum")}
+    assert written == {"a.idx.fpsum", "packed.pbin.fpsum", "merged.pbin.fpsum", "shuffled.pbin.fpsum"}
     assert main(["verify", str(tmp_path), "-q"]) == 0
     assert main(["verify", str(raw), "--write-checksums", "-q"]) == 0
     assert (tmp_path / "a.jsonl.fpsum").is_file()

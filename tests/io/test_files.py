@@ -139,7 +139,7 @@ def test_a_replaced_file_keeps_its_owner_if_the_system_allows_it(
     """Only root may set an owner, so the system calls are replaced."""
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
-    real, asked = os.stat, []
+    real, owners = os.stat, []
 
     def foreign(path: Any, **options: Any) -> os.stat_result:
         status = list(real(path, **options))
@@ -148,7 +148,7 @@ def test_a_replaced_file_keeps_its_owner_if_the_system_allows_it(
         return os.stat_result(status)
 
     def fchown(_fd: int, uid: int, gid: int) -> None:
-        asked.append((uid, gid))
+        owners.append((uid, gid))
         if not may_change_owner:
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -157,7 +157,7 @@ def test_a_replaced_file_keeps_its_owner_if_the_system_allows_it(
     with AtomicFile(target) as file:
         file.write(b"new")
     monkeypatch.undo()
-    assert set(asked) == {(-1, 54321), (12345, -1)}
+    assert set(owners) == {(-1, 54321), (12345, -1)}
     assert target.read_bytes() == b"new"
 
 

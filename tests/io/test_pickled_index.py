@@ -53,10 +53,10 @@ def numbers_of_every_width(n_rows: int, seed: int) -> np.ndarray:
     """Return numbers near the powers of two at which the encoding changes, and others of random width."""
     rng = np.random.default_rng(seed)
     edges = np.array([2**bits for bits in (7, 8, 15, 16, 31, 32, 39, 40, 47, 48, 55, 56, 62)], np.int64)
-    beside = rng.choice(edges, (n_rows, 2)) + rng.integers(-1, 2, (n_rows, 2))
-    beside *= rng.choice([1, 1, 1, -1], (n_rows, 2))
+    near = rng.choice(edges, (n_rows, 2)) + rng.integers(-1, 2, (n_rows, 2))
+    near *= rng.choice([1, 1, 1, -1], (n_rows, 2))
     between = rng.integers(0, 2**63 - 1, (n_rows, 2)) >> rng.integers(0, 63, (n_rows, 2))
-    rows = np.where(rng.random((n_rows, 2)) < 0.5, beside, between)
+    rows = np.where(rng.random((n_rows, 2)) < 0.5, near, between)
     rows[rng.random((n_rows, 2)) < 0.01] = 2**63 - 1
     rows[rng.random((n_rows, 2)) < 0.01] = -(2**63)
     return rows

@@ -109,8 +109,8 @@ def test_portable_c_equals_simd(data: bytes, capacity: int) -> None:
     array = np.frombuffer(data * 20, np.uint8)
     found = []
     try:
-        for wanted in (True, False):
-            lines_cy.use_simd(wanted)
+        for enabled in (True, False):
+            lines_cy.use_simd(enabled)
             out = np.zeros((capacity, 2), np.int64)
             n_rows, consumed, line_start = lines_cy.index_lines(array, 5, 2, out)
             found.append((n_rows, consumed, line_start, out[:n_rows].tolist(), lines_cy.count_newlines(array)))

@@ -62,7 +62,7 @@ from fastpack import kernels
 from fastpack.kernels import spans_cy
 
 class Flipping:
-    "Has `array` hold first the one and then the other content, again and again, by a thread that needs no GIL."
+    "Overwrite `array` alternately with two contents, in a thread that needs no GIL."
     def __init__(self, array, one, other):
         data = np.concatenate([np.ravel(one), np.ravel(other)]).astype(array.dtype).view(np.uint8)
         n = int(2e7 / (10 + array.nbytes / 10))  # some 20 ms
@@ -112,12 +112,12 @@ def test_concurrently_changed_positions_cause_no_write_outside_the_output(backen
 def test_a_row_outside_the_outputs_is_rejected(backend: str, kernel: str, row: int) -> None:
     tokens = np.arange(20, dtype=np.uint16)
     n_outputs = {"fill_packed": 3, "fill_documents": 4, "fill_plain": 2, "fill_tokens": 1}[kernel]
-    made = [guarded((2, 8), np.int64) for _ in range(n_outputs)]
+    outputs = [guarded((2, 8), np.int64) for _ in range(n_outputs)]
     eos = () if kernel in ("fill_plain", "fill_tokens") else (3,)
     addresses = np.full(2, tokens.ctypes.data, np.uint64)
     with pytest.raises(ValueError, match="a row outside the outputs"):
-        getattr(kernels, kernel)(addresses, integers([0, row]), tokens[:0], *eos, *(array for array, _ in made))
-    assert all(is_intact() for _, is_intact in made)
+        getattr(kernels, kernel)(addresses, integers([0, row]), tokens[:0], *eos, *(array for array, _ in outputs))
+    assert all(is_intact() for _, is_intact in outputs)
 
 
 @pytest.mark.parametrize("kernel", ["fill_packed", "fill_documents", "fill_plain"])

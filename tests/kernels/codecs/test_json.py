@@ -217,8 +217,8 @@ BITS += [b"\xed", b"\xf0", b"\xf4", b"\xff", "é".encode(), "€".encode(), "�
 def check(lines: list[bytes]) -> None:
     lines = [line.replace(b"\n", b" ") for line in lines]
     truth = list(map(accepted, lines))
-    for wanted in (False, True):
-        json_cy.use_simd(wanted)
+    for enabled in (False, True):
+        json_cy.use_simd(enabled)
         for verdict, true, line in zip(verdicts(lines), truth, lines, strict=True):
             assert not verdict or true, line
 

@@ -211,7 +211,7 @@ FAULTS = {
     "header cut": (member(b"a.b") + header(b"c.d")[:300], Fault.SHORT_HEADER, 512, "300 bytes"),
     "data cut": (member(b"a.b", b"x" * 600)[:1024], Fault.DATA_END, 512, "512 bytes"),
     "padding cut": (member(b"a.b", b"x" * 600)[:-1], Fault.DATA_END, 512, "1023 bytes"),
-    "bit flipped": (member(b"a.b") + b"d" + header(b"c.d")[1:], Fault.CHECKSUM, 512, "a block that sums to"),
+    "bit flipped": (member(b"a.b") + b"d" + header(b"c.d")[1:], Fault.CHECKSUM, 512, "a block with the sum"),
     "no tar": (b"PNG" * 400, Fault.NUMBER, 148, "'NGPNGPNG'"),
     "mode": (header(b"a.b", mode=b"0000899\0"), Fault.NUMBER, 100, "'0000899"),
     "negative size": (header(b"a.b", b"\xff" * 12), Fault.SIZE, 124, "as a size"),
@@ -279,8 +279,8 @@ def test_a_signed_checksum_is_accepted() -> None:
 def test_every_fault_has_a_message_and_can_be_pickled() -> None:
     assert set(TEXTS) == set(Fault)
     error = TarSyntaxError(Fault.CHECKSUM, 5, "this", "that")
-    made, arguments = error.__reduce__()
-    assert str(made(*arguments)) == str(error) == "at byte 5: found this, expected that"
+    rebuild, arguments = error.__reduce__()
+    assert str(rebuild(*arguments)) == str(error) == "at byte 5: found this, expected that"
 
 
 def test_cython_checks_its_arguments() -> None:

@@ -82,9 +82,9 @@ def batches(data: Path, folder: Path) -> Any:
 
 
 def locations(data: Path, folder: Path) -> Any:
-    cumulative, asked = np.array([0, 5, 5, 90, 4000], np.int64), np.arange(0, 4000, 7)
-    shards, rest = np.empty_like(asked), np.empty_like(asked)
-    bad = kernels.locate_many(cumulative, asked, shards, rest)
+    cumulative, indices = np.array([0, 5, 5, 90, 4000], np.int64), np.arange(0, 4000, 7)
+    shards, rest = np.empty_like(indices), np.empty_like(indices)
+    bad = kernels.locate_many(cumulative, indices, shards, rest)
     return bad, shards.tolist(), rest.tolist(), [kernels.locate(cumulative, i) for i in (0, 5, 89, 3999)]
 
 

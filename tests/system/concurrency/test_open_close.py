@@ -25,9 +25,9 @@ def read_and_close(dataset: object) -> None:
 
 
 def loader(folder: Path) -> None:
-    made = iter(fastpack.StatefulDataLoader(fastpack.MemoryMappedDataset(folder, 9), 2))
-    next(made)
-    made.close()
+    batches = iter(fastpack.StatefulDataLoader(fastpack.MemoryMappedDataset(folder, 9), 2))
+    next(batches)
+    batches.close()
 
 
 def mixture(folder: Path) -> fastpack.MixtureDataset:

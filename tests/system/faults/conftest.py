@@ -135,7 +135,7 @@ JOBS = [
     ),
     Job("write-checksums", ["verify", "docs.jsonl", "--write-checksums"], write_index, CHECKSUMS),
     Job(
-        "write-checksums anew",
+        "write-checksums again",
         ["verify", "docs.jsonl", "--write-checksums"],
         write_index,
         CHECKSUMS,

@@ -192,8 +192,8 @@ def test_one_of_several_concurrent_commands_succeeds(folder: Path) -> None:
         ]
         errors = [racer.communicate()[1] for racer in racers]
         assert sorted(racer.returncode for racer in racers) == [0, 1], errors
-        said = "".join(errors)
-        assert "another process is writing" in said or "exists. Pass --force to overwrite it." in said
+        messages = "".join(errors)
+        assert "another process is writing" in messages or "exists. Pass --force to overwrite it." in messages
         assert len(PackedFile(folder / "raced.pbin")) == 2
         (folder / "raced.pbin").unlink()
 
@@ -203,12 +203,12 @@ import contextlib, io, json, sys, time
 from fastpack.cli import main
 for line in sys.stdin:
     words, start = json.loads(line)
-    said = io.StringIO()
+    messages = io.StringIO()
     while time.monotonic() < start:
         pass
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(messages):
         code = main(words)
-    print(json.dumps([code, said.getvalue()]), flush=True)
+    print(json.dumps([code, messages.getvalue()]), flush=True)
 """
 
 
@@ -219,7 +219,7 @@ def test_each_of_fifty_races_has_one_winner(name: str, folder: Path) -> None:
     words = ["index", "docs.jsonl", "--index-path"] if name == "index" else [*PACK, "-o"]
     assert subprocess.run([*COMMAND, *words, target.name, "-q"], cwd=folder).returncode == 0
     expected, names = target.read_bytes(), sorted(os.listdir(folder))
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
     with contextlib.ExitStack() as stack:
         racers = [stack.enter_context(subprocess.Popen([sys.executable, "-c", RACER], **pipes)) for _ in range(2)]
@@ -229,13 +229,19 @@ def test_each_of_fifty_races_has_one_winner(name: str, folder: Path) -> None:
             for racer in racers:
                 racer.stdin.write(line + "\n")
                 racer.stdin.flush()
-            (won, quiet), (lost, said) = sorted(json.loads(racer.stdout.readline()) for racer in racers)
-            assert (won, quiet, lost, said.count("\n")) == (0, "", 1, 1), said
-            told["writing" if "another process is writing" in said else "exists" if "exists" in said else said] += 1
+            (won, quiet), (lost, messages) = sorted(json.loads(racer.stdout.readline()) for racer in racers)
+            assert (won, quiet, lost, messages.count("\n")) == (0, "", 1, 1), messages
+            outcomes[
+                "writing"
+                if "another process is writing" in messages
+                else "exists"
+                if "exists" in messages
+                else messages
+            ] += 1
             assert target.read_bytes() == expected
             assert sorted(os.listdir(folder)) == names
-    assert set(told) <= {"writing", "exists"}
-    assert told.total() == 50
+    assert set(outcomes) <= {"writing", "exists"}
+    assert outcomes.total() == 50
 
 
 def test_random_kills_and_resumes_give_equal_bytes(folder: Path) -> None:

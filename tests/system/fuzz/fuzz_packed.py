@@ -99,9 +99,9 @@ def _found_generation(data: bytes) -> int | None:
     return 3 if len(data) >= 12 and int.from_bytes(data[8:12], "big") in (1, 2, 4) else None
 
 
-def documents(data: bytes, asked: int | None) -> tuple[int, list[list[int]]] | None:
+def documents(data: bytes, requested: int | None) -> tuple[int, list[list[int]]] | None:
     """Return the generation and every document's tokens, by the table in `pbin_layout` and the standard library."""
-    generation = _found_generation(data) if asked is None else asked
+    generation = _found_generation(data) if requested is None else requested
     header = _header(data, generation) if generation is not None else None
     if header is None or generation is None:
         return None
@@ -110,7 +110,7 @@ def documents(data: bytes, asked: int | None) -> tuple[int, list[list[int]]] | N
     if index is None:
         return None
     rows = index[0]
-    if asked is None and generation == 5 and _base(rows, length, (12,)) is not None:
+    if requested is None and generation == 5 and _base(rows, length, (12,)) is not None:
         generation = 4
     base = _base(rows, length, BASES[generation])
     base = BASES[generation][0] if base is None else base

@@ -137,10 +137,10 @@ def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | 
             if done == Outcome.FULL:
                 store.empty()
                 continue
-            base, wanted = store.state[[State.POSITION, State.WANTED]].tolist()
-            assert wanted > 0
-            window = file[base : base + max(wanted, n_window or len(data))]
-            assert len(window) >= wanted
+            base, needed = store.state[[State.POSITION, State.WANTED]].tolist()
+            assert needed > 0
+            window = file[base : base + max(needed, n_window or len(data))]
+            assert len(window) >= needed
     except TarSyntaxError as error:
         return "refused", error.fault, error.offset, error.found, error.expected
     store.empty()

@@ -59,7 +59,7 @@ def pickles(canary: Path) -> dict[str, bytes]:
     attack = pickle.dumps(Attack(canary), protocol=4)
     return {
         "that runs a command": attack,
-        "that runs a command behind rows": pickle.dumps([(0, 1), Attack(canary)], protocol=2),
+        "that runs a command after rows": pickle.dumps([(0, 1), Attack(canary)], protocol=2),
         "in text that runs a command": f"cos\nsystem\n(S'touch {canary}'\ntR.".encode(),
         "of references": repeated(9),
         "of a huge text": b"\x80\x04]\x94(\x8d" + struct.pack("<Q", 1 << 62) + b"x.",
