@@ -105,7 +105,7 @@ class Batches:
     def track_packed_to_python_loop(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
 
-    @row("packed batch", "x vectorised cumsum a sample + collate")
+    @row("packed batch", "x vectorised cumsum per sample + collate")
     def track_packed_to_cumsum(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(cumsum_sample), rounds=50)
 
@@ -140,6 +140,6 @@ class OneSample:
             tokens = self.mapped[index * (LENGTH + 1) : (index + 1) * (LENGTH + 1)].astype(np.int64)
             _ = {"input_ids": tokens[:-1], "labels": tokens[1:]}
 
-    @row("one sample, `dataset[i]`", "x slicing a memmap by hand")
+    @row("one sample, `dataset[i]`", "x slicing a memmap")
     def track_one_sample(self) -> float:
         return ratio(self.ours, self.theirs)

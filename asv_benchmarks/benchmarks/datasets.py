@@ -49,7 +49,7 @@ class Outputs:
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         self.dataset.fill(self.order[self.position : self.position + ROWS], out)
 
-    @row("packed batch + position_ids + cu_seqlens, int32", "x the plain packed batch")
+    @row("packed batch with position_ids and cu_seqlens, int32", "x the plain packed batch")
     def track_all_outputs_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.wide), rounds=300)
 
@@ -57,7 +57,7 @@ class Outputs:
     def track_int32_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.narrow), lambda: self.fill(self.wide), rounds=300)
 
-    @row("the same in int32 with position_ids and cu_seqlens", "x the packed batch in int32")
+    @row("packed batch with position_ids and cu_seqlens, int32", "x the packed batch in int32")
     def track_all_outputs_to_int32(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.narrow), rounds=300)
 
@@ -225,7 +225,10 @@ class Blocks:
         ]
         np.stack(samples)
 
-    @row("PackedMemMapDatasetContinuous: making it, 32 million tokens", "x opening and NumPy's index of the blocks")
+    @row(
+        "PackedMemMapDatasetContinuous: construction, 32 million tokens",
+        "x opening the file + NumPy index of the blocks",
+    )
     def track_construction(self, _block_size: int) -> float:
         return ratio(self.ours, self.theirs, rounds=50)
 
@@ -251,7 +254,7 @@ class Documents:
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    @row("PackedMemMapDatasetMegatron: making it, a million documents", "x reading the index alone")
+    @row("PackedMemMapDatasetMegatron: construction, a million documents", "x reading the index")
     def track_walk(self) -> float:
         def index() -> None:
             with fastpack.PackedFile(self.path) as file:

@@ -112,11 +112,11 @@ class Loader:
             theirs._shutdown_workers()
         return (best["theirs"] + in_workers) / best["ours"]
 
-    @row("whole loader, packed", "x torch DataLoader over a Python loop a sample (CPU time; workers)")
+    @row("whole loader, packed", "x torch DataLoader with a Python loop per sample (CPU time; workers)")
     def track_packed(self, _num_workers: int) -> float:
         return self.ratio(True, 200, 8)
 
-    @row("whole loader, plain", "x torch DataLoader over slice + astype a sample (CPU time; workers)")
+    @row("whole loader, plain", "x torch DataLoader with slice + astype per sample (CPU time; workers)")
     def track_plain(self, _num_workers: int) -> float:
         return self.ratio(False, 200, 40)
 

@@ -129,6 +129,6 @@ class SampleReads:
     def track_by_key(self, _io: str) -> float:
         return ratio(self.by_key, self.tarfile)
 
-    @row("the same samples decoded, picture float32 [3, H, W]", "x Pillow and NumPy on the pictures alone")
+    @row("the same samples decoded, picture float32 [3, H, W]", "x Pillow and NumPy for the pictures")
     def track_decoded(self, _io: str) -> float:
         return ratio(self.decode, self.pillow)
