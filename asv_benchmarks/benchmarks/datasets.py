@@ -11,11 +11,11 @@ import numpy as np
 import fastpack
 from fastpack import kernels
 
-from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_A_SHARD
+from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_PER_SHARD
 from .common import CORPUS_SEED, ratio, row, token_stream
 
 MANY, MANY_MORE, MILLION = 10_000, 50_000, 1_000_000
-TOKENS_A_BATCH = ROWS * LENGTH
+TOKENS_PER_BATCH = ROWS * LENGTH
 ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seqlen")
 
 
@@ -30,7 +30,7 @@ class Outputs:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         for number in range(SHARDS):
-            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
         kernels.use(backend)
         kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64", "int32"))
         self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
@@ -185,7 +185,7 @@ class Blocks:
     def setup(self, block_size: int) -> None:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
-        self.path, n_tokens = Path(self.folder.name, "a.pbin"), 4 * TOKENS_A_SHARD
+        self.path, n_tokens = Path(self.folder.name, "a.pbin"), 4 * TOKENS_PER_SHARD
         with fastpack.PackedWriter(self.path, 2) as writer:
             writer.append_many(token_stream(n_tokens, "uint16", EOS, rng), [n_tokens])
         kernels.use("numba")
@@ -193,7 +193,7 @@ class Blocks:
         self.block_size, self.position = block_size, 0
         self.dataset = self.ours()
         self.data, self.index = self.theirs()
-        self.rows = TOKENS_A_BATCH // (block_size - 1)
+        self.rows = TOKENS_PER_BATCH // (block_size - 1)
         self.order = rng.permutation(len(self.dataset))
         self.out = self.dataset.new_outputs(self.rows)
 

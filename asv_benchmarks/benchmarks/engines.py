@@ -22,7 +22,7 @@ from .common import ratio, row
 from .pack import EOD, standard_library_texts, write_jsonl
 
 VARIANT = "pretrained_hf_tokenizer"
-TEXTS_A_CALL = 512
+TEXTS_PER_CALL = 512
 
 
 class _Engines:
@@ -80,7 +80,7 @@ class _Engines:
 
     def alone(self, engine: str, texts: list[str]) -> Callable[[], object]:
         """Return a call of the fastest function of the library itself, on texts in memory."""
-        chunks = [texts[i : i + TEXTS_A_CALL] for i in range(0, len(texts), TEXTS_A_CALL)]
+        chunks = [texts[i : i + TEXTS_PER_CALL] for i in range(0, len(texts), TEXTS_PER_CALL)]
         description = Path(self.tokenizer_file).read_text(encoding="utf-8")
         if engine == "gigatoken":
             from gigatoken.gigatoken_rs import load_hf_json

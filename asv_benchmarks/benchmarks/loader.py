@@ -17,7 +17,7 @@ from fastpack import kernels
 from .batches import EOS, LENGTH, ROWS, per_token_sample
 from .common import CORPUS_SEED, row, token_stream
 
-TOKENS_A_SHARD, SHARDS = 8_000_000, 4
+TOKENS_PER_SHARD, SHARDS = 8_000_000, 4
 ROUNDS = 9
 
 
@@ -26,7 +26,7 @@ class PeerDataset:
 
     def __init__(self, folder: str, packed: bool) -> None:
         self.maps = [np.load(path, mmap_mode="r") for path in sorted(Path(folder).glob("*.npy"))]
-        self.per_shard = TOKENS_A_SHARD // (LENGTH + 1)
+        self.per_shard = TOKENS_PER_SHARD // (LENGTH + 1)
         self.packed = packed
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Loader:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         for number in range(SHARDS):
-            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
         kernels.use("numba")
         kernels.warm(token_dtypes=("uint16",))
         self.data, self.tensors, self.num_workers = torch.utils.data, fastpack.torch, num_workers
