@@ -73,13 +73,13 @@ def test_the_merge_defect_of_modalities() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=5), min_size=2, max_size=5))
-def test_any_merge_of_modalities_is_recognised(tmp_path_factory: Any, parts: list[list[int]]) -> None:
+def test_any_merge_of_modalities_is_recognised(tmp_path_factory: Any, files: list[list[int]]) -> None:
     folder = tmp_path_factory.mktemp("merge")
-    paths = [write_packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in part]) for i, part in enumerate(parts)]
+    paths = [write_packed(folder / f"{i}.pbin", [[1] * n + [EOS] for n in lengths]) for i, lengths in enumerate(files)]
     fastpack.merge_packed_data(paths, folder / "wrong.pbin", compat="modalities-0.5")
     report = verify(folder / "wrong.pbin", eos_token_id=EOS)
     assert [finding.severity for finding in report.findings] == ["error"]
-    assert f"12 bytes more at {len(parts) - 1} places" in report.findings[0].found
+    assert f"12 bytes more at {len(files) - 1} places" in report.findings[0].found
     fastpack.merge_packed_data(paths, folder / "right.pbin")
     assert verify(folder / "right.pbin", eos_token_id=EOS).findings == []
 

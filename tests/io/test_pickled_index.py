@@ -28,8 +28,8 @@ def decode(data: bytes, **options: bool) -> list[tuple[int, int]]:
 def encode_in_chunks(rows: np.ndarray, cuts: list[int]) -> bytes:
     pieces: list[bytes] = []
     encoder = pickled_index.IndexEncoder(lambda piece: pieces.append(bytes(piece)))
-    for part in np.split(rows, sorted(cut % (len(rows) + 1) for cut in cuts)):
-        encoder.append(part)
+    for chunk in np.split(rows, sorted(cut % (len(rows) + 1) for cut in cuts)):
+        encoder.append(chunk)
     assert encoder.n_rows == len(rows)
     encoder.close()
     encoder.close()

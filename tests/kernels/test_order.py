@@ -23,7 +23,7 @@ def torch_checksums(golden: Path) -> dict[tuple[int, int], str]:
     """Return (n, seed) -> SHA-256 of torch.randperm(n) as little-endian int64."""
     stored = json.loads((golden / "kempnerforge" / "distributed_sampler.json").read_text())
     pairs = stored["randperm"]["sha256_le_i64"].items()
-    return {tuple(int(part.split("=")[1]) for part in key.split(",")): sha for key, sha in pairs}
+    return {tuple(int(item.split("=")[1]) for item in key.split(",")): sha for key, sha in pairs}
 
 
 def checksum(values: np.ndarray) -> str:

@@ -15,8 +15,8 @@ def integers(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    return np.frombuffer(b"".join(parts), np.uint8), integers([0, *np.cumsum([len(part) for part in parts]).tolist()])
+def joined(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    return np.frombuffer(b"".join(texts), np.uint8), integers([0, *np.cumsum([len(text) for text in texts]).tolist()])
 
 
 def sort(texts: list[bytes]) -> tuple[bool, list[int]]:
@@ -46,7 +46,7 @@ def test_many_texts(backend: str, n: int, shape: str) -> None:
     elif shape == "random":
         rng.shuffle(numbers)
     elif shape.startswith("shards"):
-        numbers = np.concatenate([np.sort(part) for part in np.array_split(rng.permutation(n), 7)])
+        numbers = np.concatenate([np.sort(chunk) for chunk in np.array_split(rng.permutation(n), 7)])
         numbers = np.roll(numbers, n // 7) if "first" in shape else numbers
     texts = [b"folder/%06d" % number for number in numbers.tolist()]
     assert sort(texts) == (False, np.argsort(numbers).tolist())

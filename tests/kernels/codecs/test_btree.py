@@ -35,9 +35,9 @@ def integers(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    bounds = integers([0, *np.cumsum([len(part) for part in parts]).tolist()])
-    return bounds, np.frombuffer(b"".join(parts), np.uint8)
+def joined(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    bounds = integers([0, *np.cumsum([len(text) for text in texts]).tolist()])
+    return bounds, np.frombuffer(b"".join(texts), np.uint8)
 
 
 @pytest.mark.parametrize(

@@ -249,11 +249,11 @@ OPCODES = st.one_of(
 @given(st.lists(OPCODES, max_size=14), st.lists(st.tuples(st.integers(0, 30), st.integers(-2, 12)), max_size=2))
 def test_three_decoders_and_pickle_agree_on_random_opcodes(opcodes: list[bytes], frames: list[tuple[int, int]]) -> None:
     """Opcodes in any order; some are inside frames, and some frames have a wrong length."""
-    parts = [b"]\x94", *opcodes, b"."]
+    pieces = [b"]\x94", *opcodes, b"."]
     for place, n_bytes in frames:
-        rest = sum(map(len, parts[place:]))
-        parts.insert(place, b"\x95" + struct.pack("<Q", max(0, rest + min(n_bytes, 0)) if n_bytes <= 0 else n_bytes))
-    fuzz.differential(b"".join(parts))
+        rest = sum(map(len, pieces[place:]))
+        pieces.insert(place, b"\x95" + struct.pack("<Q", max(0, rest + min(n_bytes, 0)) if n_bytes <= 0 else n_bytes))
+    fuzz.differential(b"".join(pieces))
 
 
 def test_damage_to_every_byte_of_a_small_index() -> None:
@@ -281,8 +281,8 @@ def check_mutants(n_mutants: int, seed: int) -> None:
         data = bytearray(rng.choice(streams))
         for _ in range(rng.randrange(1, 4)):
             at = rng.randrange(len(data) + 1)
-            part = rng.choice([bytes([rng.choice(codes)]), rng.randbytes(1), data[at : at + 9], b""])
-            data[at : at + rng.choice([0, 1, 1, len(part)])] = part
+            inserted = rng.choice([bytes([rng.choice(codes)]), rng.randbytes(1), data[at : at + 9], b""])
+            data[at : at + rng.choice([0, 1, 1, len(inserted)])] = inserted
         accepted += not isinstance(fuzz.differential(bytes(data))[0], Fault)
     assert n_mutants // 50 < accepted < n_mutants // 2, "mutants neither all harmless nor all hopeless"
 

@@ -203,8 +203,8 @@ SPARSE = {
 @pytest.mark.parametrize("kind", sorted(SPARSE))
 @pytest.mark.usefixtures("backend")
 def test_sparse_files_have_their_real_size_and_a_flag(kind: str) -> None:
-    data, (part, offset, size) = SPARSE[kind]
-    assert rows(data) == [(0, part, offset, size, True)]
+    data, (field, offset, size) = SPARSE[kind]
+    assert rows(data) == [(0, field, offset, size, True)]
 
 
 FAULTS = {
@@ -259,12 +259,12 @@ def test_too_many_members_are_rejected() -> None:
     assert result[:3] == ("refused", Fault.MEMBERS, 1024)
 
 
-@pytest.mark.parametrize("n_parts", [1, 3])
+@pytest.mark.parametrize("n_fields", [1, 3])
 @pytest.mark.usefixtures("backend")
-def test_full_buffers_are_emptied_and_filled_again(n_parts: int) -> None:
-    names = [b"%d.%s" % (i, part) for i in range(7) for part in (b"jpg", b"txt", b"json", b"jpg")]
+def test_full_buffers_are_emptied_and_filled_again(n_fields: int) -> None:
+    names = [b"%d.%s" % (i, field) for i in range(7) for field in (b"jpg", b"txt", b"json", b"jpg")]
     data = b"".join(member(name) for name in names)
-    few = fuzz.outcome(kernels.walk_tar, data, 512, fuzz.Store(n_rows=3, n_parts=n_parts))
+    few = fuzz.outcome(kernels.walk_tar, data, 512, fuzz.Store(n_rows=3, n_fields=n_fields))
     assert few == walk(data)
     assert [row[1] for row in few[2]] == [name.partition(b".")[2] for name in names]
 

@@ -41,8 +41,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / f"{number}.npy", tokens)
     with tarfile.open(folder / "a.tar", "w") as tar:
         for number in rng.permutation(150).tolist():
-            for part in ("jpg", "txt"):
-                info = tarfile.TarInfo(f"k{number}.{part}")
+            for field in ("jpg", "txt"):
+                info = tarfile.TarInfo(f"k{number}.{field}")
                 info.size = number
                 tar.addfile(info, io.BytesIO(bytes(number)))
     return folder

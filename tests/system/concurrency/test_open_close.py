@@ -31,8 +31,8 @@ def loader(folder: Path) -> None:
 
 
 def mixture(folder: Path) -> fastpack.MixtureDataset:
-    parts = [fastpack.MemoryMappedDataset(folder, 9), fastpack.MemoryMappedDataset(folder, 5)]
-    return fastpack.MixtureDataset(parts, ["a", "b"])
+    datasets = [fastpack.MemoryMappedDataset(folder, 9), fastpack.MemoryMappedDataset(folder, 5)]
+    return fastpack.MixtureDataset(datasets, ["a", "b"])
 
 
 SLOW = ("TatmMemmapDataset", "MemMapDataset", "WebDataset", "WebDataset-pread")  # take milliseconds to open

@@ -27,7 +27,7 @@ from fastpack.kernels.codecs.tar_errors import MAX_NAME_BYTES, Outcome, State, T
 
 WALKS = (tar_cy.walk_tar, tar_np.walk_tar)
 META = re.compile(r"__[^/]*__($|/)")
-KEY_AND_PART = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+KEY_AND_FIELD = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 
 
 def header(name: bytes, size: int | bytes = 0, kind: bytes = b"0", **fields: bytes) -> bytes:
@@ -82,20 +82,20 @@ def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
     rows: list[tuple[Any, ...]] = []
     samples: list[tuple[bytes, int]] = []
     for info in members[:-1]:
-        match = KEY_AND_PART.match(info.name) if info.isreg() and not META.match(info.name) else None
+        match = KEY_AND_FIELD.match(info.name) if info.isreg() and not META.match(info.name) else None
         if match is None:
             continue
-        key, part = (text.encode("utf-8", "surrogateescape") for text in match.groups())
+        key, field = (text.encode("utf-8", "surrogateescape") for text in match.groups())
         if not samples or samples[-1][0] != key:
             samples.append((key, info.offset))
-        rows.append((len(samples) - 1, part, info.offset_data, info.size, info.sparse is not None))
+        rows.append((len(samples) - 1, field, info.offset_data, info.size, info.sparse is not None))
     return len(members) - 1, rows, samples
 
 
 class Store:
-    """The buffers of a walk, for `n_rows` rows and `n_parts` field names at a time, and all results so far."""
+    """The buffers of a walk, for `n_rows` rows and `n_fields` field names at a time, and all results so far."""
 
-    def __init__(self, n_rows: int = 64, n_parts: int = 8) -> None:
+    def __init__(self, n_rows: int = 64, n_fields: int = 8) -> None:
         self.state = np.zeros(len(State), np.int64)
         self.state[State.KEY_END], self.state[State.MAX_MEMBERS] = -1, 10_000
         self.filled = (
@@ -103,18 +103,18 @@ class Store:
             np.empty((n_rows, 3), np.int64),
             np.empty(2 * MAX_NAME_BYTES, np.uint8),
             np.empty(MAX_NAME_BYTES, np.uint8),
-            np.empty(n_parts, np.int64),
+            np.empty(n_fields, np.int64),
         )
         self.rows: list[tuple[Any, ...]] = []
         self.samples: list[tuple[bytes, int]] = []
 
     def empty(self) -> None:
         """Append the contents of the buffers to the results and empty them, except for the last sample's key."""
-        state, (rows, samples, text, parts, part_ends) = self.state, self.filled
+        state, (rows, samples, text, field_names, part_ends) = self.state, self.filled
         ends = part_ends[: state[State.N_PARTS]].tolist()
-        names = [parts[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
-        for sample, part, offset, size, is_sparse in rows[: state[State.N_ROWS]].tolist():
-            self.rows.append((sample, names[part], offset, size, bool(is_sparse)))
+        names = [field_names[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
+        for sample, field, offset, size, is_sparse in rows[: state[State.N_ROWS]].tolist():
+            self.rows.append((sample, names[field], offset, size, bool(is_sparse)))
         for start, key_start, key_end in samples[: state[State.N_NEW]].tolist():
             self.samples.append((text[key_start:key_end].tobytes(), start))
         if state[State.KEY_END] >= 0:
@@ -150,7 +150,7 @@ def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | 
 def differential(data: bytes) -> tuple[Any, ...]:
     """Assert that both implementations agree for all window sizes, and with tarfile if they accept the data."""
     outcomes = [outcome(walk, data, n_window) for walk in WALKS for n_window in (None, 512)]
-    outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_parts=1)))
+    outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_fields=1)))
     assert all(other == outcomes[0] for other in outcomes[1:]), (data.hex(), outcomes)
     if outcomes[0][0] != "refused":
         assert outcomes[0][1:] == expected(data, outcomes[0][0]), (data.hex(), outcomes[0])
@@ -167,7 +167,7 @@ def seeds() -> list[bytes]:
     """Return small archives with every feature that the walk handles."""
     old_map = b"".join(b"%011o\0" % number for number in (0, 1, 1024, 2, 0, 0, 0, 0)) + b"\0" + b"%011o\0" % 4096
     sparse = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.name", b"s.bin")]
-    parts = {
+    members = {
         "plain": member(b"a.jpg", b"12") + member(b"a.txt", b"345") + member(b"b.jpg"),
         "links": member(b"a.x", kind=b"1") + member(b"a.y", kind=b"2", linkname=b"a.x") + member(b"d/", kind=b"5"),
         "prefix": member(b"c.json", b"{}", prefix=b"d/e") + member(b"v/", kind=b"\0", magic=b"\0" * 8),
@@ -181,7 +181,7 @@ def seeds() -> list[bytes]:
         "map 0.1": records([(b"GNU.sparse.size", b"99"), (b"GNU.sparse.map", b"0,1,50,1")]) + member(b"m.bin", b"ab"),
         "map 1.0": records([*sparse, (b"GNU.sparse.realsize", b"77")]) + member(b"m", padded(b"1\n0\n2\n") + b"ab"),
     }
-    return [part + bytes(1024) for part in parts.values()] + [b"".join(parts.values()), bytes(1024), b""]
+    return [data + bytes(1024) for data in members.values()] + [b"".join(members.values()), bytes(1024), b""]
 
 
 def main() -> None:

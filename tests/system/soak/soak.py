@@ -66,7 +66,7 @@ class Job:
 
 def make_dataset(folder: Path, source: random.Random) -> Any:
     """Return a dataset of one to three folders of shards; every token of a sample is the number of the sample."""
-    parts, n_before = [], 0
+    datasets, n_before = [], 0
     for name in "abc"[: source.randint(1, 3)]:
         (folder / name).mkdir()
         for shard in range(source.randint(1, 3)):
@@ -74,17 +74,17 @@ def make_dataset(folder: Path, source: random.Random) -> Any:
             tokens = np.repeat(np.arange(n_before, n_before + n, dtype=np.uint32), WIDTH)
             np.save(folder / name / f"{shard}.npy", tokens)
             n_before += n
-        parts.append(fastpack.MemoryMappedDataset(folder / name, WIDTH, io=source.choice(["mmap", "pread"])))
-    return parts[0] if len(parts) == 1 else fastpack.MixtureDataset(parts, list("abc"[: len(parts)]))
+        datasets.append(fastpack.MemoryMappedDataset(folder / name, WIDTH, io=source.choice(["mmap", "pread"])))
+    return datasets[0] if len(datasets) == 1 else fastpack.MixtureDataset(datasets, list("abc"[: len(datasets)]))
 
 
 def sampler_maker(dataset: Any, source: random.Random) -> Callable[[int, int], Any]:
     """Return a function (ranks, rank) -> sampler, of a random type."""
     seed, drop_last, order = source.randrange(1000), source.random() < 0.5, source.choice(["torch", "feistel"])
     if hasattr(dataset, "cumulative_sizes"):
-        n_parts = len(dataset.cumulative_sizes) - 1
+        n_datasets = len(dataset.cumulative_sizes) - 1
         sizes = np.diff(dataset.cumulative_sizes).tolist()
-        weights = sizes if source.random() < 0.5 else [source.randint(1, 9) for _ in range(n_parts)]
+        weights = sizes if source.random() < 0.5 else [source.randint(1, 9) for _ in range(n_datasets)]
         no_repeat = order == "torch" and source.random() < 0.5
         return lambda ranks, rank: fastpack.MixtureSampler(
             dataset.cumulative_sizes, weights, ranks, rank, True, seed, drop_last, order=order, no_repeat=no_repeat
