@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[1] / "asv_benchmarks"
 SLOWED_DOWN = """
 import runpy, sys
 from fastpack import kernels
-kernels.TABLE["walk_tar"]["cython"] = "tar_np"  # the specification in Python instead of the kernel
+kernels.TABLE["walk_tar"]["cython"] = "codecs.tar_np"  # the specification in Python instead of the kernel
 sys.argv = ["report.py", "--check", "--only", "tar.ShardScans.track_scan [large pictures]"]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
