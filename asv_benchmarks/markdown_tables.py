@@ -15,6 +15,6 @@ def write_between(path: Path, text: str, start: str, end: str) -> None:
     """Replace the text between the two markers in `path`; raise ValueError if they are missing."""
     content = path.read_text(encoding="utf-8")
     if content.count(start) != 1 or content.count(end) != 1 or content.index(start) > content.index(end):
-        raise ValueError(f"{path}: expected {start} and, behind it, {end}, each once")
+        raise ValueError(f"{path}: expected {start} and then {end}, each once")
     head, rest = content.split(start)
     path.write_text(f"{head}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")

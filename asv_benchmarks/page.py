@@ -83,7 +83,7 @@ class OfflinePage(OutputPublisher):
 def charts(results: list[Any], benchmarks: Any, revisions: dict[str, int], thresholds: Thresholds) -> list[Chart]:
     """Return a chart for every benchmark with a finite value at a known commit; ratios first."""
     machines = {result.params["machine"] for result in results}
-    made = []
+    found = []
     for name, benchmark in sorted(dict(benchmarks).items()):
         lines: dict[str, Line] = {}
         for result in results:
@@ -100,8 +100,8 @@ def charts(results: list[Any], benchmarks: Any, revisions: dict[str, int], thres
         if lines:
             threshold = thresholds.of(name) if name in thresholds else None
             title = benchmark.get("pretty_name") or name
-            made.append(Chart(name, title, benchmark.get("unit") or "", list(lines.values()), threshold))
-    return sorted(made, key=lambda chart: chart.threshold is None)
+            found.append(Chart(name, title, benchmark.get("unit") or "", list(lines.values()), threshold))
+    return sorted(found, key=lambda chart: chart.threshold is None)
 
 
 def parameters(params: list[list[str]]) -> list[str]:
@@ -118,8 +118,9 @@ def page(project: str, charts: list[Chart], commits: dict[int, str]) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(project)}: benchmarks</title><link rel="icon" href="data:,"><style>{STYLE}</style></head>
 <body><h1>{html.escape(project)}: benchmarks over {len(commits)} commits</h1>
-<p>Ratios come first: our speed over that of a limit or a peer, measured in one process; higher is better unless said
-otherwise. Dashed: the bar. Dotted: the gate. Then plain times, which hold for one machine only.
+<p>Ratios come first: the speed of fastpack divided by that of a limit or a peer, measured in one process. Higher is
+better, unless the unit says otherwise. Dashed: the target. Dotted: the gate. Then plain times, which are comparable on
+one machine only.
 <a href="explore.html">asv's own page</a> needs a network.</p>
 <main>
 {sections}

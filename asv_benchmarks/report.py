@@ -105,7 +105,7 @@ class Result:
             f"TOO SLOW: {row}: {self.title}",
             f"  measured   {self.value:.3g} {self.unit} (attempts: {attempts})",
             f"  gate       {self.gate:g}{f': {self.why}' if self.why else ''}",
-            f"  bar        {self.bar:g}; both stand in asv_benchmarks/thresholds.toml",
+            f"  bar        {self.bar:g}; both are in asv_benchmarks/thresholds.toml",
             f"  again      python asv_benchmarks/report.py --check --only '{row}'",
             f"  since when cd asv_benchmarks && asv continuous --factor 1.3 --bench '{self.name}' main HEAD",
         ]
@@ -209,11 +209,11 @@ def write_pages(results: list[Result], root: Path = ROOT) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, holds this text")
+    parser.add_argument("--only", default="", help="benchmarks whose full name, `name [parameter]`, contains this text")
     parser.add_argument(
         "--write", action="store_true", help="put the table into docs/measured.md, its headlines into README.md"
     )
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is too low")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a ratio is below its gate")
     args = parser.parse_args()
     thresholds, results = Thresholds(), []
     for suite in suites():

@@ -50,7 +50,7 @@ def show_count(number: float) -> str:
 
 def time_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
     """Yield the time by job, corpus and number of nodes, the last step, and the time with Ray."""
-    yield ["job", "of", *(f"{nodes:,} nodes" for nodes in NODES), "last step", f"{NODES[-1]:,} nodes, Ray"]
+    yield ["job", "corpus", *(f"{nodes:,} nodes" for nodes in NODES), "last step", f"{NODES[-1]:,} nodes, Ray"]
     for job in JOBS:
         for name, n_bytes in CORPORA.items():
             plan = plan_of(job, n_bytes, measured)
@@ -67,14 +67,14 @@ def load_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
     """Yield tasks and load on 100 nodes; bold: more than the memory, or more than an hour of metadata calls."""
     yield [
         "job",
-        "of",
+        "corpus",
         "tasks",
-        "bytes a task",
-        "ranks at work",
-        "memory a rank",
-        "last step",
+        "bytes per task",
+        "busy ranks",
+        "memory per rank",
+        "memory of the last step",
         "metadata calls",
-        "take",
+        "their duration",
     ]
     cluster = Cluster(100)
     for job in JOBS:
@@ -96,11 +96,11 @@ def load_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
             ]
 
 
-def bold(text: str, really: bool) -> str:
-    return f"**{text}**" if really else text
+def bold(text: str, condition: bool) -> str:
+    return f"**{text}**" if condition else text
 
 
-TOKENS_A_SECOND, SEQ_LEN, GPUS, SHARD_BYTES = 10_000, 4096, 8, 200 << 20
+TOKENS_PER_SECOND, SEQ_LEN, GPUS, SHARD_BYTES = 10_000, 4096, 8, 200 << 20
 BLOCK = 4 << 20  # of the cache for stores
 
 
@@ -121,7 +121,7 @@ def training_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
         n_shards, n_samples = math.ceil(n_bytes / SHARD_BYTES), n_bytes // (4 * SEQ_LEN)
         for nodes in NODES:
             ranks = nodes * GPUS
-            samples = ranks * TOKENS_A_SECOND / SEQ_LEN
+            samples = ranks * TOKENS_PER_SECOND / SEQ_LEN
             opening = n_shards * max(cost["open_shard_s"], ranks / Cluster(nodes).calls)
             manifest = cost["open_manifest_s"] * max(1.0, n_shards / 4000)
             order = n_samples * (4 if n_samples < 2**31 else 8)
@@ -145,7 +145,7 @@ def table(rows: Iterator[list[str]]) -> str:
 
 def unit_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
     """Yield the measured rates."""
-    yield ["job", "a core does", "start", "memory", "last step: a core does", "start", "memory"]
+    yield ["job", "rate per core", "start", "memory", "last step: rate per core", "start", "memory"]
     for job in JOBS:
         row = [job]
         for step in ("ranks", "last"):
@@ -158,8 +158,8 @@ def unit_rows(measured: dict[str, Any]) -> Iterator[list[str]]:
 def overheads(measured: dict[str, Any]) -> str:
     over, calls, training = measured["overheads"], measured["calls"], measured["training"]
     rows = [
-        ["each", "CPU time", "metadata calls"],
-        ["source, in every plan", f"{1e6 * over['source_s']:.0f} us", f"{calls['per_source']:.0f}"],
+        ["per", "CPU time", "metadata calls"],
+        ["source in every plan", f"{1e6 * over['source_s']:.0f} us", f"{calls['per_source']:.0f}"],
         ["task", f"{1000 * over['task_s']:.1f} ms", f"{calls['per_task']:.0f}"],
         ["reading the marker of a task", f"{1e6 * over['mark_s']:.0f} us", "1"],
         ["reading the index row of a document", f"{1e9 * over['index_row_s']:.0f} ns", "-"],
@@ -174,14 +174,14 @@ def overheads(measured: dict[str, Any]) -> str:
 
 def page(measured: dict[str, Any]) -> str:
     """Return the text between the markers of docs/scale.md."""
-    parts = {
+    sections = {
         "Measurements": f"{measured['machine']}. CPU time, the best of several runs.\n\n{table(unit_rows(measured))}",
         "": overheads(measured),
         "Time": table(time_rows(measured)),
         "Tasks, memory and metadata, on 100 nodes": table(load_rows(measured)),
         "Training": table(training_rows(measured)),
     }
-    return "\n".join((f"## {title}\n\n" if title else "") + text + "\n" for title, text in parts.items())
+    return "\n".join((f"## {title}\n\n" if title else "") + text + "\n" for title, text in sections.items())
 
 
 def write_page(text: str) -> None:

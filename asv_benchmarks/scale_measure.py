@@ -238,8 +238,8 @@ def measure_calls(folder: Path) -> dict[str, float]:
         log = folder / "strace.log"
         command = ["strace", "-f", "-qq", "-e", "trace=%file", "-o", str(log), *COMMAND, *map(str, words), "-q"]
         subprocess.run(command, cwd=folder, check=True)
-        asked = (QUESTION.match(line) for line in log.read_text().splitlines())
-        return len({found.groups() for found in asked if found and str(folder) in found[2]})
+        matches = (QUESTION.match(line) for line in log.read_text().splitlines())
+        return len({found.groups() for found in matches if found and str(folder) in found[2]})
 
     text = folder / "hf1.jsonl"
     words = ["index", text, "--rank", 0, "--world-size", 1, "--index-path"]

@@ -78,7 +78,7 @@ def plan_of(job: str, n_bytes: int, measured: dict[str, Any]) -> Plan:
     out = found["out_per_byte"] / unit if job in ("index", "prepare") else float(job != "verify")
     moved = min(task, n_bytes) * (out + (TAR_READ if job == "prepare" else 1.0))
     start, memory = ranks["start_s"], ranks["memory"]
-    if job == "shuffle":  # every rank holds the whole order
+    if job == "shuffle":  # every rank needs the whole order in memory
         start += documents * (over["ordered_s"] + over["index_row_s"])
         memory += 28 * documents
     elif job == "chunk":  # every chunk reads the index of every file
@@ -125,10 +125,10 @@ def simulate(plan: Plan, cluster: Cluster, measured: dict[str, Any], *, ray: boo
     """Simulate a job. ray: one process plans, and idle workers get tasks; otherwise task k runs on rank k mod n."""
     n_ranks = cluster.nodes * cluster.cores
     active = min(n_ranks, plan.n_tasks)
-    over, asked = measured["overheads"], measured["calls"]
+    over, per_call = measured["overheads"], measured["calls"]
     speed = min(cluster.link / min(active, cluster.cores), cluster.storage / active, cluster.stream)
     task = max(plan.task_bytes / plan.rate, plan.moved / speed) + over["task_s"]
-    task += asked["per_task"] * active / cluster.calls
+    task += per_call["per_task"] * active / cluster.calls
     # Every rank reads the metadata of every source; the ranks of a node share the client cache.
     # At its end a rank lists the markers, of which half exist on average; the last step opens all of them.
     planners, lookers = (1, 1) if ray else (min(cluster.nodes, n_ranks), active)
@@ -136,9 +136,9 @@ def simulate(plan: Plan, cluster: Cluster, measured: dict[str, Any], *, ray: boo
         planners, task = plan.n_tasks, task + plan.start + plan.n_sources * over["source_s"]
     n_marks = plan.n_tasks if plan.marks else 0
     listing = n_marks / 2 / NAMES
-    calls = planners * plan.n_sources * asked["per_source"] + plan.n_tasks * asked["per_task"]
+    calls = planners * plan.n_sources * per_call["per_source"] + plan.n_tasks * per_call["per_task"]
     calls += lookers * listing + n_marks
-    planning = plan.start + plan.n_sources * max(over["source_s"], planners * asked["per_source"] / cluster.calls)
+    planning = plan.start + plan.n_sources * max(over["source_s"], planners * per_call["per_source"] / cluster.calls)
     at_end = lookers * listing / cluster.calls
     rng = np.random.default_rng(seed)
     seconds, lost = (by_hand_out if ray else by_ranks)(plan.n_tasks, task, cluster, rng)

@@ -1,4 +1,4 @@
-/* How many zero bits stand above the highest one bit of a value that is not 0, with every compiler. */
+/* fp_clzll: the number of leading zero bits of a nonzero value, with every compiler. */
 #ifndef FASTPACK_BITS_H
 #define FASTPACK_BITS_H
 

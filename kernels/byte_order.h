@@ -1,4 +1,4 @@
-/* le32toh, htole64, htobe16 and their like, which glibc and musl have in <endian.h>, on every system. */
+/* le32toh, htole64, htobe16 and similar functions, which glibc and musl declare in <endian.h>, on every system. */
 #ifndef FASTPACK_BYTE_ORDER_H
 #define FASTPACK_BYTE_ORDER_H
 
@@ -23,7 +23,7 @@
 #define htobe32(x) _byteswap_ulong(x)
 #define htobe64(x) _byteswap_uint64(x)
 #else
-#error "no header is known here that converts byte orders"
+#error "no byte order functions are known for this system"
 #endif
 
 #endif

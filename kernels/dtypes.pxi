@@ -1,9 +1,9 @@
-# Dispatch by dtype, in one way for every kernel: `type_code` reads the format of an array's buffer, and the kernel
-# compares it with the constants below. A fused `def` would cost 300 ns per call, this costs 50.
+# Dispatch by dtype for every kernel: `type_code` reads the format of an array's buffer, and the kernel compares it with
+# the constants below. This takes 50 ns per call; a fused `def` would take 300 ns.
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
 
-cdef enum:  # bytes of an item, negative if signed; UNKNOWN_TYPE for anything else than native integers
+cdef enum:  # bytes per item, negative if signed; UNKNOWN_TYPE: not a native integer type
     UNKNOWN_TYPE = 0
     UINT8 = 1
     UINT16 = 2

@@ -1,9 +1,10 @@
-/* Newlines of a byte buffer, 64 bytes at a time.
+/* Find the newlines of a byte buffer, 64 bytes at a time.
  *
- * One body for x86-64 with AVX2, chosen at run time (a wheel is built for plain x86-64; AVX-512 gained nothing, memory
- * is the limit), and a portable one on memchr. A block of 64 bytes becomes a bit mask of its newlines, the masks of 4 KiB become a short
- * list of positions, and that list becomes rows: two simple loops beat one that does both (48-byte lines: 18 against
- * 10 GB/s in cache). Reading ahead by hand pays because the CPU's own prefetcher stops at each page (8.2 -> 10.9 GB/s).
+ * There are two implementations: AVX2, selected at run time because wheels are built for plain x86-64, and a portable
+ * one with memchr. AVX-512 is not faster: memory is the limit. The AVX2 loop converts each block of 64 bytes to a bit
+ * mask, the masks of 4 KiB to a list of positions, and the list to rows. Two simple loops are faster than one combined
+ * loop (lines of 48 bytes in cache: 18 instead of 10 GB/s). Software prefetching helps because the hardware prefetcher
+ * stops at page boundaries (10.9 instead of 8.2 GB/s).
  */
 #ifndef FASTPACK_LINES_SIMD_H
 #define FASTPACK_LINES_SIMD_H
@@ -18,15 +19,15 @@
 #define FASTPACK_X86 0
 #endif
 
-#define FP_SPAN 4096  /* bytes whose newline positions are listed at once: the list stays in the first-level cache */
-#define FP_AHEAD 4096 /* bytes to read ahead */
+#define FP_SPAN 4096  /* bytes per list of newline positions, so that the list stays in the L1 cache */
+#define FP_AHEAD 4096 /* prefetch distance in bytes */
 
 typedef struct {
-    int64_t base;       /* position in the file of the buffer's first byte */
-    int64_t line_start; /* position in the file where the current line begins */
+    int64_t base;       /* file position of the buffer's first byte */
+    int64_t line_start; /* file position of the start of the current line */
     int64_t *rows;      /* out: pairs (line start, length) */
     int64_t n_rows;     /* pairs written */
-    int64_t capacity;   /* pairs that fit */
+    int64_t capacity;   /* pairs that fit into `rows` */
 } fp_lines;
 
 static int64_t fp_lines_portable(const uint8_t *data, int64_t i, int64_t n, fp_lines *lines) {
@@ -59,8 +60,8 @@ FP_AVX2 static inline uint64_t fp_mask(const uint8_t *data) {
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
 }
 
-/* Append the positions of the mask's bits to `list`. The first two are stored whether they are there or not: lines of
- * 30 to 100 bytes put one or two newlines into a block, and a loop over the bits would mispredict on most of them. */
+/* Append the positions of the mask's bits to `list`. The first two are stored unconditionally: with lines of 30 to
+ * 100 bytes most blocks have one or two newlines, and a loop over the bits would often be mispredicted. */
 #define FP_LIST(mask, at)                                              \
     {                                                                  \
         uint64_t bits = (mask);                                        \
@@ -74,7 +75,7 @@ FP_AVX2 static inline uint64_t fp_mask(const uint8_t *data) {
         list += count;                                                 \
     }
 
-/* Rows of the newlines at `found` (positions after `at`), if they fit. */
+/* Append the rows of the newlines at `found` (positions relative to `at`); return 0 if they do not fit. */
 static inline int fp_add_rows(fp_lines *lines, const uint32_t *found, int64_t count, int64_t at) {
     if (lines->capacity - lines->n_rows < count) return 0;
     int64_t *row = lines->rows + 2 * lines->n_rows;
@@ -90,7 +91,7 @@ static inline int fp_add_rows(fp_lines *lines, const uint32_t *found, int64_t co
     return 1;
 }
 
-/* Spans of at most FP_SPAN bytes, in steps of 256 bytes, while their rows fit; the rest one newline at a time. */
+/* Index spans of at most FP_SPAN bytes, in steps of 256, while their rows fit; then one newline at a time. */
 FP_AVX2 static int64_t fp_lines_avx2(const uint8_t *data, int64_t n, fp_lines *lines) {
     uint32_t found[FP_SPAN + 64];
     int64_t at = 0;
@@ -131,7 +132,8 @@ static int fp_has_avx2(void) {
 #endif
 }
 
-/* Bytes of `data` consumed: n, or, once `rows` is full, at least up to its last newline, never beyond another one. */
+/* Return the number of consumed bytes of `data`: n or, if `rows` is full, an end between the last stored newline and
+ * the next one. */
 static int64_t fp_index_lines(const uint8_t *data, int64_t n, fp_lines *lines, int simd) {
 #if FASTPACK_X86
     if (simd) return fp_lines_avx2(data, n, lines);

@@ -28,7 +28,7 @@ COVERED = re.compile(
     r"|PlannedPack|Prepared\w+)$"
 )
 
-Made = tuple[Any, list[str]]  # an object, and what its repr contains
+Example = tuple[Any, list[str]]  # an object, and strings that its repr contains
 
 
 def packed(folder: Path) -> Path:
@@ -79,7 +79,7 @@ def tatm(folder: Path) -> Any:
 
 
 MIXED = ["web", "code"]
-OBJECTS: dict[str, Callable[[Path], Made]] = {
+OBJECTS: dict[str, Callable[[Path], Example]] = {
     "MemMapDataset": lambda at: (
         fastpack.MemMapDataset(lines(at), str.split, "text"),
         ["corpus.jsonl'", "samples=2"],
@@ -149,7 +149,7 @@ def findings(path: str) -> Any:
     return found
 
 
-RESULTS: dict[str, Callable[[str], Made]] = {
+RESULTS: dict[str, Callable[[str], Example]] = {
     "PackResult": lambda at: (
         fastpack.PackResult(at, 1234, 56789, MANY),  # type: ignore[arg-type]
         ["path=", "documents=1234", "tokens=56789", "skipped=1000"],
@@ -210,7 +210,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def file_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Which of the functions that touch files were called."""
+    """Return the list of the called file functions."""
     calls: list[str] = []
 
     def recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -232,7 +232,7 @@ def check_line(text: str, name: str) -> None:
     assert text.isprintable(), text
 
 
-def test_every_public_class_of_these_kinds_is_tested_here() -> None:
+def test_every_public_class_of_these_types_is_tested() -> None:
     classes = {name for name in fastpack.__all__ if isinstance(getattr(fastpack, name), type)} - {
         "InspectResult"
     }  # a dict
@@ -241,17 +241,17 @@ def test_every_public_class_of_these_kinds_is_tested_here() -> None:
 
 @pytest.mark.parametrize("name", OBJECTS)
 def test_datasets_samplers_and_loaders_describe_themselves(name: str, folder: Path, file_calls: list[str]) -> None:
-    made, expected = OBJECTS[name](folder)
+    instance, expected = OBJECTS[name](folder)
     file_calls.clear()
-    open_text = repr(made)
+    open_text = repr(instance)
     assert not file_calls
     check_line(open_text, name)
     for fact in expected:
         assert fact in open_text, open_text
-    if hasattr(made, "close"):
-        made.close()
+    if hasattr(instance, "close"):
+        instance.close()
         file_calls.clear()
-        closed_text = repr(made)
+        closed_text = repr(instance)
         assert not file_calls
         check_line(closed_text, name)
         for fact in expected:
@@ -288,8 +288,8 @@ def test_the_torch_classes_describe_themselves_alike(name: str, tmp_path: Path) 
     pytest.importorskip("torch", reason="torch is not installed")
     where = importlib.import_module("fastpack.torch")
     dataset = windows(tmp_path, where)
-    made = dataset if name == "MemoryMappedDataset" else where.StatefulDataLoader(dataset, 2)
-    assert repr(made) == repr(OBJECTS[name](tmp_path)[0])
+    instance = dataset if name == "MemoryMappedDataset" else where.StatefulDataLoader(dataset, 2)
+    assert repr(instance) == repr(OBJECTS[name](tmp_path)[0])
 
 
 class Cells(HTMLParser):
@@ -311,9 +311,9 @@ class Cells(HTMLParser):
 @pytest.mark.parametrize("path", ["corpus.pbin", f"{HOSTILE}.pbin", "/long" * 200 + "/corpus.pbin"])
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_are_one_line_and_a_table(name: str, path: str, file_calls: list[str]) -> None:
-    made, expected = RESULTS[name](path)
+    instance, expected = RESULTS[name](path)
     file_calls.clear()
-    text, page = repr(made), made._repr_html_()
+    text, page = repr(instance), instance._repr_html_()
     assert not file_calls
     check_line(text, name)
     for fact in (*expected, ".pbin'"):
@@ -325,17 +325,17 @@ def test_results_are_one_line_and_a_table(name: str, path: str, file_calls: list
     assert len(page) < 20_000
     if path.startswith("<"):
         assert repr(HOSTILE)[1:-1] in table.text
-    check_line(repr(type(made).__new__(type(made))), name)
-    assert type(made).__new__(type(made))._repr_html_().startswith("<table>")
+    check_line(repr(type(instance).__new__(type(instance))), name)
+    assert type(instance).__new__(type(instance))._repr_html_().startswith("<table>")
 
 
-def test_a_table_shows_the_first_items_and_counts_the_others() -> None:
+def test_a_table_contains_the_first_items_and_the_number_of_others() -> None:
     page = RESULTS["PackResult"]("corpus.pbin")[0]._repr_html_()
     assert "line: 9, reason: no text in &lt;b&gt;it&lt;/b&gt;<br>and 990 more" in page
     assert "<th>tokens</th><td>56,789</td>" in page
 
 
-def test_results_are_still_equal_by_value_and_frozen() -> None:
+def test_results_are_compared_by_value_and_frozen() -> None:
     first, second = RESULTS["PackResult"]("a.pbin")[0], RESULTS["PackResult"]("a.pbin")[0]
     assert first == second
     with pytest.raises(AttributeError):
@@ -343,7 +343,7 @@ def test_results_are_still_equal_by_value_and_frozen() -> None:
     assert json.dumps(first.skipped[0])
 
 
-def test_values_that_cannot_be_shown_do_no_harm() -> None:
+def test_values_without_a_text_form_cause_no_error() -> None:
     phase = fastpack.TrainingPhase(10**5000)
     check_line(repr(phase), "TrainingPhase")
     assert "lr_scale=1" in repr(phase)

@@ -1,4 +1,4 @@
-"""The guards of CI fail when a tool sees fewer files than git tracks: each fault is planted in a small checkout."""
+"""The guards of CI fail when a tool sees fewer files than git tracks: each fault is created in a small checkout."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def guard(checkout: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, str(GUARDS), *arguments]
-    env = os.environ | {"PYTHONWARNINGS": "ignore"}  # of pytest's own, with some versions of Python
+    env = os.environ | {"PYTHONWARNINGS": "ignore"}  # pytest itself warns with some versions of Python
     done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stderr
 
@@ -47,17 +47,17 @@ def test_all_tracked_test_files_are_collected(checkout: Path) -> None:
     assert guard(checkout, "tests") == (0, "")
 
 
-def test_a_folder_that_pytest_skips_by_default_is_named(checkout: Path) -> None:
+def test_a_folder_that_pytest_skips_by_default_is_reported(checkout: Path) -> None:
     (checkout / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     assert guard(checkout, "tests") == (1, "tests/build/test_b.py is tracked, but pytest does not collect it\n")
 
 
-def test_an_untracked_test_file_is_named(checkout: Path) -> None:
+def test_an_untracked_test_file_is_reported(checkout: Path) -> None:
     (checkout / "tests" / "test_new.py").write_text("def test_new(): assert True\n")
     assert guard(checkout, "tests") == (1, "tests/test_new.py is collected, but git does not track it\n")
 
 
-def test_an_error_of_collection_fails(checkout: Path) -> None:
+def test_a_collection_error_fails(checkout: Path) -> None:
     (checkout / "tests" / "test_a.py").write_text("import no_such_module\n")
     code, message = guard(checkout, "tests")
     assert (code, message) == (1, "pytest --collect-only ended with exit code 2\n")

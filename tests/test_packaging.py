@@ -1,4 +1,4 @@
-"""What is published: the builds that are planned, the workflows that call .ci/run, the files an sdist must have."""
+"""Publishing: the planned builds, the workflows that call .ci/run, and the packages of the distribution."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def matrices(workflow: Path) -> list[dict[str, Any]]:
     return [job["strategy"]["matrix"] for job in jobs if "strategy" in job]
 
 
-def test_the_stages_of_ci_are_those_it_lists() -> None:
+def test_the_stages_of_ci_are_documented_and_defined() -> None:
     assert STAGES == [
         "quickstart",
         "tests",
@@ -49,20 +49,16 @@ def test_the_stages_of_ci_are_those_it_lists() -> None:
         assert re.search(rf"^{stage}\(\) {{", CI, re.MULTILINE), stage
 
 
-def test_an_unknown_stage_is_refused_before_anything_is_made() -> None:
+def test_an_unknown_stage_is_rejected_first() -> None:
     done = subprocess.run([ROOT / ".ci" / "run", "nothing"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
     assert "no stage nothing" in done.stderr
 
 
-def test_the_workflows() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["benchmarks", "docs", "test", "wheels"]
-
-
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_hold_no_logic_of_their_own(workflow: Path) -> None:
+def test_workflows_only_call_ci_run(workflow: Path) -> None:
     runs = [step["run"] for step in steps(workflow) if "run" in step]
-    assert all("\n" not in run.strip() for run in runs), "one command a step: what it does belongs into .ci/run"
+    assert all("\n" not in run.strip() for run in runs), "one command per step; the logic belongs in .ci/run"
     for run in runs:
         if run.startswith(".ci/run"):
             named = run.split()[1:] if "${{" not in run else stages_of(workflow)
@@ -110,8 +106,8 @@ def test_cibuildwheel_lists_four_wheels_for_each_system(platform: str, architect
     assert done.stdout.split() == [f"cp3{minor}-{tag}" for minor in (11, 12, 13, 14)]
 
 
-def test_the_distribution_is_named_wherever_it_is_installed() -> None:
-    """`fastpack` on the package index belongs to another project: a command that names it installs that."""
+def test_install_commands_use_the_name_of_the_distribution() -> None:
+    """`fastpack` on the package index is another project, so commands must use fastpack-llm."""
     assert PROJECT["project"]["name"] == "fastpack-llm"
     assert {"authors", "urls", "classifiers"} <= PROJECT["project"].keys()
     texts = [path for pattern in ("*.md", "docs/**/*.md", "examples/*.py") for path in ROOT.glob(pattern)]
@@ -126,13 +122,13 @@ def test_the_distribution_is_named_wherever_it_is_installed() -> None:
     assert found == []
 
 
-def test_every_package_is_named_and_every_kernel_has_its_stub() -> None:
+def test_every_package_is_listed_and_every_kernel_has_a_stub() -> None:
     folders = {path.parent for path in (ROOT / "fastpack").rglob("*.py")} if (ROOT / "fastpack").is_dir() else set()
     if not folders:
-        pytest.skip("outside a checkout: an sdist is built from what is named")
+        pytest.skip("outside a checkout")
     named = set(PROJECT["tool"]["setuptools"]["packages"])
     found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    linked = {"fastpack.kernels", "fastpack.kernels.codecs"}  # a link in the checkout
+    linked = {"fastpack.kernels", "fastpack.kernels.codecs"}  # symbolic links in the checkout
     assert found - linked == named - linked
     assert {path.stem for path in (ROOT / "kernels").rglob("*_cy.pyx")} == {
         path.stem for path in (ROOT / "kernels").rglob("*_cy.pyi")
@@ -140,13 +136,7 @@ def test_every_package_is_named_and_every_kernel_has_its_stub() -> None:
     assert (ROOT / "fastpack" / "py.typed").is_file()
 
 
-def test_the_stub_test_leaves_out_one_name_only() -> None:
-    lines = (ROOT / ".ci" / "stubtest-allowlist").read_text().splitlines()
-    entries = [line for line in lines if line and not line.startswith("#")]
-    assert entries == [r"fastpack\.kernels\.(codecs\.)?\w+_cy\.__test__"]
-
-
-def test_compile_flags_are_those_of_the_compiler() -> None:
+def test_compile_flags_match_the_compiler() -> None:
     source = (ROOT / "setup.py").read_text()
     function = source[source.index("def compile_flags") : source.index("class SDist")]
     for debug, expected in ((False, {"msvc": ["/O2"], "unix": ["-O3", "-g0"]}), (True, {"unix": ["-O0", "-g"]})):
@@ -157,8 +147,8 @@ def test_compile_flags_are_those_of_the_compiler() -> None:
     assert "-march" not in function.replace("Never -march", "")
 
 
-def test_headers_use_no_compilers_own_names_unguarded() -> None:
-    """MSVC knows no __builtin_*: kernels reach such functions through a header with a branch for it."""
+def test_compiler_builtins_are_guarded() -> None:
+    """MSVC has no __builtin_*, so kernels use such functions only inside a preprocessor condition."""
     for path in sorted((ROOT / "kernels").rglob("*")):
         if path.suffix not in (".pyx", ".pxi", ".h"):
             continue

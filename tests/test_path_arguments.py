@@ -1,4 +1,4 @@
-"""Every path argument takes a text, a pathlib.Path, and whatever else has `__fspath__`."""
+"""Every path argument accepts str, pathlib.Path, and other objects with `__fspath__`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import fastpack
 
 
 class OnlyFspath:
-    """A path that is neither a text nor a pathlib.Path."""
+    """A path that is neither str nor pathlib.Path."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
@@ -82,7 +82,7 @@ def test_public_functions(folder: Path, name: str, kind: str) -> None:
 
 
 def tokenizer_file(folder: Path) -> Path:
-    """A tokenizer of whole words, as a directory."""
+    """Return the directory of a word-level tokenizer."""
     vocabulary = {"a": 0, "b": 1, "<unk>": 2}
     model = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}
     content = {"version": "1.0", "model": model, "pre_tokenizer": {"type": "Whitespace"}, "added_tokens": []}

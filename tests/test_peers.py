@@ -1,4 +1,4 @@
-"""The comparison with Modalities: its table, its rows, its two processes; the peer itself is not needed here."""
+"""The comparison with Modalities: its table, rows and processes. Modalities itself is not needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def row(**changes: Any) -> Any:
     return Row("pack", "a.jsonl", **{**values, **changes})
 
 
-def test_a_ratio_and_what_it_is_held_to() -> None:
+def test_the_ratio_and_its_targets() -> None:
     assert row().ratio == pytest.approx(20)
     assert row().failure is None
     assert row(bar=None).failure is None
@@ -54,7 +54,7 @@ def test_a_ratio_and_what_it_is_held_to() -> None:
         (12345.6, "12,346"),
     ],
 )
-def test_numbers(value: float, text: str) -> None:
+def test_number_format(value: float, text: str) -> None:
     from peers.table import shown
 
     assert shown(value) == text
@@ -71,7 +71,7 @@ def test_the_table() -> None:
     assert lines[4:] == ["", "Footer."]
 
 
-def test_the_readme_has_a_place_for_it(tmp_path: Path) -> None:
+def test_the_table_is_written_to_the_readme(tmp_path: Path) -> None:
     from markdown_tables import write_between
     from peers.table import END, START
 
@@ -88,7 +88,7 @@ def test_the_readme_has_a_place_for_it(tmp_path: Path) -> None:
         write_between(path, "x", START, END)
 
 
-def test_every_row_is_an_operation_of_both_sides() -> None:
+def test_every_row_is_an_operation_of_both_systems() -> None:
     from peers.runner import Fastpack, Modalities
     from peers.work import all_work
 
@@ -98,12 +98,12 @@ def test_every_row_is_an_operation_of_both_sides() -> None:
         assert callable(getattr(Fastpack, work.operation))
         assert callable(getattr(Modalities, work.operation))
         assert "@" not in json.dumps(work.request("tiny", 0.1))
-    promised = {work.title.split(",")[0]: work.bar for work in rows if work.bar}
-    assert set(promised) >= {"create_raw_index", "pack_encoded_data", "create_shuffled_dataset_chunk"}
+    targets = {work.title.split(",")[0]: work.bar for work in rows if work.bar}
+    assert set(targets) >= {"create_raw_index", "pack_encoded_data", "create_shuffled_dataset_chunk"}
 
 
 def test_fastpack_alone_on_small_inputs(tmp_path: Path) -> None:
-    """The whole way but for the peer: inputs, the runner's process, every operation that needs no tokenizer."""
+    """Everything except the peer: inputs, the runner's process, and every operation without a tokenizer."""
     from peers.inputs import make_inputs
     from peers.processes import PeerFailure, Side
     from peers.work import all_work

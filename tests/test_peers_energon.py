@@ -1,4 +1,4 @@
-"""The comparison with Megatron-Energon: its inputs, its measurements, its judgement; the peer itself is not needed."""
+"""The comparison with Megatron-Energon: its inputs, measurements and results. Energon itself is not needed."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ def peers() -> Iterator[None]:
 
 @pytest.fixture
 def prepared(golden: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """Two copies of a dataset that Energon prepared."""
+    """Return two copies of a dataset that Energon prepared."""
     for side in ("theirs", "ours"):
         shutil.copytree(golden / "energon" / "split", tmp_path / side)
     return tmp_path / "theirs", tmp_path / "ours"
 
 
-def changed(path: Path, statement: str) -> None:
+def execute(path: Path, statement: str) -> None:
     db = sqlite3.connect(path)
     db.executescript(statement)
     db.close()
 
 
-def test_what_is_the_same_and_what_is_not(prepared: tuple[Path, Path]) -> None:
+def test_differences_of_prepared_folders(prepared: tuple[Path, Path]) -> None:
     from peers.prepared import differences
 
     theirs, ours = prepared
     assert differences(theirs, ours) == []
     meta = ours / ".nv-meta"
     meta.joinpath("index.uuid").write_text("00000000-0000-4000-8000-000000000000")
-    changed(meta / "index.sqlite", "UPDATE media_filters SET created_at_utc = 'now'")
+    execute(meta / "index.sqlite", "UPDATE media_filters SET created_at_utc = 'now'")
     assert differences(theirs, ours) == []
     meta.joinpath("index.uuid").write_text("no")
     (ours / "train" / "part_00.tar.idx").unlink()
     meta.joinpath("split.yaml").write_text("other")
-    changed(meta / "index.sqlite", "UPDATE samples SET byte_size = 1 WHERE sample_key = 'train_part_01_2'")
+    execute(meta / "index.sqlite", "UPDATE samples SET byte_size = 1 WHERE sample_key = 'train_part_01_2'")
     found = differences(theirs, ours)
     assert found[0] == "train/part_00.tar.idx: only in one of them"
     assert ".nv-meta/index.uuid: not a uuid" in found
@@ -61,24 +61,24 @@ def test_what_is_the_same_and_what_is_not(prepared: tuple[Path, Path]) -> None:
     assert len(found) == 4
 
 
-def test_tables_and_rows_that_only_one_side_has(prepared: tuple[Path, Path]) -> None:
+def test_tables_and_rows_on_one_side_only(prepared: tuple[Path, Path]) -> None:
     from peers.prepared import differences
 
     theirs, ours = prepared
     index = ours / ".nv-meta" / "index.sqlite"
-    changed(index, "DELETE FROM samples WHERE tar_file_id = 9 AND sample_index = 2")
+    execute(index, "DELETE FROM samples WHERE tar_file_id = 9 AND sample_index = 2")
     assert any("None here" in text for text in differences(theirs, ours))
-    changed(index, "DROP INDEX idx_sample_parts_seq")
+    execute(index, "DROP INDEX idx_sample_parts_seq")
     assert any("schema: " in text and "idx_sample_parts_seq" in text for text in differences(theirs, ours))
 
 
-def test_folders_with_nothing_in_them_are_not_equal(tmp_path: Path) -> None:
+def test_empty_folders_are_not_equal(tmp_path: Path) -> None:
     from peers.prepared import differences
 
     assert differences(tmp_path, tmp_path) == ["nothing was written"]
 
 
-def test_shards_are_what_they_are_said_to_be(tmp_path: Path) -> None:
+def test_shards_have_the_described_contents(tmp_path: Path) -> None:
     from peers.tars import ALL_SHARDS, make_shards
 
     small = ALL_SHARDS[0].scaled(0.002)
@@ -113,14 +113,14 @@ def test_lines_are_json(tmp_path: Path) -> None:
     assert len({len(line) for line in lines}) > 50
 
 
-def test_parts_that_the_loader_is_asked_for() -> None:
+def test_splits_requested_from_the_loader() -> None:
     from peers.energon import expected_of
     from peers.tars import ALL_SHARDS
 
     small, text, pictures = (expected_of(shards.scaled(0.001)) for shards in ALL_SHARDS)
-    assert {part: found["samples"] for part, found in small.items()} == {"train": 30, "val": 5, "test": 5}
-    assert {part: found["samples"] for part, found in text.items()} == {"train": 100}
-    assert {part: found["samples"] for part, found in pictures.items()} == {"train": 4, "val": 2, "test": 2}
+    assert {split: found["samples"] for split, found in small.items()} == {"train": 30, "val": 5, "test": 5}
+    assert {split: found["samples"] for split, found in text.items()} == {"train": 100}
+    assert {split: found["samples"] for split, found in pictures.items()} == {"train": 4, "val": 2, "test": 2}
     assert small["val"]["digest"] != small["test"]["digest"]
 
 
@@ -134,7 +134,7 @@ def row(**changes: Any) -> Any:
     return Row("tars", 25, **{**sides, "loaded": 7, "expected": 7, **changes})
 
 
-def test_a_row_and_what_it_is_held_to() -> None:
+def test_a_row_and_its_targets() -> None:
     assert row().failures == []
     assert row().cells() == [
         *("tars", "5 / 4 s", "0.1 / 0.2 s", "**50x**", "25x", "20x", "258 / 40 MB", "yes", "7 of 7"),
@@ -150,7 +150,7 @@ def test_a_row_and_what_it_is_held_to() -> None:
     assert row().as_json()["failures"] == []
 
 
-def test_a_process_is_measured_as_a_whole(tmp_path: Path) -> None:
+def test_a_process_is_measured_with_its_children(tmp_path: Path) -> None:
     from peers.energon import Comparison, RunFailure
 
     comparison = Comparison(tmp_path, sys.executable, 1, 1.0)
@@ -162,12 +162,12 @@ def test_a_process_is_measured_as_a_whole(tmp_path: Path) -> None:
     assert found["wall"] > 0.05
     assert 150e6 < found["peak"] < 250e6
     small = comparison._run("fastpack", [sys.executable, "-I", "-S", "-c", "pass"])
-    assert small["peak"] < 40e6  # not what this process holds
+    assert small["peak"] < 40e6  # excludes the memory of this process
     with pytest.raises(RunFailure, match="fastpack ended with 3: so it is"):
         comparison._run("fastpack", [sys.executable, "-c", "print('so it is'); raise SystemExit(3)"])
 
 
-def test_the_readme_has_a_place_for_it(tmp_path: Path) -> None:
+def test_the_readme_has_the_markers_of_the_table(tmp_path: Path) -> None:
     from markdown_tables import write_between
     from peers.energon import END, START
 

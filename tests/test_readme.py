@@ -1,4 +1,4 @@
-"""The Python code of the README runs unchanged, on small files of the kinds that it names."""
+"""The Python code of the README runs unchanged on small files."""
 
 from __future__ import annotations
 
@@ -63,10 +63,6 @@ def write_pictures(folder: Path, rng: np.random.Generator) -> None:
                     member = tarfile.TarInfo(f"{number:06d}.{field}")
                     member.size = len(content)
                     tar.addfile(member, io.BytesIO(content))
-
-
-def test_the_number_of_python_blocks() -> None:
-    assert len(BLOCKS) == 4
 
 
 def test_the_first_python_block_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""docs/scale.md holds what its script prints; the simulation keeps to its rules, and to what a run here takes."""
+"""docs/scale.md equals the output of its script; the simulation follows its rules and agrees with a measured run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
-    """scale.py and scale_simulation.py."""
+    """Import scale.py and scale_simulation.py."""
     monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
     import scale
     import scale_simulation
@@ -35,10 +35,10 @@ def measured() -> Any:
 
 
 @pytest.mark.slow
-def test_the_page_holds_what_the_script_prints(modules: tuple[ModuleType, ModuleType], measured: Any) -> None:
+def test_the_page_equals_the_output_of_the_script(modules: tuple[ModuleType, ModuleType], measured: Any) -> None:
     scale, _ = modules
-    held = scale.PAGE.read_text().split(scale.START)[1].split(scale.END)[0]
-    assert held.strip() == scale.page(measured).strip(), "run asv_benchmarks/scale.py --write"
+    current = scale.PAGE.read_text().split(scale.START)[1].split(scale.END)[0]
+    assert current.strip() == scale.page(measured).strip(), "run asv_benchmarks/scale.py --write"
 
 
 @pytest.mark.parametrize("ray", [False, True])
@@ -58,9 +58,9 @@ def test_the_rules_of_the_simulation(modules: tuple[ModuleType, ModuleType], mea
     assert (found.lost, found.busy) == (0, 1.0)
     assert run(replace(calm, nodes=200)).busy == pytest.approx(MAX_TASKS / 6400)
     assert run(replace(calm, slow_share=1.0)).ranks == pytest.approx(3 * found.ranks, rel=0.1)
-    ill = replace(calm, node_life=50 * least)
-    assert run(ill) == run(ill)
-    results = [run(ill, seed=seed) for seed in range(20)]
+    unreliable = replace(calm, node_life=50 * least)
+    assert run(unreliable) == run(unreliable)
+    results = [run(unreliable, seed=seed) for seed in range(20)]
     assert sum(one.lost for one in results) > 0
     assert all(one.ranks >= found.ranks for one in results)
     crowded = run(replace(calm, calls=50_000))
@@ -70,10 +70,10 @@ def test_the_rules_of_the_simulation(modules: tuple[ModuleType, ModuleType], mea
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("job", "n_bytes"), [("index", 96 * MIB), ("pack, bytes", 48 * MIB)])
-def test_a_run_here_takes_what_the_simulation_says(
+def test_a_measured_run_agrees_with_the_simulation(
     job: str, n_bytes: int, modules: tuple[ModuleType, ModuleType], measured: Any, tmp_path: Path
 ) -> None:
-    """In CPU time, as the machine has other things to do, within a factor of 3; of inputs of other sizes and lines."""
+    """The CPU time agrees within a factor of 3, for other input sizes and line lengths than those of scale.json."""
     _, simulation = modules
     import scale_measure
 
@@ -90,5 +90,5 @@ def test_a_run_here_takes_what_the_simulation_says(
     took = run(tmp_path, *given, "--rank", 0, "--world-size", 1).cpu + run(tmp_path, *given, "--collect").cpu
     plan = simulation.plan_of(job, n_bytes, measured)
     one = simulation.Cluster(1, cores=1, slow_share=0.0, node_life=1e30, calls=1e30, link=1e30, stream=1e30)
-    said = simulation.simulate(plan, one, measured).total
-    assert said / 3 < took < said * 3, f"{took:.2f} s of CPU time, the simulation says {said:.2f} s"
+    simulated = simulation.simulate(plan, one, measured).total
+    assert simulated / 3 < took < simulated * 3, f"{took:.2f} s of CPU time, simulated {simulated:.2f} s"

@@ -48,7 +48,7 @@ def test_command_line_modules_import_only_the_standard_library_when_loaded(path:
     assert loaded <= set(sys.stdlib_module_names) | {"fastpack", "__future__", "lazy_loader"}
 
 
-def test_no_module_name_occurs_more_than_twice() -> None:
+def test_a_module_name_occurs_at_most_twice() -> None:
     names = Counter(path.stem for path in sources() if path.stem != "__init__")
     assert {name: n for name, n in names.items() if n > 2} == {}
 
@@ -99,19 +99,19 @@ def test_index_and_info_stay_on_cython(tmp_path: Path) -> None:
     assert "numba" not in loaded
 
 
-def test_every_public_name_is_there_and_documented() -> None:
+def test_every_public_name_exists_and_is_documented() -> None:
     for name in fastpack.__all__:
         assert getattr(fastpack, name).__doc__, f"fastpack.{name} has no docstring"
     assert set(fastpack.__all__) <= set(dir(fastpack))
     assert fastpack.inspect is not None
-    assert "inspect" not in fastpack.__all__  # it would hide Python's module after `from fastpack import *`
+    assert "inspect" not in fastpack.__all__  # it would shadow the standard module after `from fastpack import *`
     for namespace in (fastpack.energon, fastpack.modalities, fastpack.tatm, fastpack.webdataset):
         for name in namespace.__all__:
             assert getattr(namespace, name).__doc__
             assert getattr(fastpack, name) is getattr(namespace, name)
 
 
-def test_an_unknown_name_is_an_error_that_suggests() -> None:
+def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(AttributeError, match="no attribute 'MixtreDataset'; did you mean 'MixtureDataset'"):
         _ = fastpack.MixtreDataset  # type: ignore[attr-defined]
     assert not hasattr(fastpack, "__wrapped__")

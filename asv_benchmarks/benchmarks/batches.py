@@ -13,7 +13,7 @@ from fastpack import kernels
 from .common import CORPUS_SEED, ratio, row, token_stream
 
 EOS, LENGTH, ROWS = 7, 2048, 32
-TOKENS_A_SHARD, SHARDS = 8_000_000, 4  # 64 MB of uint16: more than a processor's cache, less than its page cache
+TOKENS_PER_SHARD, SHARDS = 8_000_000, 4  # 64 MB of uint16: more than a processor's cache, less than its page cache
 
 
 def per_token_sample(tokens: np.ndarray) -> dict[str, np.ndarray]:
@@ -48,7 +48,7 @@ class Batches:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         for number in range(SHARDS):
-            tokens = token_stream(TOKENS_A_SHARD, "uint16", EOS, rng)
+            tokens = token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng)
             np.save(Path(self.folder.name, f"shard_{number}.npy"), tokens)
         kernels.use(backend)
         kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64",))
@@ -82,7 +82,7 @@ class Batches:
             np.copyto(self.spare[name], array)
 
     def window(self, index: int) -> np.ndarray:
-        shard, local = divmod(int(index), TOKENS_A_SHARD // (LENGTH + 1))
+        shard, local = divmod(int(index), TOKENS_PER_SHARD // (LENGTH + 1))
         start = local * (LENGTH + 1)
         return self.mapped[shard][start : start + LENGTH + 1].astype(np.int64)
 
@@ -105,7 +105,7 @@ class Batches:
     def track_packed_to_python_loop(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(per_token_sample), rounds=7)
 
-    @row("packed batch", "x vectorised cumsum a sample + collate")
+    @row("packed batch", "x vectorised cumsum per sample + collate")
     def track_packed_to_cumsum(self, _backend: str) -> float:
         return ratio(self.fill_packed, lambda: self.collate(cumsum_sample), rounds=50)
 
@@ -123,7 +123,7 @@ class OneSample:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         path = Path(self.folder.name, "shard.npy")
-        np.save(path, token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+        np.save(path, token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
         self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1)
         self.mapped = np.load(path, mmap_mode="r")
         self.order = rng.integers(0, len(self.dataset), 2000).tolist()
@@ -140,6 +140,6 @@ class OneSample:
             tokens = self.mapped[index * (LENGTH + 1) : (index + 1) * (LENGTH + 1)].astype(np.int64)
             _ = {"input_ids": tokens[:-1], "labels": tokens[1:]}
 
-    @row("one sample, `dataset[i]`", "x slicing a memmap by hand")
+    @row("one sample, `dataset[i]`", "x slicing a memmap")
     def track_one_sample(self) -> float:
         return ratio(self.ours, self.theirs)

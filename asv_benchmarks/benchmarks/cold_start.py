@@ -18,7 +18,7 @@ def wall_seconds(*command: str) -> float:
 class ColdStart:
     timeout = 120
 
-    @row("`fastpack --help` over `python -c pass`", "ms (less is better)")
+    @row("`fastpack --help`, in addition to `python -c pass`", "ms (less is better)")
     def track_help(self) -> float:
         pairs = [
             (

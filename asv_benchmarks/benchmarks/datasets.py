@@ -11,11 +11,11 @@ import numpy as np
 import fastpack
 from fastpack import kernels
 
-from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_A_SHARD
+from .batches import EOS, LENGTH, ROWS, SHARDS, TOKENS_PER_SHARD
 from .common import CORPUS_SEED, ratio, row, token_stream
 
 MANY, MANY_MORE, MILLION = 10_000, 50_000, 1_000_000
-TOKENS_A_BATCH = ROWS * LENGTH
+TOKENS_PER_BATCH = ROWS * LENGTH
 ALL = ("input_ids", "labels", "doc_ids", "position_ids", "cu_seqlens", "max_seqlen")
 
 
@@ -30,7 +30,7 @@ class Outputs:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         for number in range(SHARDS):
-            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
         kernels.use(backend)
         kernels.warm(token_dtypes=("uint16",), out_dtypes=("int64", "int32"))
         self.dataset = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
@@ -49,7 +49,7 @@ class Outputs:
         self.position = (self.position + ROWS) % (len(self.order) - ROWS)
         self.dataset.fill(self.order[self.position : self.position + ROWS], out)
 
-    @row("packed batch + position_ids + cu_seqlens, int32", "x the plain packed batch")
+    @row("packed batch with position_ids and cu_seqlens, int32", "x the plain packed batch")
     def track_all_outputs_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.wide), rounds=300)
 
@@ -57,7 +57,7 @@ class Outputs:
     def track_int32_to_packed(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.narrow), lambda: self.fill(self.wide), rounds=300)
 
-    @row("the same in int32 with position_ids and cu_seqlens", "x the packed batch in int32")
+    @row("packed batch with position_ids and cu_seqlens, int32", "x the packed batch in int32")
     def track_all_outputs_to_int32(self, _backend: str) -> float:
         return ratio(lambda: self.fill(self.every), lambda: self.fill(self.narrow), rounds=300)
 
@@ -145,8 +145,10 @@ class Mixture:
         kernels.use("cython")
         self.one = fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, "*.npy", True, EOS)
         names = [str(number) for number in range(8)]
-        parts = [fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, f"{name}.npy", True, EOS) for name in names]
-        self.mixture = fastpack.MixtureDataset(parts, names)
+        datasets = [
+            fastpack.MemoryMappedDataset(self.folder.name, LENGTH + 1, f"{name}.npy", True, EOS) for name in names
+        ]
+        self.mixture = fastpack.MixtureDataset(datasets, names)
         self.order = rng.permutation(len(self.one))
         self.position = 0
         self.out = self.mixture.new_outputs(ROWS)
@@ -183,7 +185,7 @@ class Blocks:
     def setup(self, block_size: int) -> None:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
-        self.path, n_tokens = Path(self.folder.name, "a.pbin"), 4 * TOKENS_A_SHARD
+        self.path, n_tokens = Path(self.folder.name, "a.pbin"), 4 * TOKENS_PER_SHARD
         with fastpack.PackedWriter(self.path, 2) as writer:
             writer.append_many(token_stream(n_tokens, "uint16", EOS, rng), [n_tokens])
         kernels.use("numba")
@@ -191,7 +193,7 @@ class Blocks:
         self.block_size, self.position = block_size, 0
         self.dataset = self.ours()
         self.data, self.index = self.theirs()
-        self.rows = TOKENS_A_BATCH // (block_size - 1)
+        self.rows = TOKENS_PER_BATCH // (block_size - 1)
         self.order = rng.permutation(len(self.dataset))
         self.out = self.dataset.new_outputs(self.rows)
 
@@ -223,7 +225,10 @@ class Blocks:
         ]
         np.stack(samples)
 
-    @row("PackedMemMapDatasetContinuous: making it, 32 million tokens", "x opening and NumPy's index of the blocks")
+    @row(
+        "PackedMemMapDatasetContinuous: construction, 32 million tokens",
+        "x opening the file + NumPy index of the blocks",
+    )
     def track_construction(self, _block_size: int) -> float:
         return ratio(self.ours, self.theirs, rounds=50)
 
@@ -249,7 +254,7 @@ class Documents:
     def teardown(self) -> None:
         self.folder.cleanup()
 
-    @row("PackedMemMapDatasetMegatron: making it, a million documents", "x reading the index alone")
+    @row("PackedMemMapDatasetMegatron: construction, a million documents", "x reading the index")
     def track_walk(self) -> float:
         def index() -> None:
             with fastpack.PackedFile(self.path) as file:

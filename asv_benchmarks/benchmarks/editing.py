@@ -51,8 +51,8 @@ class Editing:
 
     def setup(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        self.parts = [self.folder / f"{number}.pbin" for number in range(4)]
-        for number, path in enumerate(self.parts):
+        self.sources = [self.folder / f"{number}.pbin" for number in range(4)]
+        for number, path in enumerate(self.sources):
             write_packed(path, self.n_tokens, CORPUS_SEED + number)
         self.target, self.copied = self.folder / "out", self.folder / "copy"
 
@@ -75,12 +75,12 @@ class Editing:
 
     @row("`merge`, four files", "x dd (bs=1M, fsync)")
     def track_merge(self) -> float:
-        return self.compare(lambda: merge_packed_data(self.parts, self.target), self.parts)
+        return self.compare(lambda: merge_packed_data(self.sources, self.target), self.sources)
 
     @row("`shuffle`, packed", "x dd (bs=1M, fsync)")
     def track_shuffle(self) -> float:
-        ours = lambda: shuffle_tokenized_data(self.parts[0], self.target, seed=1)  # noqa: E731
-        return self.compare(ours, self.parts[:1])
+        ours = lambda: shuffle_tokenized_data(self.sources[0], self.target, seed=1)  # noqa: E731
+        return self.compare(ours, self.sources[:1])
 
     @row("`shuffle`, JSONL of 2 kB lines", "x dd (bs=1M, fsync)")
     def track_shuffle_lines(self) -> float:
@@ -91,20 +91,20 @@ class Editing:
         source.write_bytes(text)
         return self.compare(lambda: shuffle_jsonl_data(source, self.target, seed=1), [source])
 
-    @row("`chunk`, one of four, of four files", "x dd (bs=1M, fsync) of as many bytes")
+    @row("`chunk`, one of four chunks of four files", "x dd (bs=1M, fsync) of the same size")
     def track_chunk(self) -> float:
-        ours = lambda: create_shuffled_dataset_chunk(self.parts, self.target, 1, 4, global_seed=1)  # noqa: E731
-        return self.compare(ours, self.parts[:1])
+        ours = lambda: create_shuffled_dataset_chunk(self.sources, self.target, 1, 4, global_seed=1)  # noqa: E731
+        return self.compare(ours, self.sources[:1])
 
-    @row("`filter` by length, two documents of three kept", "x dd (bs=1M, fsync) of as many bytes")
+    @row("`filter` by length, keeps two of three documents", "x dd (bs=1M, fsync) of the same size")
     def track_filter_length(self) -> float:
         rules = KeepRules(max_length=1300)
-        return self.compare(lambda: filter_packed_data(self.parts[0], self.target, rules), self.parts[:1])
+        return self.compare(lambda: filter_packed_data(self.sources[0], self.target, rules), self.sources[:1])
 
-    @row("`filter` by a token, all read", "x dd (bs=1M, fsync)")
+    @row("`filter` by a token, reads all tokens", "x dd (bs=1M, fsync)")
     def track_filter_token(self) -> float:
         rules = KeepRules(lacks=(12_345,))
-        return self.compare(lambda: filter_packed_data(self.parts[0], self.target, rules), self.parts[:1])
+        return self.compare(lambda: filter_packed_data(self.sources[0], self.target, rules), self.sources[:1])
 
 
 class TokenByToken:
@@ -131,18 +131,18 @@ class TokenByToken:
             documents = [file[i] for i in range(len(file)) if keep(i)]
         if shuffle:
             np.random.default_rng(1).shuffle(documents)  # type: ignore[arg-type]
-        parts = [b"".join(token.to_bytes(2, "little") for token in document.tolist()) for document in documents]
-        index = [(0, len(part)) for part in parts]
-        (self.folder / "peer").write_bytes(b"".join(parts) + pickle.dumps(index))
+        contents = [b"".join(token.to_bytes(2, "little") for token in document.tolist()) for document in documents]
+        index = [(0, len(content)) for content in contents]
+        (self.folder / "peer").write_bytes(b"".join(contents) + pickle.dumps(index))
 
-    @row("`chunk`", "x a Python call a token, as Modalities")
+    @row("`chunk`", "x a Python call per token, as Modalities")
     def track_chunk(self) -> float:
         def ours() -> None:
             create_shuffled_dataset_chunk([self.source], self.target, 0, 1, "override", 1)
 
         return ratio(ours, lambda: self.rewrite(lambda _i: True, True), rounds=3, clock=time.process_time)
 
-    @row("`filter` by a Python function, every second document kept", "x a Python call a token, as Modalities")
+    @row("`filter` by a Python function, keeps every second document", "x a Python call per token, as Modalities")
     def track_filter(self) -> float:
         def ours() -> None:
             keep = lambda i, tokens: i % 2 == 0 and len(tokens) > 0  # noqa: E731

@@ -22,7 +22,7 @@ from .common import ratio, row
 from .pack import EOD, standard_library_texts, write_jsonl
 
 VARIANT = "pretrained_hf_tokenizer"
-TEXTS_A_CALL = 512
+TEXTS_PER_CALL = 512
 
 
 class _Engines:
@@ -70,7 +70,7 @@ class _Engines:
         return {"settings": settings, "tokenizer": {"variant_key": VARIANT, "config": options}}
 
     def packing(self, engine: str) -> Callable[[], object]:
-        """Packing with a loaded and validated tokenizer: the cost of each further byte."""
+        """Return a call that packs with a loaded and validated tokenizer: the cost of each further byte."""
         settings = replace(load_pack_settings(self.config()), if_exists="override", on_error="raise")
         spec = TokenizerSpec(VARIANT, settings.tokenizer.config, engine)
         tokenizer = spec.build()
@@ -79,14 +79,14 @@ class _Engines:
         return lambda: Packer(settings, encoder, tokenizer).pack(targets)
 
     def alone(self, engine: str, texts: list[str]) -> Callable[[], object]:
-        """The fastest function of the library itself, on texts in memory."""
-        parts = [texts[i : i + TEXTS_A_CALL] for i in range(0, len(texts), TEXTS_A_CALL)]
+        """Return a call of the fastest function of the library itself, on texts in memory."""
+        chunks = [texts[i : i + TEXTS_PER_CALL] for i in range(0, len(texts), TEXTS_PER_CALL)]
         description = Path(self.tokenizer_file).read_text(encoding="utf-8")
         if engine == "gigatoken":
             from gigatoken.gigatoken_rs import load_hf_json
 
             fast = load_hf_json(description)
-            return lambda: [fast.encode_batch(part, parallel=False) for part in parts]
+            return lambda: [fast.encode_batch(chunk, parallel=False) for chunk in chunks]
         if engine == "tiktoken":
             built = TokenizerSpec(VARIANT, {"pretrained_model_name_or_path": self.tokenizer_file}, engine).build()
             encode = built._engine.encode_to_numpy
@@ -94,13 +94,13 @@ class _Engines:
         from tokenizers import Tokenizer
 
         own = Tokenizer.from_str(description)
-        return lambda: [encoding.ids for part in parts for encoding in own.encode_batch_fast(part)]
+        return lambda: [encoding.ids for chunk in chunks for encoding in own.encode_batch_fast(chunk)]
 
 
 class Alone(_Engines):
     params = ["tokenizers", "tiktoken", "gigatoken"]
 
-    @row("`pack`, one process, by engine", "x the engine alone")
+    @row("`pack`, one process, by engine", "x the engine without fastpack")
     def track_alone(self, engine: str) -> float:
         n_characters = {"tokenizers": 2_000_000, "tiktoken": 4_000_000, "gigatoken": 20_000_000}[engine]
         alone = self.alone(engine, self.write(n_characters))
@@ -110,12 +110,12 @@ class Alone(_Engines):
 class AgainstTokenizers(_Engines):
     params = ["tiktoken", "gigatoken"]
 
-    @row("`pack`, one process, by engine, tokenizer ready", "x the same with tokenizers")
+    @row("`pack`, one process, by engine, loaded tokenizer", "x the same with tokenizers")
     def track_against_tokenizers(self, engine: str) -> float:
         self.write(4_000_000)
         return ratio(self.packing(engine), self.packing("tokenizers"), rounds=2, clock=time.process_time)
 
-    @row("`pack_encoded_data`, 40 MB, one process, loading and proof included", "x the same with tokenizers")
+    @row("`pack_encoded_data`, 40 MB, one process, with loading and validation", "x the same with tokenizers")
     def track_whole_command(self, engine: str) -> float:
         self.write(40_000_000)
 

@@ -77,6 +77,6 @@ class Writer:
         writer.append_many(self.tokens, self.lengths)
         writer.abort()
 
-    @row("Packed file: append_many, checked and narrowed to 2 bytes", "x memcpy of the tokens given")
+    @row("Packed file: append_many, conversion to 2 bytes with checks", "x memcpy of the input tokens")
     def track_append_many(self, _dtype: str) -> float:
         return ratio(self.write, lambda: np.copyto(self.copy, self.tokens), rounds=7)

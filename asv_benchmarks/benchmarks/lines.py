@@ -69,7 +69,7 @@ class AgainstWc(RawIndex):
     params = ["long", "short"]
     param_names = ["lines"]
 
-    @row("Raw index without JSON check, written, against `wc -l`", "x wc -l")
+    @row("Raw index without JSON check, written to a file", "x wc -l")
     def track_newline_index(self, _kind: str) -> float:
         def count_lines() -> None:
             silent = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
@@ -88,7 +88,7 @@ class AgainstJson(RawIndex):
     param_names = ["lines"]
     n_bytes = 32 << 20
 
-    @row("Raw index with JSON check, written, against json.loads per line", "x json.loads")
+    @row("Raw index with JSON check, written to a file", "x json.loads")
     def track_validated_index(self, _kind: str) -> float:
         def parse() -> None:
             with open(self.source, "rb") as file:

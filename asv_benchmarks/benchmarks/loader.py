@@ -17,7 +17,7 @@ from fastpack import kernels
 from .batches import EOS, LENGTH, ROWS, per_token_sample
 from .common import CORPUS_SEED, row, token_stream
 
-TOKENS_A_SHARD, SHARDS = 8_000_000, 4
+TOKENS_PER_SHARD, SHARDS = 8_000_000, 4
 ROUNDS = 9
 
 
@@ -26,7 +26,7 @@ class PeerDataset:
 
     def __init__(self, folder: str, packed: bool) -> None:
         self.maps = [np.load(path, mmap_mode="r") for path in sorted(Path(folder).glob("*.npy"))]
-        self.per_shard = TOKENS_A_SHARD // (LENGTH + 1)
+        self.per_shard = TOKENS_PER_SHARD // (LENGTH + 1)
         self.packed = packed
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Loader:
         self.folder = tempfile.TemporaryDirectory()
         rng = np.random.default_rng(CORPUS_SEED)
         for number in range(SHARDS):
-            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_A_SHARD, "uint16", EOS, rng))
+            np.save(Path(self.folder.name, f"{number}.npy"), token_stream(TOKENS_PER_SHARD, "uint16", EOS, rng))
         kernels.use("numba")
         kernels.warm(token_dtypes=("uint16",))
         self.data, self.tensors, self.num_workers = torch.utils.data, fastpack.torch, num_workers
@@ -112,11 +112,11 @@ class Loader:
             theirs._shutdown_workers()
         return (best["theirs"] + in_workers) / best["ours"]
 
-    @row("whole loader, packed", "x torch DataLoader over a Python loop a sample (CPU time; workers)")
+    @row("whole loader, packed", "x torch DataLoader with a Python loop per sample (CPU time; workers)")
     def track_packed(self, _num_workers: int) -> float:
         return self.ratio(True, 200, 8)
 
-    @row("whole loader, plain", "x torch DataLoader over slice + astype a sample (CPU time; workers)")
+    @row("whole loader, plain", "x torch DataLoader with slice + astype per sample (CPU time; workers)")
     def track_plain(self, _num_workers: int) -> float:
         return self.ratio(False, 200, 40)
 

@@ -69,7 +69,7 @@ class EpochOrder:
         order = torch.randperm(SAMPLES, generator=generator).tolist()
         return order[: SAMPLES // RANKS * RANKS][RANK::RANKS]
 
-    @row("epoch order as torch shuffles it, 10 million samples", "x torch.randperm(n).tolist() and a slice")
+    @row("epoch order in the order of torch, 10 million samples", "x torch.randperm(n).tolist() and a slice")
     def track_epoch_order(self, _backend: str) -> float:
         assert self.sampler.indices()[:100].tolist() == self.theirs()[:100]
         return ratio(self.sampler.indices, self.theirs, rounds=7)
@@ -106,7 +106,7 @@ class ComputedOrder:
     def time_a_million_indices(self, _backend: str) -> None:
         self.compute()
 
-    @row("computed order, one index against one of torch's", "x torch.randperm(10^6).tolist(), time an index")
+    @row("computed order, per index", "x torch.randperm(10^6).tolist(), per index")
     def track_computed_order(self, _backend: str) -> float:
         need_torch()
         import torch

@@ -62,7 +62,7 @@ class Pack:
         tokenizer = {"component_key": "tokenizer", "variant_key": variant_key, "config": config}
         pack_encoded_data({"settings": settings, "tokenizer": tokenizer}, file_existence_policy="override")
 
-    @row("`pack`, Hugging Face tokenizer, one process", "x the tokenizer alone")
+    @row("`pack`, Hugging Face tokenizer, one process", "x the tokenizer without fastpack")
     def track_hugging_face(self) -> float:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -93,7 +93,7 @@ class Pack:
             if before is not None:
                 os.environ["TOKENIZERS_PARALLELISM"] = before
 
-    @row("`pack`, built-in bytes, one process", "x json.loads of the lines alone")
+    @row("`pack`, built-in bytes, one process", "x json.loads of the lines")
     def track_bytes(self) -> float:
         source = self.folder / "text.jsonl"
         write_jsonl(source, standard_library_texts(20_000_000))

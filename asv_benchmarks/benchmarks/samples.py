@@ -20,7 +20,7 @@ from fastpack.webdataset.shard_index import scan_shard, shard_index_path
 
 from .common import CORPUS_SEED, ratio, row
 
-SHARDS, SAMPLES_A_SHARD, CHUNK, DECODED = 4, 2_000, 500, 100
+SHARDS, SAMPLES_PER_SHARD, CHUNK, DECODED = 4, 2_000, 500, 100
 TEXT = ("txt", "json")
 
 
@@ -44,7 +44,7 @@ def write_dataset(folder: Path) -> None:
     names = [f"{number}.tar" for number in range(SHARDS)]
     for name in names:
         with tarfile.open(folder / name, "w") as tar:
-            for i in range(SAMPLES_A_SHARD):
+            for i in range(SAMPLES_PER_SHARD):
                 text = f"a caption of some words, number {i}"
                 parts = {
                     "jpg": jpegs[i % 20],
@@ -129,6 +129,6 @@ class SampleReads:
     def track_by_key(self, _io: str) -> float:
         return ratio(self.by_key, self.tarfile)
 
-    @row("the same samples decoded, picture float32 [3, H, W]", "x Pillow and NumPy on the pictures alone")
+    @row("the same samples decoded, picture float32 [3, H, W]", "x Pillow and NumPy for the pictures")
     def track_decoded(self, _io: str) -> float:
         return ratio(self.decode, self.pillow)

@@ -61,7 +61,7 @@ class Verify:
     def look(self) -> None:
         assert verify(self.path, vocab_size=EOS + 1, eos_token_id=EOS).is_sound
 
-    @row("`verify` of what is in the page cache", "GB/s a core")
+    @row("`verify` of files in the page cache", "GB/s per core")
     def track_bytes_a_second(self, _what: str) -> float:
         best = float("inf")
         for _ in range(7):
@@ -70,6 +70,6 @@ class Verify:
             best = min(best, time.thread_time() - started)
         return self.n_bytes / best / 1e9
 
-    @row("`verify` of what is in the page cache", "x memcpy of as much")
+    @row("`verify` of files in the page cache", "x memcpy of the same size")
     def track_against_memcpy(self, _what: str) -> float:
         return ratio(self.action, lambda: np.copyto(self.copy, self.source), rounds=7)

@@ -55,8 +55,8 @@ HEADER = (
 )
 MIB = 1 << 20
 PEAK_BAR = 100 * 10**6  # bytes
-PARTS = ("train", "val", "test")
-LINES_PART = "all"
+SPLITS = ("train", "val", "test")
+LINES_SPLIT = "all"
 
 
 class RunFailure(Exception):
@@ -140,7 +140,7 @@ class Comparison:
 
     def row(self, work: Work) -> Row:
         """Prepare `work` alternately, compare, and load it with Energon; failures become the note of the row."""
-        row = Row(work.title, work.bar, expected=sum(part["samples"] for part in work.expected.values()))
+        row = Row(work.title, work.bar, expected=sum(split["samples"] for split in work.expected.values()))
         sides = {name: self._links(name, work.source) for name in self.commands}
         best: dict[str, dict[str, float]] = {}
         started = time.monotonic()
@@ -187,8 +187,8 @@ class Comparison:
         )
         found: dict[str, float] = json.loads(report.read_text()) if done.returncode == 0 else {"code": done.returncode}
         if found["code"]:
-            said = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["nothing"]
-            raise RunFailure(f"{side} ended with {found['code']:.0f}: {said[-1].strip()}")
+            output = [*done.stdout.splitlines(), *done.stderr.splitlines()] or ["no output"]
+            raise RunFailure(f"{side} ended with {found['code']:.0f}: {output[-1].strip()}")
         return found
 
     def _load(self, path: Path, expected: dict[str, Any]) -> int:
@@ -197,12 +197,12 @@ class Comparison:
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines() or [""]
         if done.returncode:
-            raise RunFailure(f"Energon's loader: {(done.stderr.splitlines() or ['nothing said'])[-1]}")
+            raise RunFailure(f"Energon's loader: {(done.stderr.splitlines() or ['no output'])[-1]}")
         found = json.loads(lines[-1])
-        for part, wanted in expected.items():
-            if found[part] != wanted:
-                raise RunFailure(f"Energon's loader got from {part}: {found[part]}, expected {wanted}")
-        return sum(part["samples"] for part in found.values())
+        for split, samples in expected.items():
+            if found[split] != samples:
+                raise RunFailure(f"Energon's loader read from {split}: {found[split]}, expected {samples}")
+        return sum(samples["samples"] for samples in found.values())
 
 
 def all_work(folder: Path, scale: float, only: str) -> Iterator[Work]:
@@ -216,7 +216,7 @@ def all_work(folder: Path, scale: float, only: str) -> Iterator[Work]:
         path = folder / "lines.jsonl"
         make_lines(path, max(3, round(N_LINES * scale)))
         lines = enumerate(path.read_text(encoding="utf-8").splitlines())
-        found = {LINES_PART: summary((str(i), json.loads(line)["text"]) for i, line in lines)}
+        found = {LINES_SPLIT: summary((str(i), json.loads(line)["text"]) for i, line in lines)}
         yield Work(LINES_TITLE, 50, path, [], found)
 
 
@@ -240,11 +240,11 @@ def prepare_arguments(shards: Shards) -> list[str]:
 def expected_of(shards: Shards) -> dict[str, Any]:
     """Return the expected samples of each non-empty split."""
     found, first = {}, 0
-    for part, count in zip(PARTS, shards.counts, strict=True):
+    for split, count in zip(SPLITS, shards.counts, strict=True):
         numbers = range(first, first + count)
         samples = [(n, i) for n in numbers for i in range(shards.n_samples)]
         if samples:
-            found[part] = summary((shards.key(n, i), shards.caption(n, i)) for n, i in samples)
+            found[split] = summary((shards.key(n, i), shards.caption(n, i)) for n, i in samples)
         first += count
     return found
 
@@ -293,15 +293,23 @@ def run(args: argparse.Namespace) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has megatron-energon (default: make one)")
-    parser.add_argument("--venv", type=Path, default=CACHE, metavar="DIR", help=f"where it is made (default: {CACHE})")
-    parser.add_argument("--scale", type=float, default=1.0, help="times the samples and the lines (default: 1)")
+    parser.add_argument(
+        "--peer-python", metavar="PATH", help="a Python that has megatron-energon (default: create one)"
+    )
+    parser.add_argument(
+        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the numbers of samples and lines (default: 1)"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=120.0, help="seconds a row may take before its next round")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title holds this text")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="where the inputs are made, some 2 GB")
+    parser.add_argument(
+        "--budget", type=float, default=120.0, help="seconds per row after which no further round starts"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title contains this text")
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="folder of the inputs, about 2 GB")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="write the table to README.md")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)

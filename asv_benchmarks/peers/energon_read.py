@@ -72,10 +72,10 @@ def summary(dataset):
     return {"samples": len(lines), "distinct": len(keys), "digest": digest}
 
 
-def read(path, part):
+def read(path, split):
     encoder = CookingEncoder() if path.endswith(".jsonl") else PlainEncoder()
     options = {
-        "split_part": part,
+        "split_part": split,
         "worker_config": WorkerConfig(rank=0, world_size=1, num_workers=0),
         "batch_size": 32,
         "task_encoder": encoder,
@@ -84,14 +84,14 @@ def read(path, part):
         options["split_part"] = "train"
     train = {"shuffle_buffer_size": 100, "max_samples_per_sequence": 100, "repeat": False}
     found = summary(get_train_dataset(path, **options, **train))
-    if part in ("val", "test") and summary(get_val_dataset(path, **options)) != found:
-        raise ValueError(f"{part}: get_val_dataset gives other samples than get_train_dataset")
+    if split in ("val", "test") and summary(get_val_dataset(path, **options)) != found:
+        raise ValueError(f"{split}: get_val_dataset gives other samples than get_train_dataset")
     return found
 
 
 def main():
-    path, parts = sys.argv[1], sys.argv[2:]
-    print(json.dumps({part: read(path, part) for part in parts}))
+    path, splits = sys.argv[1], sys.argv[2:]
+    print(json.dumps({split: read(path, split) for split in splits}))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from fastpack import PackedWriter, create_raw_index
 SEED = 20_261_121
 EOD = "<|endoftext|>"
 MIB = 1 << 20
-N_PARTS = 4
+N_SOURCES = 4
 LARGE = 6
 VOCABULARIES = {1: 250, 2: 32_000, 4: 70_000}  # bytes per token -> entries
 
@@ -82,9 +82,9 @@ def make_inputs(folder: Path, n_bytes: int, tokenizers: str) -> None:
         create_raw_index(folder / f"{name}.jsonl")
     short = (b'{"id": %d, "text": "%s"}' % (i, b"x" * int(n)) for i, n in enumerate(rng.integers(1, 70, n_bytes // 60)))
     write_lines(folder / "short.jsonl", list(short))
-    for part in range(N_PARTS):
-        write_lines(folder / f"part{part}.jsonl", lines[part::N_PARTS])
-        write_packed(folder / f"part{part}.pbin", n_bytes // N_PARTS, rng)
+    for number in range(N_SOURCES):
+        write_lines(folder / f"source{number}.jsonl", lines[number::N_SOURCES])
+        write_packed(folder / f"source{number}.pbin", n_bytes // N_SOURCES, rng)
     write_packed(folder / "tokens.pbin", n_bytes, rng)
     write_lines(folder / "chat.jsonl", list(chat_lines(n_bytes // 4, rng)))
     packing = {

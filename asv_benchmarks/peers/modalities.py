@@ -67,7 +67,7 @@ class Comparison:
             side.stop()
 
     def rows(self, group: list[Work]) -> Iterator[Row]:
-        """Measure the rows that share the peer's part, all in turn in each round; failures become notes."""
+        """Measure the rows that share a measurement of the peer, alternating in each round; failures become notes."""
         best: dict[int, Best] = {}  # -1: the peer
         equal: dict[int, str] = {}
         failures: dict[int, str] = {}
@@ -114,7 +114,7 @@ class Comparison:
         return INDEX_RIGHT if right else "no"
 
     def _is_right_merge(self, ours: Path, theirs: Path, work: Work) -> bool:
-        """Whether our merged documents are those of the sources in order, and the peer's tokens are the same."""
+        """Return whether our documents equal those of the sources in order, and our tokens those of the peer."""
         import numpy as np
 
         from fastpack import PackedFile
@@ -135,7 +135,7 @@ def documents_of(path: Path) -> list[Any]:
 
 
 def same_files(left: Path, right: Path) -> bool:
-    """Whether two files, or all files below two folders, have the same names and bytes."""
+    """Return whether two files, or all files in two folders, have equal names and bytes."""
     if left.is_dir() and right.is_dir():
         names = [{path.relative_to(root) for path in root.rglob("*") if path.is_file()} for root in (left, right)]
         return names[0] == names[1] and all(filecmp.cmp(left / name, right / name, shallow=False) for name in names[0])
@@ -153,14 +153,14 @@ def footer(sides: dict[str, Side], rounds: int) -> str:
     imports = ", ".join(f"{name} {side.ready['cpu']:.1f} s" for name, side in sides.items())
     peer_python = sides["modalities"].ready["python"]
     return (
-        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds a call, the best of up "
-        f"to {rounds} rounds, the sides taking turns; one worker each; without imports, whose CPU time is: {imports}."
+        f"{processor()}; Python {platform.python_version()}, the peer's {peer_python}; seconds per call, the best of "
+        f"up to {rounds} alternating rounds; one worker each; without imports, whose CPU time is: {imports}."
     )
 
 
 def run(args: argparse.Namespace) -> list[Row]:
-    """Measure what was asked for; prints each row as it comes, then the table."""
-    wanted = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
+    """Measure the selected rows; print each one when it is finished, then the table."""
+    selected = [work for work in all_work() if args.only in f"{work.title} {work.source}"]
     python = args.peer_python or str(make_peer(args.venv))
     folder = Path(tempfile.mkdtemp(prefix="fastpack-peers-"))
     comparison = Comparison(folder, python, args.rounds, args.budget, args.timeout)
@@ -168,7 +168,7 @@ def run(args: argparse.Namespace) -> list[Row]:
         comparison.start()
         comparison.make_inputs(args.mib)
         rows = []
-        for _, group in itertools.groupby(wanted, key=lambda work: work.shared):
+        for _, group in itertools.groupby(selected, key=lambda work: work.shared):
             for row in comparison.rows(list(group)):
                 rows.append(row)
                 print(" | ".join(row.cells()), file=sys.stderr, flush=True)
@@ -185,15 +185,21 @@ def run(args: argparse.Namespace) -> list[Row]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: make one)")
-    parser.add_argument("--venv", type=Path, default=CACHE, metavar="DIR", help=f"where it is made (default: {CACHE})")
-    parser.add_argument("--mib", type=float, default=16.0, help="size of the text, and of the packed files, in MiB")
+    parser.add_argument(
+        "--peer-python", metavar="PATH", help="a Python that has modalities==0.5.0 (default: create one)"
+    )
+    parser.add_argument(
+        "--venv", type=Path, default=CACHE, metavar="DIR", help=f"folder of the environment (default: {CACHE})"
+    )
+    parser.add_argument("--mib", type=float, default=16.0, help="size of the text and of the packed files in MiB")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=40.0, help="seconds a row may take before its next round")
-    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input hold this text")
+    parser.add_argument(
+        "--budget", type=float, default=40.0, help="seconds per row after which no further round starts"
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose title and input contain this text")
     parser.add_argument("--timeout", type=float, default=240.0, help="seconds for one answer; the peer can deadlock")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="write the table to README.md")
     parser.add_argument("--keep", action="store_true", help="keep the folder of the run")
     args = parser.parse_args(argv)
     rows = run(args)

@@ -1,4 +1,4 @@
-"""Whether two prepared datasets are the same: every deterministic file byte for byte, every table row for row."""
+"""Compare two prepared datasets: every deterministic file byte by byte, every table row by row."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 META = ".nv-meta"
 INDEX = "index.sqlite"
 UUID = "index.uuid"
-OWN = ".fastpack.json"  # what fastpack remembers of the shards' sizes and times, which nobody else reads
-CHANGING = {"created_at_utc", "filter_id"}  # columns
+OWN = ".fastpack.json"  # sizes and times of the shards, which only fastpack reads
+CHANGING = {"created_at_utc", "filter_id"}  # columns that differ between runs
 
 
 def written(folder: Path) -> dict[str, Path]:
-    """The files that `prepare` wrote into `folder`, by their relative paths."""
+    """Return the files that `prepare` wrote to `folder`, by relative path."""
     found = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path.relative_to(folder)): path for path in found if path.suffix == ".idx" or META in path.parts}
 
 
 def differences(theirs: Path, ours: Path) -> list[str]:
-    """What differs between two prepared folders, a sentence each."""
+    """Return a sentence for each difference of two prepared folders."""
     left, right = written(theirs), written(ours)
     right.pop(f"{META}/{OWN}", None)
     found = [f"{name}: only in one of them" for name in sorted(left.keys() ^ right.keys())]
@@ -48,7 +48,7 @@ def is_uuid(path: Path) -> bool:
 
 
 def index_differences(theirs: Path, ours: Path) -> list[str]:
-    """What differs between two index.sqlite: in the schema, then in each table's sorted rows."""
+    """Return the differences of two index.sqlite: of the schemas, or of each table's sorted rows."""
     with connected(theirs) as left, connected(ours) as right:
         schemas = [schema(left), schema(right)]
         if schemas[0] != schemas[1]:
@@ -63,7 +63,7 @@ def index_differences(theirs: Path, ours: Path) -> list[str]:
 
 
 class connected:
-    """A read-only connection for a with block."""
+    """A context manager for a read-only connection."""
 
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
@@ -76,7 +76,7 @@ class connected:
 
 
 def schema(db: sqlite3.Connection) -> list[tuple[str, str, str]]:
-    """(type, name, SQL without its blanks) of all there is."""
+    """Return (type, name, SQL without white space) of all tables and indexes."""
     found = db.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master ORDER BY type, name")
     return [(kind, name, "".join(sql.split())) for kind, name, sql in found]
 

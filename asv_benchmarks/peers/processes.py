@@ -1,4 +1,4 @@
-"""The two interpreters of the comparison: the peer's environment is made here, and both are kept to their time."""
+"""The two interpreters of the comparison: creation of the peer's environment, requests with a timeout."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Any
 
 RUNNER = Path(__file__).with_name("runner.py")
 TORCH_FOR_CPU = "https://download.pytorch.org/whl/cpu"
-# 0.5.0 imports transformers.models.llama.tokenization_llama_fast, which transformers 5 has no more.
+# 0.5.0 imports transformers.models.llama.tokenization_llama_fast, which transformers 5 does not have.
 REQUIREMENTS = ("modalities==0.5.0", "transformers<5")
 
 
 class PeerFailure(Exception):
-    """A side raised, died or did not answer in time; the message says which."""
+    """A side raised an error, ended, or did not answer in time; the message contains the cause."""
 
 
 def make_peer(folder: Path, requirements: Sequence[str] = REQUIREMENTS) -> Path:
-    """The Python of a virtual environment with the peer (modalities 0.5.0); made once, some 2 GB, then used again."""
+    """Return the Python of a virtual environment with the peer; create it once (about 2 GB for modalities 0.5.0)."""
     python = folder / "bin" / "python"
     done = folder / "complete"
     if not done.exists():
-        print(f"making {folder} (once)", file=sys.stderr)
+        print(f"creating {folder} (once)", file=sys.stderr)
         venv.create(folder, clear=True, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "-q"]
         if subprocess.run([*pip, "torch", "--index-url", TORCH_FOR_CPU], check=False).returncode:
-            print("no torch for the CPU alone there: taking the default one", file=sys.stderr)
+            print("no CPU-only build of torch; installing the default build", file=sys.stderr)
         subprocess.run([*pip, *requirements], check=True)
         done.touch()
     return python
@@ -69,7 +69,7 @@ class Side:
         self.ready = self._answer()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The runner's answer. Raises PeerFailure; after one that ended the process the next call starts another."""
+        """Return the runner's answer or raise PeerFailure; if the process ended, the next call starts another."""
         if self._process is None:
             self.start()
         assert self._process is not None
@@ -82,7 +82,7 @@ class Side:
         return answer
 
     def stop(self) -> None:
-        """End the process and what it has forked."""
+        """End the process and its children."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -99,6 +99,6 @@ class Side:
         if not line:
             why = "ended without an answer" if in_time else f"no answer in {self.timeout:.0f} s"
             self.stop()
-            raise PeerFailure(f"{self.name}: {why} (its messages: {self._log})")
+            raise PeerFailure(f"{self.name}: {why} (see {self._log})")
         answer: dict[str, Any] = json.loads(line)
         return answer

@@ -1,10 +1,10 @@
-"""One side of the comparison, in an interpreter of its own: takes requests as JSON lines, measures, answers.
+"""One side of the comparison, in a separate interpreter: reads requests as JSON lines, measures, and answers.
 
     python runner.py modalities|fastpack
 
-A request is {"operation", "inputs", "out", "seconds", ...}; the answer {"cpu", "wall", "calls"} are means over as many
-calls as fit into `seconds`, at least one. CPU time is that of the process and its children. Both sides run from folders
-of their own beside the inputs, with the same relative paths, so that files that hold paths can be equal.
+A request is {"operation", "inputs", "out", "seconds", ...}. The answer {"cpu", "wall", "calls"} contains means over as
+many calls as fit into `seconds`, at least one. CPU time is that of the process and its children. Each side runs in its
+own folder next to the inputs, with the same relative paths, so that files that contain paths can be equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 if sys.path and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
-    del sys.path[0]  # its modalities.py is not the package of that name
+    del sys.path[0]  # the modalities.py there is not the package of that name
 
 MAX_CALLS = 500
 BLOCK, N_SAMPLES, BATCH = 2049, 2048, 32
@@ -97,12 +97,12 @@ class Modalities:
 
 
 class Fastpack:
-    """The same by fastpack; its keyword arguments beyond Modalities' are in the request's `options`."""
+    """The same operations of fastpack; additional keyword arguments are in the request's `options`."""
 
     def __init__(self) -> None:
         import fastpack
 
-        # What a command imports anyway; the peer's import is not part of its times either.
+        # Imports of every command. The imports of the peer are not measured either.
         public = [*fastpack.__all__, *fastpack.modalities.__all__]
         self.fastpack = {name: getattr(fastpack, name) for name in public}
         self.note: str | None = None
@@ -174,7 +174,7 @@ def sample_order(n_samples: int) -> list[int]:
 
 
 def measure(operation: Operation, out: str, seconds: float) -> dict[str, float]:
-    """The means over the calls that fit into `seconds`; what a call wrote before is removed outside the measurement."""
+    """Return means over the calls that fit into `seconds`; old output is removed outside the measurement."""
     cpu = wall = 0.0
     calls = 0
     while not calls or (wall < seconds and calls < MAX_CALLS):
@@ -196,7 +196,7 @@ def remove(out: str) -> None:
 
 
 def digest(result: Any) -> str:
-    """Of the values and dtypes an operation returned, for those that write no file."""
+    """Return the digest of the returned values and dtypes, for operations that write no file."""
     found = hashlib.sha256()
     for array in result if isinstance(result, list) else []:
         found.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
@@ -213,7 +213,7 @@ def answer(side: Any, request: Request) -> dict[str, Any]:
 
 def main() -> None:
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # output of the peer is not part of the answer
+    os.dup2(2, 1)  # keep output of the peer out of the answers
     cpu, wall = cpu_seconds(), time.perf_counter()
     side = {"modalities": Modalities, "fastpack": Fastpack}[sys.argv[1]]()
     ready = {"cpu": cpu_seconds() - cpu, "wall": time.perf_counter() - wall, "python": sys.version.split()[0]}

@@ -35,7 +35,7 @@ class Shards:
     counts: tuple[int, int, int]
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:
         return (*(["jpg"] if self.picture_bytes else []), *(["txt"] if self.has_text else []), "json")
 
     def scaled(self, scale: float) -> Shards:
@@ -102,8 +102,8 @@ def members(shards: Shards, number: int, pictures: list[bytes]) -> Iterator[tupl
             "txt": caption.encode(),
             "json": json.dumps({**about, "sha256": hashlib.sha256(picture or caption.encode()).hexdigest()}).encode(),
         }
-        for part in shards.parts:
-            yield f"{key}.{part}", contents[part]
+        for field in shards.fields:
+            yield f"{key}.{field}", contents[field]
 
 
 def make_pictures(n_bytes: int) -> list[bytes]:

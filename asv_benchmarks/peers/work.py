@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from peers.inputs import N_PARTS, VOCABULARIES, pack_settings, tokenizer
+from peers.inputs import N_SOURCES, VOCABULARIES, pack_settings, tokenizer
 
 INDEX_RIGHT = "no: the right index"
 
@@ -88,7 +88,7 @@ def _packing(size: int, title: str, source: str, bar: float, engine: str) -> Wor
 
 
 def _edits() -> Iterator[Work]:
-    packed, lines = ({"sources": [f"@/part{i}.{kind}" for i in range(N_PARTS)]} for kind in ("pbin", "jsonl"))
+    packed, lines = ({"sources": [f"@/source{i}.{kind}" for i in range(N_SOURCES)]} for kind in ("pbin", "jsonl"))
     yield Work("shuffle_tokenized_data", "shuffle_tokenized", "tokens.pbin", "out/shuffled.pbin")
     yield Work("shuffle_jsonl_data", "shuffle_jsonl", "text.jsonl", "out/shuffled.jsonl")
     yield Work("create_shuffled_dataset_chunk", "chunk_tokenized", "4 .pbin", "out/chunk.pbin", 10, arguments=packed)

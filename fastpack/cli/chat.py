@@ -38,10 +38,13 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack chat instruction_tuning.yaml --dry-run",
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG.yaml", help="a Modalities configuration")
-    parser.add_argument("--config-file-path", metavar="CONFIG.yaml", help="the same, as Modalities takes it")
-    parser.add_argument("--dry-run", action="store_true", help="do all the work up to the files, and write none")
+    parser.add_argument("--config-file-path", metavar="CONFIG.yaml", help="alias of CONFIG.yaml, as in Modalities")
+    parser.add_argument("--dry-run", action="store_true", help="do all steps, but write no files")
     parser.add_argument(
-        "--engine", choices=ENGINES, default="auto", help="what tokenises (default: auto, the fastest with equal ids)"
+        "--engine",
+        choices=ENGINES,
+        default="auto",
+        help="tokenizer library (default: auto, the fastest exact one)",
     )
     add_on_error_option(parser, "a chat that cannot be packed, such as an empty one,")
     add_policy_option(parser, default="override")
@@ -50,7 +53,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_chat(args: argparse.Namespace) -> int:
-    """Prepare; return the exit code."""
+    """Run `fastpack chat`; return the exit code."""
     import warnings
 
     from fastpack.packing.chat.instruction_tuning import prepare_instruction_tuning_data
@@ -70,7 +73,7 @@ def run_chat(args: argparse.Namespace) -> int:
             dry_run=args.dry_run,
             progress=progress(args, "chat"),
         )
-    for text in dict.fromkeys(str(warning.message) for warning in warned):  # each partition's packing gives its own
+    for text in dict.fromkeys(str(warning.message) for warning in warned):  # each partition repeats the warnings
         say(args, text)
     if not (result.dry_run or result.kept_existing):
         write_checksums(args, *_files(result))
@@ -97,11 +100,11 @@ def _report(args: argparse.Namespace, result: PreparedChat, seconds: float) -> N
     if result.kept_existing:
         emit(args, fields, [f"{result.folder}: exists, kept"])
         return
-    skipped = [(part.jsonl_path, entry) for part in result.partitions for entry in part.skipped]
+    skipped = [(partition.jsonl_path, entry) for partition in result.partitions for entry in partition.skipped]
     for path, entry in skipped[:REASONS_SHOWN]:
-        say(args, f"left out {path} line {entry['line']}: {entry['reason']}")
+        say(args, f"skipped {path} line {entry['line']}: {entry['reason']}")
     if len(skipped) > REASONS_SHOWN:
-        say(args, f"left out {len(skipped) - REASONS_SHOWN} more (--json lists all)")
+        say(args, f"skipped {len(skipped) - REASONS_SHOWN} more (--json lists all)")
     lines = [_line(partition, result.dry_run) for partition in result.partitions]
     done = "nothing written (dry run)" if result.dry_run else f"in {seconds:.1f} s"
     emit(args, fields, [*lines, f"{result.folder}: {done}"])
@@ -113,6 +116,6 @@ def _line(partition: PreparedPartition, dry_run: bool) -> str:
     if dry_run:
         files = (partition.jsonl_path, partition.index_path, partition.pbin_path, partition.pbin_config_path)
         return f"{partition.name}: {counted(partition.rows, 'row')} -> {', '.join(map(str, files))}"
-    left_out = f", {len(partition.skipped):,} left out" if partition.skipped else ""
+    skipped = f", {len(partition.skipped):,} skipped" if partition.skipped else ""
     amount = f"{counted(partition.rows, 'row')}, {counted(partition.tokens, 'token')}"
-    return f"{partition.name}: {amount}{left_out} -> {partition.pbin_path}"
+    return f"{partition.name}: {amount}{skipped} -> {partition.pbin_path}"

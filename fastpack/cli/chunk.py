@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
+from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
 from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
     kind_of,
+    run_distributed_edit,
     run_edit,
-    run_spread_edit,
     seedless,
     usage_error,
 )
@@ -61,7 +61,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
     add_edit_options(parser)
-    add_spread_options(parser, of="output", least="256 MiB")
+    add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
 
@@ -86,9 +86,9 @@ def run_chunk(args: argparse.Namespace) -> int:
         sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
     options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
     options |= {"compat": args.compat} if kind == "jsonl" else {}
-    if is_spread(args):
+    if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 
-        return run_spread_edit(args, "chunk", plan_shuffling, f"chunk {kind}", sources, args.output, options)
+        return run_distributed_edit(args, "chunk", plan_shuffling, f"chunk {kind}", sources, args.output, options)
     create = create_shuffled_jsonl_chunk if kind == "jsonl" else create_shuffled_dataset_chunk
     return run_edit(args, "chunk", create, sources, args.output, **options)

@@ -13,15 +13,15 @@ from fastpack.errors import counted, ending
 if TYPE_CHECKING:
     from fastpack.distributed.plan import Plan
 
-_PARTS = ("--world-size", "--part-bytes", "--parts-folder")
+_TASK_OPTIONS = ("--world-size", "--part-bytes", "--parts-folder")
 _MAX_MESSAGES = 10  # failures of tasks with a message each; more are only counted
 _T = TypeVar("_T")
 
 
-def add_spread_options(
+def add_distributed_options(
     parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
 ) -> None:
-    """Add `--executor`, `--rank`, `--collect` and the options that belong to them.
+    """Add `--executor`, `--rank`, `--collect` and the options for tasks.
 
     part_bytes: whether the size of tasks is an option. of: the input whose bytes it counts. least: its default.
     """
@@ -65,26 +65,26 @@ def add_spread_options(
     )
 
 
-def is_spread(args: argparse.Namespace) -> bool:
+def is_distributed(args: argparse.Namespace) -> bool:
     """Return whether the job runs as tasks."""
     return args.rank is not None or bool(args.collect) or args.executor == "ray"
 
 
 def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
-    """Return the message for a wrong combination of options; those of `not_with` do not work with tasks."""
+    """Return the message for conflicting options; those of `not_with` cannot be combined with tasks."""
     if args.address is not None and args.executor != "ray":
         return "--address: only with --executor ray"
-    if not is_spread(args):
-        given = [option for option in _PARTS if vars(args)[_dest(option)] is not None]
+    if not is_distributed(args):
+        given = [option for option in _TASK_OPTIONS if vars(args)[_dest(option)] is not None]
         return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
     if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
-        return "--executor ray runs all tasks and collects: it does not go with --rank, --world-size and --collect"
+        return "--executor ray does all steps: it cannot be combined with --rank, --world-size or --collect"
     if args.rank is not None and args.collect:
-        return "--collect is the step after all ranks: it does not go with --rank"
+        return "--collect is the step after all ranks: it cannot be combined with --rank"
     if given := [option for option in not_with if vars(args)[_dest(option)] not in (None, False)]:
         return f"{', '.join(given)}: not with --rank, --collect or --executor ray"
     if args.collect and args.world_size is not None:
-        return "--collect takes no --world-size: the tasks are the same for any"
+        return "--collect takes no --world-size: the tasks do not depend on it"
     if args.part_bytes is not None and args.part_bytes < 1:
         return "--part-bytes: at least 1"
     from fastpack.distributed.ranks import find_rank
@@ -101,7 +101,7 @@ def _dest(option: str) -> str:
     return option.removeprefix("--").replace("-", "_")
 
 
-def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
+def run_distributed(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
     """Run a rank and return None, or run the last step and return its result; on Ray, run all tasks first.
 
     The files of the tasks remain until `clear`.
@@ -127,7 +127,7 @@ def run_spread(args: argparse.Namespace, label: str, plan: Plan, collect: Callab
     fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
     before = f" ({result.done_before} of them before)" if result.done_before else ""
     text = f"rank {rank} of {size}: {counted(result.tasks, 'task')} done{before}"
-    text += f"; {result.left} left of all ranks" if result.left else "; all ranks are done: now --collect"
+    text += f"; {result.left} unfinished in all ranks" if result.left else "; all ranks are done: run --collect"
     emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, [text])
     return None
 

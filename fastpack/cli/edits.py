@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import clear, is_spread, run_spread
+from fastpack.cli.distributed_options import clear, is_distributed, run_distributed
 from fastpack.cli.options import (
     add_checksum_option,
     add_dry_run_option,
@@ -39,7 +39,7 @@ def add_compat_option(parser: argparse.ArgumentParser, meaning: str) -> None:
 
 def seedless(args: argparse.Namespace, seed: int | None, option: str) -> str | None:
     """Return an error message if several processes share a shuffle without a seed."""
-    if seed is not None or not is_spread(args):
+    if seed is not None or not is_distributed(args):
         return None
     return f"--rank, --collect and --executor ray need {option}: without it each process would use a different order"
 
@@ -64,7 +64,7 @@ def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResul
     return _run(args, work)
 
 
-def run_spread_edit(
+def run_distributed_edit(
     args: argparse.Namespace, label: str, plan_work: Callable[..., Plan], *given: Any, **options: Any
 ) -> int:
     """Run the plan of `plan_work`, or the tasks of one rank, and print the result; return the exit code."""
@@ -79,7 +79,7 @@ def run_spread_edit(
         def collect() -> EditResult:
             return collect_edit(plan, file_existence_policy=policy, progress=progress(args, "join"))
 
-        result = run_spread(args, label, plan, collect)
+        result = run_distributed(args, label, plan, collect)
         if result is not None:
             clear(args, plan)
         return result

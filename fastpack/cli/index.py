@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
 from fastpack.cli.options import (
     Commands,
     add_checksum_option,
@@ -57,7 +57,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         action="store_true",
         help="turn the line lengths of an index that Modalities wrote before v0.4.0 into bytes, in place",
     )
-    add_spread_options(parser)
+    add_distributed_options(parser)
     return [parser]
 
 
@@ -90,7 +90,7 @@ def _index(args: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as faulty:
         warnings.simplefilter("always")
         try:
-            results = _index_as_tasks(args) if is_spread(args) else _index_here(args, one)
+            results = _index_as_tasks(args) if is_distributed(args) else _index_here(args, one)
         except FaultyLine as error:
             raise JobError(_locate(error)) from error
     if args.rank is not None:
@@ -137,7 +137,7 @@ def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult]:
         bar = progress(args, "join")
         return collect_index(plan, drop_faulty_entries=args.drop_faulty, file_existence_policy=policy, progress=bar)
 
-    results = run_spread(args, "index", plan, collect)
+    results = run_distributed(args, "index", plan, collect)
     if results is not None:
         clear(args, plan)
     return results or []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
-from fastpack.cli.edits import add_compat_option, add_edit_options, run_edit, run_spread_edit, usage_error
+from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
+from fastpack.cli.edits import add_compat_option, add_edit_options, run_distributed_edit, run_edit, usage_error
 from fastpack.cli.options import Commands, new_command
 
 
@@ -32,7 +32,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
     add_edit_options(parser)
-    add_spread_options(parser, of="output")
+    add_distributed_options(parser, of="output")
     return [parser]
 
 
@@ -41,10 +41,10 @@ def run_merge(args: argparse.Namespace) -> int:
     if wrong := misuse(args, ("--dry-run",)):
         return usage_error(wrong)
     options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
-    if is_spread(args):
+    if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_merge
 
-        return run_spread_edit(args, "merge", plan_merge, args.sources, args.target, **options)
+        return run_distributed_edit(args, "merge", plan_merge, args.sources, args.target, **options)
     from fastpack.tokens.edit.merge import merge_packed_data
 
     return run_edit(args, "merge", merge_packed_data, args.sources, args.target, **options)

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
 from fastpack.cli.options import (
     Commands,
     add_checksum_option,
@@ -59,7 +59,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_policy_option(parser)
     add_dry_run_option(parser)
     add_checksum_option(parser)
-    add_spread_options(parser)
+    add_distributed_options(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
     old.add_argument("--tokenizer-type", metavar="CLASS", help="such as GPT2TokenizerFast")
     old.add_argument("--tokenizer-file", metavar="PATH", help="its tokenizer.json")
@@ -204,7 +204,7 @@ def _pack(args: argparse.Namespace, is_config: bool) -> int:
         if args.dry_run:
             print_estimate(args, settings)
         else:
-            packed = _pack_as_tasks(args, settings) if is_spread(args) else _pack_here(args, settings)
+            packed = _pack_as_tasks(args, settings) if is_distributed(args) else _pack_here(args, settings)
             if packed is None:  # a rank: the last step has the results
                 return 0
             results = packed
@@ -239,7 +239,7 @@ def _pack_as_tasks(args: argparse.Namespace, settings: PackSettings) -> list[Pac
     def collect() -> list[PackResult]:
         return collect_pack(plan, if_exists=settings.if_exists, progress=progress(args, "join"))
 
-    results = run_spread(args, "pack", plan, collect)
+    results = run_distributed(args, "pack", plan, collect)
     if results is not None:
         refuse_empty(settings, results)
         clear(args, plan)

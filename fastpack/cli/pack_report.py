@@ -25,9 +25,9 @@ def report(args: argparse.Namespace, results: list[PackResult], seconds: float) 
         say(args, note)
     for result in results:
         if result.audited_documents:
-            own, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
-            say(args, f"{result.path}: {compared} compared with {own} during the run: the same ids")
-        _say_skipped(args, result, len(results) > 1)
+            reference, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
+            say(args, f"{result.path}: {compared} compared with {reference} during the run: the same ids")
+        _print_skipped(args, result, len(results) > 1)
     reports = [_fields(result) for result in results]
     whole = reports[0] if not args.per_source else {"files": reports}
     tokens = sum(result.tokens for result in results)
@@ -54,21 +54,21 @@ def _fields(result: PackResult) -> dict[str, Any]:
     }
 
 
-def _say_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
+def _print_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
     for skipped in result.skipped[:REASONS_SHOWN]:
         source = f"{skipped['source']}: " if "source" in skipped else f"{result.path}: " if several else ""
-        say(args, f"{source}left out line {skipped['line']}: {skipped['reason']}")
+        say(args, f"{source}skipped line {skipped['line']}: {skipped['reason']}")
     if len(result.skipped) > REASONS_SHOWN:
-        say(args, f"left out {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
+        say(args, f"skipped {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
 
 
 def _describe(result: PackResult, rate: str) -> str:
     if result.kept_existing:
         return f"{result.path}: exists, kept"
-    left_out = f", {len(result.skipped):,} left out" if result.skipped else ""
+    skipped = f", {len(result.skipped):,} skipped" if result.skipped else ""
     resumed = f", {result.resumed_documents:,} of them packed before" if result.resumed_documents else ""
     return (
-        f"{result.path}: {counted(result.documents, 'document')}{resumed}, {counted(result.tokens, 'token')}{left_out}"
+        f"{result.path}: {counted(result.documents, 'document')}{resumed}, {counted(result.tokens, 'token')}{skipped}"
         + (f", {rate}" if rate else "")
     )
 

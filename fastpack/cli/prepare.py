@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from fastpack.cli.distributed_options import clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import clear, is_distributed, misuse, run_distributed
 from fastpack.cli.options import (
     Commands,
     add_checksum_option,
@@ -104,7 +104,7 @@ def run_prepare(args: argparse.Namespace) -> int:
     try:
         given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
         given += ["--media-metadata-by-..."] if wants_media(args) else []
-        given += ["--executor, --rank, --collect"] if is_spread(args) else []
+        given += ["--executor, --rank, --collect"] if is_distributed(args) else []
         if given and kind != "webdataset":
             raise UsageError(f"{', '.join(given)}: only for folders of shards, not for a {kind}")
         check_checksum_option(args)
@@ -180,12 +180,12 @@ def _prepare_folder(args: argparse.Namespace) -> int:
     define = None if assistant is None or args.skip_dataset_yaml or _has_sample_type(args) else assistant.define
     settings = None if args.rank is not None else _settings(args, assistant, asks_for_type=define is not None)
     walker, plan = None, None
-    if is_spread(args):
+    if is_distributed(args):
         from fastpack.distributed.prepare_tasks import walker_of
 
         whole = _plan_tasks(args)
         skip = args.skip_bad_shards
-        walker, plan = run_spread(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
+        walker, plan = run_distributed(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
         if walker is None:
             return 0
     assert settings is not None  # a rank has no walker
@@ -302,7 +302,7 @@ def _dest(option: str) -> str:
 
 
 def _asks(args: argparse.Namespace) -> bool:
-    return not (args.non_interactive or args.json or args.dry_run or is_spread(args))
+    return not (args.non_interactive or args.json or args.dry_run or is_distributed(args))
 
 
 def _has_sample_type(args: argparse.Namespace) -> bool:

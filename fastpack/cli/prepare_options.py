@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_spread_options
+from fastpack.cli.distributed_options import add_distributed_options
 from fastpack.cli.options import add_checksum_option, add_dry_run_option
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def add_execution_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(parser)
     add_checksum_option(parser)
-    add_spread_options(parser)
+    add_distributed_options(parser)
 
 
 def wants_media(args: argparse.Namespace) -> bool:

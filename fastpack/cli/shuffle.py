@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_spread_options, is_spread, misuse
+from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
 from fastpack.cli.edits import (
     add_compat_option,
     add_edit_options,
     kind_of,
+    run_distributed_edit,
     run_edit,
-    run_spread_edit,
     seedless,
     usage_error,
 )
@@ -41,7 +41,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
     add_edit_options(parser)
-    add_spread_options(parser, of="output", least="256 MiB")
+    add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
 
@@ -58,10 +58,10 @@ def run_shuffle(args: argparse.Namespace) -> int:
         return usage_error(wrong)
     kind = KINDS.get(args.command) or kind_of(source)
     options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
-    if is_spread(args):
+    if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 
-        return run_spread_edit(args, "shuffle", plan_shuffling, f"shuffle {kind}", [source], target, options)
+        return run_distributed_edit(args, "shuffle", plan_shuffling, f"shuffle {kind}", [source], target, options)
     from fastpack.tokens.edit.shuffle import shuffle_jsonl_data, shuffle_tokenized_data
 
     if kind == "jsonl":

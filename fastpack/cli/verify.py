@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_spread_options, clear, is_spread, misuse, run_spread
+from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
 from fastpack.cli.options import Commands, add_webdataset_options, new_command
 from fastpack.cli.output import emit, say
 from fastpack.cli.progress import progress
@@ -61,7 +61,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser.add_argument_group("WebDatasets"),
         "splits whose samples are decoded; implies --deep (default: all shards)",
     )
-    add_spread_options(parser, part_bytes=False)
+    add_distributed_options(parser, part_bytes=False)
     return [parser]
 
 
@@ -74,7 +74,7 @@ def run_verify(args: argparse.Namespace) -> int:
 
     reports: list[VerifyReport] = []
     failed: list[dict[str, str]] = []
-    looked = _verify_in_parts(args) if is_spread(args) else [_verify(args, path) for path in args.path]
+    looked = _verify_as_tasks(args) if is_distributed(args) else [_verify(args, path) for path in args.path]
     if args.rank is not None:
         return 0
     for path, found in zip(args.path, looked, strict=True):
@@ -105,11 +105,11 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
         return error
 
 
-def _verify_in_parts(args: argparse.Namespace) -> list[VerifyReport | Exception]:
+def _verify_as_tasks(args: argparse.Namespace) -> list[VerifyReport | Exception]:
     from fastpack.distributed.verify_tasks import collect_verify, plan_verify
 
     plan = plan_verify(args.path, folder=args.parts_folder, **_how_closely(args))
-    reports = run_spread(args, "verify", plan, lambda: collect_verify(plan))
+    reports = run_distributed(args, "verify", plan, lambda: collect_verify(plan))
     if reports is not None:
         clear(args, plan)
     return reports or []

@@ -1,1 +1,1 @@
-"""Jobs on several machines: plans and their tasks, and the ranks or the Ray cluster that run them."""
+"""Run jobs on several machines: plans, tasks, ranks and Ray clusters."""

@@ -1,7 +1,7 @@
 """`merge`, `shuffle` and `chunk` as tasks: write ranges of the output, then concatenate them.
 
-A shuffled file is divided between documents: a task has those that begin in its range of bytes; its file contains the
-documents and then their lengths in tokens, int64 (lines have none). A merged file is divided between tokens.
+A shuffled file is divided at documents: a task writes those that begin in its range of bytes. Its file contains the
+documents, then their lengths in tokens, int64 (except for lines). A merged file is divided at tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def plan_shuffling(
     check_compat(options.get("compat"))
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
     if options["seed" if kind.startswith("shuffle") else "global_seed"] is None:
-        raise ValueError("processes that share a shuffle need a seed: without one, each would have its own order")
+        raise ValueError("a distributed shuffle needs a seed: without one, each process would use another order")
     kept = is_kept(paths, target, file_existence_policy)
     if kind.endswith("pbin"):
         common_token_size(paths)
@@ -114,25 +114,23 @@ def plan_merge(
 def _plan(
     function: str, settings: Mapping[str, Any], target: AnyPath, tasks: Sequence[Task], kept: bool, folder: str | None
 ) -> Plan:
-    stamps = list(
-        map(fingerprint, settings["paths"])
-    )  # among the settings as well: tasks see to it that nothing changed
+    stamps = list(map(fingerprint, settings["paths"]))  # also in the settings: tasks detect changed sources
     settings = {**settings, "target": str(target), "stamps": stamps}
     unneeded = frozenset(task.name for task in tasks if kept)
     return Plan(function, task_folder(str(target), folder), settings, stamps, tasks, unneeded)
 
 
 def _borders(total: int, n_bytes: int) -> list[int]:
-    """Return the borders of equal ranges of `total` bytes, at most `n_bytes` each, at least one range."""
+    """Return the borders of equal ranges of `total` bytes: at least one range, of at most `n_bytes` each."""
     n_tasks = max(1, -(-total // n_bytes))
     return [total * number // n_tasks for number in range(n_tasks + 1)]
 
 
-def _pieces(sources: Sequence[Source], size: int, asked: int | None) -> Iterator[list[tuple[int, int, int]]]:
+def _pieces(sources: Sequence[Source], size: int, requested: int | None) -> Iterator[list[tuple[int, int, int]]]:
     """Yield for each task its pieces: (number of the source, first token, end)."""
     ends = list(accumulate(source.n_tokens for source in sources))
     total = ends[-1] * size
-    for start, end in pairwise(border // size for border in _borders(total, task_bytes(total, asked))):
+    for start, end in pairwise(border // size for border in _borders(total, task_bytes(total, requested))):
         pieces = []
         number = bisect_right(ends, start)
         while start < end:
@@ -159,10 +157,10 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
 
     The order and the positions of the documents are computed once per process, for all tasks of a plan.
     """
-    whole = _whole(json.dumps(settings), arguments["of"])
-    if isinstance(whole, Exception):
-        raise whole
-    (documents, order, size), borders, warned = whole
+    complete = _complete_edit(json.dumps(settings), arguments["of"])
+    if isinstance(complete, Exception):
+        raise complete
+    (documents, order, size), borders, warned = complete
     first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
@@ -175,8 +173,8 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     return {"documents": len(ids), "bytes": n_bytes, "token_size": size, "warned": warned}
 
 
-class _Whole(NamedTuple):
-    """The whole output, the borders of the tasks in its order, and the texts of warnings."""
+class _CompleteEdit(NamedTuple):
+    """The complete edit, the borders of the tasks in its order, and the warnings."""
 
     edit: Edit
     borders: list[int]
@@ -184,14 +182,14 @@ class _Whole(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def _whole(settings: str, n_tasks: int) -> _Whole | Exception:
-    """Return the whole output or its error, which is cached, too: thousands of tasks would repeat the failing work."""
-    given = json.loads(settings)
+def _complete_edit(settings: str, n_tasks: int) -> _CompleteEdit | Exception:
+    """Return the complete edit or its error; both are cached, because thousands of tasks would repeat the work."""
+    fields = json.loads(settings)
     try:
-        check_unchanged(given["stamps"])
+        check_unchanged(fields["stamps"])
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            edit = _EDITS[given["kind"]](given["paths"], **given["options"])
+            edit = _EDITS[fields["kind"]](fields["paths"], **fields["options"])
     except Exception as error:
         return error
     lengths = edit.documents.lengths[edit.order]
@@ -199,7 +197,7 @@ def _whole(settings: str, n_tasks: int) -> _Whole | Exception:
     starts -= lengths
     shares = [edit.documents.n_bytes * number // n_tasks for number in range(1, n_tasks)]
     borders = [0, *np.searchsorted(starts, shares).tolist(), len(starts)]
-    return _Whole(edit, borders, [str(warning.message) for warning in warned])
+    return _CompleteEdit(edit, borders, [str(warning.message) for warning in warned])
 
 
 def collect_edit(
@@ -215,29 +213,29 @@ def collect_edit(
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
     check_unchanged(plan.stamps)
-    left = [done[task.name] for task in plan.tasks]
-    advance = byte_counter(progress, sum(found.result["bytes"] for found in left))
+    finished = [done[task.name] for task in plan.tasks]
+    advance = byte_counter(progress, sum(found.result["bytes"] for found in finished))
     concatenate = _concatenate_merged if plan.function == _MERGE else _concatenate_shuffled
-    return replace(concatenate(plan, left, target, file_existence_policy, advance), sources=n_sources)
+    return replace(concatenate(plan, finished, target, file_existence_policy, advance), sources=n_sources)
 
 
 def _concatenate_merged(
-    plan: Plan, left: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
+    plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
     sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
-    outputs = [task_output(done, done.result["bytes"]) for done in left]
+    outputs = [task_output(done, done.result["bytes"]) for done in finished]
     return write_merged(sources, size, target, policy, lambda output: append_outputs(output, outputs, advance))
 
 
 def _concatenate_shuffled(
-    _plan: Plan, left: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
+    _plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
-    for text in left[0].result["warned"]:
+    for text in finished[0].result["warned"]:
         warnings.warn(text, DataWarning, stacklevel=3)
-    n_documents = sum(done.result["documents"] for done in left)
-    size = left[0].result["token_size"]
+    n_documents = sum(done.result["documents"] for done in finished)
+    size = finished[0].result["token_size"]
     outputs = [
-        task_output(done, done.result["bytes"], 0 if size is None else done.result["documents"]) for done in left
+        task_output(done, done.result["bytes"], 0 if size is None else done.result["documents"]) for done in finished
     ]
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)

@@ -144,11 +144,11 @@ def _chunk_rows(plan: Plan, done: Mapping[str, Done]) -> dict[int, list[_ChunkRo
     """Return the rows of each source by its number, in order."""
     chunks: dict[int, list[_ChunkRows]] = {}
     for task in plan.needed:
-        start, left = 0, done[task.name]
-        for (number, _, _), (n_good, n_bad) in zip(task.arguments["chunks"], left.result, strict=True):
-            chunks.setdefault(number, []).append(_ChunkRows(left.path, start, n_good, n_bad))
+        start, finished = 0, done[task.name]
+        for (number, _, _), (n_good, n_bad) in zip(task.arguments["chunks"], finished.result, strict=True):
+            chunks.setdefault(number, []).append(_ChunkRows(finished.path, start, n_good, n_bad))
             start += 16 * n_good + 24 * n_bad
-        check_size(left, start)
+        check_size(finished, start)
     return chunks
 
 

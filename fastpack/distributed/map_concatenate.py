@@ -13,7 +13,7 @@ from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pag
 from fastpack.tokens.pbin.layout import HEADER
 from fastpack.tokens.pbin.packed_index import index_rows, write_index
 
-MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker do not matter
+MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker are negligible
 MAX_TASKS = 4096  # of a job with tasks of the default size: the markers of a folder are listed at once
 _BLOCK = 8 << 20  # bytes copied at once: copy_file_range takes 1.1 to 1.3 times the CPU time (ext4)
 
@@ -30,7 +30,7 @@ def task_bytes(total: int, requested: int | None, least: int = MIN_TASK_BYTES) -
     """Return the input bytes of a task: as requested, else `least`, or more where that would exceed `MAX_TASKS`."""
     if requested is not None:
         if requested < 1:
-            raise ValueError(f"tasks of {requested} bytes: at least 1 is needed")
+            raise ValueError(f"tasks of {requested} bytes: expected at least 1")
         return requested
     return max(least, -(-total // MAX_TASKS))
 

@@ -1,8 +1,8 @@
 """Plans: jobs divided into tasks that any process on any machine may run, in any order, once or several times.
 
 A task writes a file, and then a completion marker with its result, in the plan's folder, on a shared file system or in
-an object store. Processes exchange nothing else. Each attempt at a task writes its own file, so that two attempts never
-write the same file. The marker, which appears complete or not at all, names the file that counts.
+an object store. Processes communicate in no other way. Each attempt at a task writes its own file. The marker, which
+appears atomically, names the file of the successful attempt.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fastpack.errors import JobError
 from fastpack.io import AtomicFile, absolute, as_path, is_remote, names_in, remove, size_of
 from fastpack.version import __version__
 
-PLAN_FORMAT = 2  # increment when plans or the files of tasks change, so that those of a started job are not mixed up
+PLAN_FORMAT = 2  # increment when plans or task files change, so that a started job does not mix formats
 _SUFFIX = ".json"
 _PLAN = "plan"
-_HOME = re.compile("[0-9a-f]{24}")  # an identity
-_OURS = re.compile(rf"\.?([0-9]+|{_PLAN})\.[\w.-]+")  # files of tasks, and those that a kill left unfinished
+_IDENTITY = re.compile("[0-9a-f]{24}")  # the folder of a plan
+_TASK_FILE = re.compile(rf"\.?([0-9]+|{_PLAN})\.[\w.-]+")  # also partial files after a kill
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def write_marker(plan: Plan, task: Task, note: Mapping[str, Any]) -> None:
     try:
         with AtomicFile(path, follow=False) as file:
             file.write(json.dumps({"identity": plan.identity, **note}).encode())
-    except JobError:  # another attempt writes its marker at this moment: either marker is right
+    except JobError:  # another attempt is writing its marker: either one is valid
         if "error" not in note:
             raise
 
@@ -118,7 +118,7 @@ def results(plan: Plan) -> dict[str, Done]:
     failed = next((f"; {name} failed: {error}" for name, error in errors if isinstance(error, str)), "")
     raise JobError(
         f"{len(missing)} of {len(plan.needed)} tasks are not done: {some}{failed} (in {plan.home}; run the ranks again "
-        "with the same arguments: only these are done, then --collect)"
+        "with the same arguments to do only these tasks, then --collect)"
     )
 
 
@@ -156,7 +156,7 @@ def clear(plan: Plan) -> None:
 
 def _remove_folder(folder: str) -> None:
     names = _names(folder)
-    if not _HOME.fullmatch(os.path.basename(folder)) or not all(map(_OURS.fullmatch, names)):
+    if not _IDENTITY.fullmatch(os.path.basename(folder)) or not all(map(_TASK_FILE.fullmatch, names)):
         return
     for name in names:
         remove(os.fspath(as_path(folder) / name))
@@ -192,10 +192,10 @@ def load_plan(home: str) -> Plan:
     try:
         fields = json.loads((as_path(home) / f"{_PLAN}{_SUFFIX}").read_bytes())
     except FileNotFoundError:
-        raise JobError(f"{home} cannot be seen on this machine: the target's folder has to be shared by all") from None
+        raise JobError(f"{home} is not visible on this machine: all machines must share the target's folder") from None
     if fields.pop("version") != __version__:
-        raise JobError(f"this machine has fastpack {__version__}, the one that planned another: install the same")
+        raise JobError(f"the plan is of another version than this fastpack {__version__}: install the same version")
     if fields.pop("format", 1) != PLAN_FORMAT:
-        raise JobError(f"{home} holds the plan of another build of fastpack {__version__}. Remove it and start again.")
+        raise JobError(f"{home} is the plan of another build of fastpack {__version__}. Remove it and start again.")
     fields["tasks"] = [Task(**task) for task in fields["tasks"]]
     return Plan(**fields)

@@ -84,18 +84,18 @@ def walk_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
     """
     root, options = settings["root"], _options(settings)
     unchanged = set(unchanged_shards(root, arguments["shards"], options))
-    left: list[Any] = []
+    done: list[Any] = []
     with AtomicFile(path, follow=False) as file:
         for name in arguments["shards"]:
             if name in unchanged:
-                left.append("unchanged")
+                done.append("unchanged")
                 continue
             result = walk_shard(root, name, options)
             if result.scan is None:
-                left.append("bad")
+                done.append("bad")
             else:
-                left.append([list(result.shard), _write(file, result.scan, result.media)])
-    return left
+                done.append([list(result.shard), _write(file, result.scan, result.media)])
+    return done
 
 
 def _options(settings: Mapping[str, Any], *, skip_bad_shards: bool = True) -> WalkOptions:
@@ -157,25 +157,25 @@ def walker_of(plan: Plan, *, skip_bad_shards: bool = False) -> Callable[[str], W
     its task.
     """
     root, options = plan.settings["root"], _options(plan.settings, skip_bad_shards=skip_bad_shards)
-    done = results(plan)
+    finished = results(plan)
     places: dict[str, tuple[Done, int, Any]] = {}
     for task in plan.tasks:
-        left, start = done[task.name], 0
-        for name, found in zip(task.arguments["shards"], left.result, strict=True):
-            places[name] = (left, start, found)
+        done, start = finished[task.name], 0
+        for name, found in zip(task.arguments["shards"], done.result, strict=True):
+            places[name] = (done, start, found)
             if not isinstance(found, str):
                 n_bytes = sum(found[1])
                 start += n_bytes + -n_bytes % 8
-        check_size(left, start)
+        check_size(done, start)
 
     def walk(name: str) -> WalkResult:
-        left, start, found = places[name]
+        task_done, start, found = places[name]
         if isinstance(found, str):
             return walk_shard(root, name, options)
         shard = ShardRecord(*found[0])
         if not is_unchanged(root, shard):
-            raise JobError(f"{os.path.join(root, name)} was changed since its task: run the ranks again")
-        scan, media = _read(os.path.join(root, name), map_bytes(left.path)[start:], found[1])
+            raise JobError(f"{os.path.join(root, name)} has changed since its task: run the ranks again")
+        scan, media = _read(os.path.join(root, name), map_bytes(task_done.path)[start:], found[1])
         return WalkResult(shard, scan, "", media)
 
     return walk

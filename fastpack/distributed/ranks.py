@@ -11,12 +11,12 @@ from fastpack.distributed.task_execution import run_task
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt
 from fastpack.io import Progress
 
-FROM = ("slurm", "torchrun")  # their environment variables give the rank
+LAUNCHERS = ("slurm", "torchrun")  # launchers whose environment variables give the rank
 
 
 @dataclass(frozen=True)
 class RankResult:
-    """The result of a rank: its tasks, those of them finished before, and the unfinished tasks of all ranks."""
+    """The result of a rank: numbers of its tasks, of those finished before, and of unfinished tasks of all ranks."""
 
     tasks: int
     done_before: int
@@ -32,8 +32,8 @@ def run_rank(
 ) -> RankResult:
     """Do the tasks of a rank. A failing task does not stop the others; a JobError at the end names the first.
 
-    progress: called with (bytes done, bytes in all) of the unfinished tasks. say: called for each
-    failure.
+    progress: called with (bytes done, bytes in all) of the unfinished tasks. say: called with a message for
+    each failure.
     """
     check_rank(rank, world_size)
     own = [task for task in plan.tasks[rank::world_size] if task.name not in plan.unneeded]
@@ -62,25 +62,25 @@ def run_rank(
 def check_rank(rank: int, world_size: int) -> None:
     """Raise ValueError for a rank outside 0 to world_size - 1."""
     if world_size < 1 or not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} of {world_size}: ranks count from 0 to the world size less one")
+        raise ValueError(f"rank {rank} of {world_size}: a rank must be at least 0 and less than the world size")
 
 
-def find_rank(asked: str, world_size: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def find_rank(requested: str, world_size: int | None, environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Return rank and world size: the numbers given, or those that `slurm` or `torchrun` set for this process.
 
     Slurm: each process of each array task is a rank (SLURM_PROCID and SLURM_NTASKS, SLURM_ARRAY_TASK_ID and
     SLURM_ARRAY_TASK_COUNT). Raises ValueError for missing or contradictory values.
     """
-    if asked in FROM:
+    if requested in LAUNCHERS:
         if world_size is not None:
-            raise ValueError(f"--rank {asked} takes the world size from the environment: leave out --world-size")
-        return (_slurm if asked == "slurm" else _torchrun)(environment)
-    if not asked.isascii() or not asked.isdigit():
-        raise ValueError(f"--rank {asked}: a number from 0, or one of {', '.join(FROM)}")
+            raise ValueError(f"--rank {requested} takes the world size from the environment: omit --world-size")
+        return (_slurm if requested == "slurm" else _torchrun)(environment)
+    if not requested.isascii() or not requested.isdigit():
+        raise ValueError(f"--rank {requested}: expected a number from 0, or one of {', '.join(LAUNCHERS)}")
     if world_size is None:
         raise ValueError("--rank needs --world-size, the number of ranks")
-    check_rank(int(asked), world_size)
-    return int(asked), world_size
+    check_rank(int(requested), world_size)
+    return int(requested), world_size
 
 
 def _torchrun(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def _slurm(environment: Mapping[str, str]) -> tuple[int, int]:
     in_array = "SLURM_ARRAY_TASK_ID" in environment
     in_step = "SLURM_PROCID" in environment
     if not in_array and not in_step:
-        raise ValueError("--rank slurm, and neither SLURM_PROCID nor SLURM_ARRAY_TASK_ID is set: not started by Slurm")
+        raise ValueError("--rank slurm: neither SLURM_PROCID nor SLURM_ARRAY_TASK_ID is set: not started by Slurm")
     n_procs = _number(environment, "SLURM_NTASKS", 1) if in_step else 1
     proc = _number(environment, "SLURM_PROCID", 0)
     number, count = _array(environment) if in_array else (0, 1)
@@ -109,7 +109,7 @@ def _array(environment: Mapping[str, str]) -> tuple[int, int]:
     last = _number(environment, "SLURM_ARRAY_TASK_MAX", first + count - 1)
     step = (last - first) // (count - 1) if count > 1 else 1
     if step < 1 or first + step * (count - 1) != last or (number - first) % step:
-        raise ValueError(f"a Slurm array of {count} tasks from {first} to {last} has gaps: give it as 0-{count - 1}")
+        raise ValueError(f"a Slurm array of {count} tasks from {first} to {last} has gaps: use --array=0-{count - 1}")
     return (number - first) // step, count
 
 
@@ -118,5 +118,5 @@ def _number(environment: Mapping[str, str], name: str, default: int | None = Non
     if text is None and default is not None:
         return default
     if text is None or not text.isascii() or not text.isdigit():
-        raise ValueError(f"{name} is {'not set' if text is None else repr(text)}: a number is needed")
+        raise ValueError(f"{name} is {'not set' if text is None else repr(text)}, expected a number")
     return int(text)

@@ -1,4 +1,4 @@
-"""Running one task of a plan."""
+"""Run one task of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The functions that do tasks, by the names under which plans refer to them."""
+"""Map the names in plans to task functions."""
 
 from __future__ import annotations
 

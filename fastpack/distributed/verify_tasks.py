@@ -37,7 +37,7 @@ def plan_verify(
     for a single path; of several paths, the last step reports those that cannot be verified.
     """
     home = task_folder(f"{absolute(paths[0])}.verify", folder)
-    look = {
+    options = {
         "vocab_size": vocab_size,
         "eos_token_id": eos_token_id,
         "deep": deep or split_parts is not None,
@@ -63,7 +63,7 @@ def plan_verify(
             stamps += known
             arguments = {"number": number, "path": os.fspath(file), "kind": kind}
             tasks.append((arguments, max(1, sum(size for _, size, _ in known))))
-    settings = {"paths": [os.fspath(path) for path in paths], "look": look, "threads": threads}
+    settings = {"paths": [os.fspath(path) for path in paths], "look": options, "threads": threads}
     return Plan("verify", home, settings, stamps, numbered_tasks(tasks))
 
 
@@ -75,7 +75,7 @@ def _stamps(path: AnyPath, home: str) -> list[Any]:
 
 
 def verify_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path: str) -> dict[str, Any]:
-    """Verify one file or dataset; return its share of the report."""
+    """Verify one file or dataset; return its findings."""
     path, kind = as_path(arguments["path"]), arguments["kind"]
     report = VerifyReport(os.fspath(path), kind)
     if kind == "checksums":

@@ -39,7 +39,7 @@ _MAX_QUOTED = 65_536  # bytes of a faulty line in the message
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IndexResult(Result):
-    """What `create_raw_index` wrote.
+    r"""What `create_raw_index` wrote.
 
     Attributes
     ----------
@@ -53,6 +53,19 @@ class IndexResult(Result):
         Size of the raw file.
     written
         False if the index existed and was kept. The numbers are 0 then.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text('{"text": "a"}\n{"text": "bcd"}\n')
+    >>> result = fastpack.create_raw_index(source)
+    >>> result.entries, result.dropped, result.bytes, result.written
+    (2, 0, 30, True)
+    >>> fastpack.create_raw_index(source, file_existence_policy="skip").written
+    False
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "entries", "dropped", "bytes", "written")

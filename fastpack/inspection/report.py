@@ -28,6 +28,19 @@ class ReportResult(Result):
     numbers
         All numbers on the page, with the keys of `fastpack report --json` from `sources` on; None if a page existed
         and was kept.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 0, 2, 2, 0], [2, 3])
+    >>> result = fastpack.report(writer.path, f"{folder.name}/report.html")
+    >>> result.numbers["bytes"], result.numbers["tokens"]
+    (50, 5)
+    >>> fastpack.report(writer.path, result.path, file_existence_policy="skip").numbers is None
+    True
+    >>> folder.cleanup()
     """
 
     _shown = facts(

@@ -1,1 +1,1 @@
-"""The parts of packing: configuration, lines to tokens, worker processes, the run itself."""
+"""Tokenise documents and pack them: configuration, encoding, worker processes, pack jobs."""

@@ -1,4 +1,4 @@
-"""Compare a random share of the documents with the tokenizer's own library while a faster engine encodes them."""
+"""Compare a random share of the documents with the reference library while a faster engine encodes them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
 from fastpack.tokenizers.postprocess import FasterTokenizer
 
 SEED = 20_480
-TIME_SHARE = 0.08  # share of a process's time for comparing, unless a share of the documents is given
-_FIRST_RATE = 5e-7  # seconds per character, before it is measured
+TIME_SHARE = 0.08  # share of a process's time for comparisons, if no share of the documents is given
+_FIRST_RATE = 5e-7  # seconds per character, until measured
 
 
 def check_share(share: float | None) -> None:
@@ -22,10 +22,10 @@ def check_share(share: float | None) -> None:
 
 
 class Audit:
-    """Compares the ids of an engine. share: of the documents; None: as many as take `TIME_SHARE` of the time."""
+    """Compare the ids of an engine. share: of the documents; None: as many as take `TIME_SHARE` of the time."""
 
     def __init__(self, tokenizer: Tokenizer, eod: int, share: float | None) -> None:
-        self._own = tokenizer.own if isinstance(tokenizer, FasterTokenizer) else None
+        self._reference = tokenizer.own if isinstance(tokenizer, FasterTokenizer) else None
         self._eod, self._share = eod, share
         self._credit = self._seconds = 0.0
         self._characters = 0
@@ -37,7 +37,7 @@ class Audit:
 
         key: seeds the random choice of documents; seconds: time that the engine took.
         """
-        if self._own is None or not texts or self._share == 0.0:
+        if self._reference is None or not texts or self._share == 0.0:
             return 0, None
         share = self._affordable(sum(map(len, texts)), seconds) if self._share is None else self._share
         chosen = np.flatnonzero(np.random.default_rng([SEED, key]).random(len(texts)) < share)
@@ -58,10 +58,10 @@ class Audit:
         return max(0.0, self._credit) / max(rate * n_characters, 1e-12)
 
     def _first_difference(self, texts: list[str], chosen: Lengths, tokens: Tokens, lengths: Lengths) -> int | None:
-        assert self._own is not None
+        assert self._reference is not None
         ends = np.cumsum(lengths)
         try:
-            expected, expected_lengths = self._own.encode_many(texts, self._eod)
+            expected, expected_lengths = self._reference.encode_many(texts, self._eod)
         except FaultyText:
             if len(texts) == 1:
                 return int(chosen[0])
@@ -69,7 +69,7 @@ class Audit:
             return next((number for number in found if number is not None), None)
         expected_ends = np.cumsum(expected_lengths)
         for i, number in enumerate(map(int, chosen)):
-            mine = tokens[ends[number] - lengths[number] : ends[number]]
-            if not np.array_equal(mine, expected[expected_ends[i] - expected_lengths[i] : expected_ends[i]]):
+            actual = tokens[ends[number] - lengths[number] : ends[number]]
+            if not np.array_equal(actual, expected[expected_ends[i] - expected_lengths[i] : expected_ends[i]]):
                 return number
         return None

@@ -1,4 +1,4 @@
-"""Sample documents from all sources: engines are compared on them, and messages name their keys."""
+"""Sample documents from all sources, to compare engines and to name keys in messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastpack.packing.source_batches import read_batches
 
 SAMPLE_BYTES = 4 << 20
 PLACES = 32  # positions of a sample, in all sources together
-SOURCES = 8  # at most so many are opened
+SOURCES = 8  # maximum number of opened files
 
 
 def sample_texts(settings: PackSettings) -> list[str]:

@@ -24,7 +24,7 @@ class EncoderSpec:
     """Everything that a process needs to encode lines.
 
     eos_token_id: the id of `eos_token`; token_size: in bytes; special: the rule for special tokens in texts; audit: the
-    share of the documents that is compared with the tokenizer's own library, None for 8 % of the time.
+    share of the documents that is compared with the reference library, None for 8 % of the time.
     """
 
     text_pattern: str
@@ -82,7 +82,7 @@ class Encoded(NamedTuple):
 
 
 class Encoder:
-    """Encodes batches of lines; keeps the last file mapped for the next batch."""
+    """Encode batches of lines; keep the last file mapped for the next batch."""
 
     def __init__(self, spec: EncoderSpec, tokenizer: Tokenizer | None = None) -> None:
         self._path, self._source = "", np.empty(0, np.uint8)
@@ -123,8 +123,8 @@ class Encoder:
 
     def _differs(self, text: str) -> str:
         quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"
-        own = OWN_ENGINES["pretrained_hf_tokenizer"]
-        return f"the engine {self._engine} gives other ids than {own} on {quoted}"
+        reference = OWN_ENGINES["pretrained_hf_tokenizer"]
+        return f"the engine {self._engine} gives other ids than {reference} on {quoted}"
 
     def _apply_rule(
         self,
@@ -182,7 +182,7 @@ class Encoder:
     def _tokenize(
         self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]
     ) -> tuple[Tokens, Lengths]:
-        """Encode all texts at once; if one is refused, encode each alone and move refused ones to `faulty`."""
+        """Encode all texts at once; if one is rejected, encode each separately and move rejected ones to `faulty`."""
         try:
             return self._tokenizer.encode_many(texts, self._eod)
         except FaultyText:

@@ -110,8 +110,8 @@ def pack(
     on_error
         What to do with a document that cannot be packed: skip it and list it in the result, or raise.
     engine
-        The library that tokenises. "auto" takes the fastest installed one that gives the same ids as the tokenizer's
-        own library on a sample of the documents and on probe texts.
+        The library that tokenises. "auto" takes the fastest installed one that gives the same ids as the reference
+        library on a sample of the documents and on probe texts.
     resume
         Continue an interrupted run of the same job from its last checkpoint. A finished output is kept.
     special_tokens_in_text
@@ -120,9 +120,9 @@ def pack(
         transformers with ``split_special_tokens=True``). "skip": skip the document. "error": raise. With SentencePiece
         this concerns only an EOS token that is a user-defined symbol.
     audit
-        Share of the documents, from 0 to 1, that are also tokenised by the tokenizer's own library where a faster
-        engine runs. Default: as many as take 8 % of the time. The first difference ends the job with a `JobError`, and
-        nothing is kept.
+        Share of the documents, from 0 to 1, to encode with the reference library as well when a faster engine is used.
+        Default: as many as take 8 % of the time. The first difference ends the job with a `JobError`, and nothing is
+        kept.
     progress
         Called with (bytes done, bytes in all) of the sources, first while the index is created, then while packing.
 
@@ -275,7 +275,7 @@ def pack_each(
     audit: float | None = None,
     progress: Progress | None = None,
 ) -> list[PackResult]:
-    r"""Pack each source of a Modalities configuration into a token file of its own.
+    r"""Pack each source of a Modalities configuration into a separate token file.
 
     The files are written next to their sources or, if ``settings.dst_path`` is given, in that folder, where the folders
     between the sources' common folder and each source are repeated. The worker processes share the work by bytes, not

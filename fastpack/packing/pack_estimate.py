@@ -28,7 +28,7 @@ WINDOW = 64 << 20
 
 @dataclass(frozen=True, repr=False)
 class PlannedPack(Result):
-    """A token file that a pack job would write.
+    r"""A token file that a pack job would write.
 
     Attributes
     ----------
@@ -48,6 +48,28 @@ class PlannedPack(Result):
         Estimate from a sample of the documents. None if a source is compressed.
     kept_existing
         Whether the file exists and would be kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> _ = Path(folder.name, "a.jsonl").write_text('{"text": "hello"}\n' * 100)
+    >>> index = fastpack.create_raw_index(f"{folder.name}/a.jsonl")
+    >>> config = {
+    ...     "settings": {
+    ...         "src_path": f"{folder.name}/a.jsonl",
+    ...         "dst_path": f"{folder.name}/a.pbin",
+    ...         "jq_pattern": ".text",
+    ...         "eod_token": "<|endoftext|>",
+    ...     },
+    ...     "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
+    ... }
+    >>> (planned,) = fastpack.plan_packing(config)
+    >>> planned.source_bytes, planned.token_size_in_bytes, planned.kept_existing
+    (1800, 2, False)
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "sources", "lines", "estimated_tokens", "kept_existing", "source_bytes")

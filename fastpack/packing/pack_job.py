@@ -36,7 +36,7 @@ def pack_files(
     index_progress: Progress | None = None,
     note_index: NoteIndex | None = None,
 ) -> list[PackResult]:
-    """Do a pack job: create missing indexes, tokenise and write every output file.
+    """Run a pack job: create missing indexes, tokenise and write every output file.
 
     progress, index_progress: called with (bytes done, bytes in all) of the sources. note_index(reason, stale): called
     before an index is created.
@@ -109,7 +109,7 @@ def _result(output: OutputFile, choice: Choice) -> PackResult:
     path = output.target.output
     if output.writer.stale:
         warnings.warn(
-            f"{path}: the unfinished work found belongs to other settings or other files; it was started again",
+            f"{path}: the unfinished run has other settings or sources, so packing started again",
             DataWarning,
             stacklevel=4,
         )
@@ -144,5 +144,5 @@ def _warn_of_newer_sources(target: Target) -> None:
     packed = files.stat_of(target.output).st_mtime_ns
     newer = next((source for source in target.sources if files.stat_of(source.path).st_mtime_ns > packed), None)
     if newer is not None:
-        text = f"{target.output} is finished and was kept, but {newer.path} was changed after it"
+        text = f"{target.output} is complete and was kept, but {newer.path} has changed since"
         warnings.warn(f"{text}. {spoken(OVERWRITE)} to pack it again.", DataWarning, stacklevel=4)

@@ -41,7 +41,7 @@ class PackResult(Result):
         Number of EOS tokens before the last token of their document, and number of documents that contain such tokens.
         A reader that finds documents by their EOS tokens finds more documents than there are.
     audited_documents
-        Number of documents whose tokens were compared with those of the tokenizer's own library.
+        Number of documents whose tokens were compared with those of the reference library.
 
     Examples
     --------

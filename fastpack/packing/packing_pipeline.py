@@ -32,7 +32,7 @@ CHECKPOINT_BYTES = 256 << 20
 
 @dataclass
 class OutputFile:
-    """An output file that is being written, with what is known about its documents so far."""
+    """An output file being written, with the counts of its documents so far."""
 
     target: Target
     writer: CheckpointedWriter
@@ -85,7 +85,7 @@ class OutputFile:
 
 
 class EngineDiffers(JobError):
-    """A faster engine gave other ids than the tokenizer's own library; nothing that it encoded is trusted."""
+    """A faster engine gave other ids than the reference library, so none of its output is kept."""
 
 
 def stop_error(batch: SourceBatch, stop: Stop, lines_before: int) -> Exception:
@@ -99,7 +99,7 @@ def stop_error(batch: SourceBatch, stop: Stop, lines_before: int) -> Exception:
 
 
 class Packer:
-    """Packs targets one after another, with the same encoders for all."""
+    """Pack targets one after another with the same encoders."""
 
     def __init__(
         self, settings: PackSettings, spec: EncoderSpec, tokenizer: Tokenizer, progress: Progress | None = None

@@ -53,7 +53,7 @@ class PackSettings:
     text_pattern: the jq pattern that selects the text of a document.
     eos_token, eos_token_id: the token that ends each document, as text or as id; one of them is None.
     num_workers: number of tokenising processes.
-    audit: share of the documents that is compared with the tokenizer's own library; None: 8 % of the time.
+    audit: share of the documents that is compared with the reference library; None: 8 % of the time.
     """
 
     sources: tuple[Source, ...]

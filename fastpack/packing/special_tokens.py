@@ -37,7 +37,7 @@ class _Document(NamedTuple):
 
 
 class SpecialTokenFilter:
-    """Applies a rule other than "keep" to the documents that contain special tokens."""
+    """Apply a rule other than "keep" to the documents that contain special tokens."""
 
     def __init__(self, tokenizer: Tokenizer, eod_token: str, eod: int, rule: SpecialRule) -> None:
         self._tokenizer, self._eod_token, self._eod, self.rule = tokenizer, eod_token, eod, rule

@@ -40,7 +40,7 @@ def _target_per_source(settings: PackSettings) -> Iterator[Target]:
     folder = settings.output
     if folder is not None and is_npy(folder):
         raise ValueError(
-            f"{folder}: each source is packed into a .pbin of its own in this folder, which cannot be a .npy"
+            f"{folder}: each source is packed into a separate .pbin in this folder, whose name must not end in .npy"
         )
     common = os.path.commonpath([os.path.dirname(absolute(source.path)) for source in settings.sources])
     taken: dict[str, str] = {}

@@ -21,7 +21,7 @@ Path: TypeAlias = tuple[Hashable, ...]
 
 
 class _Loader(LimitedLoader):
-    """Rejects duplicate keys; 1e5 is a number and 2024-01-01 a string, as in OmegaConf."""
+    """Reject duplicate keys; 1e5 is a number and 2024-01-01 a string, as in OmegaConf."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
@@ -57,11 +57,11 @@ def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any
     """
     text = read_start(path, MAX_BYTES + 1)
     if len(text) > MAX_BYTES:
-        raise ValueError(f"{os.fspath(path)}: a configuration of more than {MAX_BYTES} bytes is refused")
+        raise ValueError(f"{os.fspath(path)}: a configuration must not exceed {MAX_BYTES} bytes")
     try:
         tree = parse_yaml(text, _Loader)
     except ParseError as error:
-        raise ValueError(f"{os.fspath(path)}: not a YAML file that can be read: {error}") from error
+        raise ValueError(f"{os.fspath(path)}: not a valid YAML file: {error}") from error
     if not isinstance(tree, dict):
         raise ValueError(f"{os.fspath(path)}: found {type(tree).__name__}, expected a mapping with settings")
     try:
@@ -88,7 +88,7 @@ class _Resolver:
     def _value(self, node: Any, path: Path, depth: int) -> Any:
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise ValueError(f"the configuration unfolds to more than {MAX_NODES} values or {MAX_DEPTH} levels")
+            raise ValueError(f"the configuration expands to more than {MAX_NODES} values or {MAX_DEPTH} levels")
         if isinstance(node, Mapping):
             return {key: self._value(child, (*path, key), depth + 1) for key, child in node.items()}
         if isinstance(node, list):
@@ -140,7 +140,7 @@ class _Resolver:
             elif isinstance(node, Mapping) and key in node:
                 node = node[key]
             else:
-                raise ValueError(f"${{{expression}}}: there is no {key!r} in the configuration")
+                raise ValueError(f"${{{expression}}}: the configuration has no {key!r}")
         target = (*keys, *re.findall(r"[^.\[\]]+", expression))
         return self._value(node, target, depth)
 
@@ -153,7 +153,7 @@ class _Resolver:
             }
         if name not in known:
             raise ValueError(
-                f"${{modalities_env:{name}}}: known are {', '.join(known) or 'none, because there is no file'}"
+                f"${{modalities_env:{name}}}: unknown name (known: {', '.join(known) or 'none without a file'})"
             )
         return known[name]
 
@@ -167,7 +167,7 @@ def _closing(text: str, start: int) -> int:
             depth -= 1
             if depth == 0:
                 return i
-    raise ValueError(f"{text!r}: an interpolation that does not end")
+    raise ValueError(f"{text!r}: an unterminated interpolation")
 
 
 def _environment(argument: str) -> str | None:

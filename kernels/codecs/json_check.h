@@ -1,7 +1,8 @@
-/* Is a line certainly JSON that Python's json.loads accepts? One pass, no recursion, no allocation.
+/* Check that Python's json.loads accepts a line: one pass, no recursion, no allocation.
  *
- * Yes means RFC 8259 JSON in strict UTF-8 whose nesting and numbers stay below what json.loads may refuse. Anything
- * else, also what json.loads accepts beyond the RFC (NaN, a byte order mark, UTF-16, surrogates), is "unsure".
+ * Accepted lines are RFC 8259 JSON in strict UTF-8, with nesting and numbers below the limits of json.loads. All other
+ * lines are "unsure", including those that json.loads accepts beyond the RFC (NaN, a byte order mark, UTF-16,
+ * surrogates).
  */
 #ifndef FASTPACK_JSON_CHECK_H
 #define FASTPACK_JSON_CHECK_H
@@ -30,7 +31,7 @@ static int fp_has_avx2(void) {
 #endif
 }
 
-/* ---- UTF-8: well-formed by the Unicode standard's table 3-7 (no overlong forms, no surrogates, up to U+10FFFF) */
+/* ---- UTF-8: well-formed by table 3-7 of the Unicode standard (no overlong forms, no surrogates, up to U+10FFFF) */
 
 static int fp_utf8_portable(fp_bytes p, fp_bytes end) {
     while (p < end) {
@@ -57,16 +58,16 @@ static int fp_utf8_portable(fp_bytes p, fp_bytes end) {
 
 #define FP_AVX2 __attribute__((target("avx2,bmi")))
 
-/* Each fault of two neighbouring bytes is a bit; three tables, of the first byte's two nibbles and the second byte's
- * high one, say which faults that nibble allows, and a bit set in all three is a fault (Keiser and Lemire's method). */
-#define FP_SHORT 0x01      /* a lead byte, then no continuation */
+/* Each fault of two adjacent bytes is a bit. Three tables (for both nibbles of the first byte and the high nibble of
+ * the second byte) contain the possible faults. A bit that is set in all three is a fault (Keiser and Lemire). */
+#define FP_SHORT 0x01      /* a lead byte without a continuation */
 #define FP_LONG 0x02       /* ASCII, then a continuation */
 #define FP_OVERLONG3 0x04  /* e0 80..9f */
 #define FP_LARGE 0x08      /* f4 90..bf, f5..ff 90..bf */
 #define FP_SURROGATE 0x10  /* ed a0..bf */
 #define FP_OVERLONG2 0x20  /* c0..c1 */
 #define FP_OVERLONG4 0x40  /* f0 80..8f, and f5..ff 80..8f */
-#define FP_TWO 0x80        /* two continuations: a fault unless a longer sequence asks for the second */
+#define FP_TWO 0x80        /* two continuations: a fault, except in a longer sequence */
 #define FP_ANY_LOW (FP_SHORT | FP_LONG | FP_TWO)
 
 FP_AVX2 static inline __m256i fp_table(const uint8_t *sixteen) {
@@ -90,7 +91,7 @@ static const uint8_t FP_SECOND_HIGH[16] = {
     FP_CONTINUATION | FP_SURROGATE | FP_LARGE, FP_CONTINUATION | FP_SURROGATE | FP_LARGE,
     FP_SHORT, FP_SHORT, FP_SHORT, FP_SHORT};
 
-/* Faults of 32 bytes, given the 32 before them. */
+/* Return the faults of 32 bytes; `before`: the previous 32 bytes. */
 FP_AVX2 static inline __m256i fp_utf8_faults(__m256i now, __m256i before) {
     const __m256i nibble = _mm256_set1_epi8(0x0f);
     __m256i joint = _mm256_permute2x128_si256(before, now, 0x21);
@@ -101,7 +102,7 @@ FP_AVX2 static inline __m256i fp_utf8_faults(__m256i now, __m256i before) {
     __m256i low = _mm256_shuffle_epi8(fp_table(FP_FIRST_LOW), _mm256_and_si256(back1, nibble));
     __m256i next = _mm256_shuffle_epi8(fp_table(FP_SECOND_HIGH), _mm256_and_si256(_mm256_srli_epi16(now, 4), nibble));
     __m256i pairs = _mm256_and_si256(_mm256_and_si256(high, low), next);
-    /* The top bit is set where a lead byte two or three back asks for a continuation here. */
+    /* The top bit is set if a lead byte two or three bytes before needs a continuation here. */
     __m256i third = _mm256_subs_epu8(back2, _mm256_set1_epi8((char)(0xe0 - 0x80)));
     __m256i fourth = _mm256_subs_epu8(back3, _mm256_set1_epi8((char)(0xf0 - 0x80)));
     __m256i asked = _mm256_and_si256(_mm256_or_si256(third, fourth), _mm256_set1_epi8((char)0x80));
@@ -111,7 +112,7 @@ FP_AVX2 static inline __m256i fp_utf8_faults(__m256i now, __m256i before) {
 FP_AVX2 static int fp_utf8_avx2(fp_bytes p, fp_bytes end) {
     __m256i before = _mm256_setzero_si256(), faults = before;
     while (p < end) {
-        /* While `before` is ASCII nothing is open, and ASCII goes by 64 bytes at a time. */
+        /* If `before` is ASCII, no sequence is open: skip ASCII 64 bytes at a time. */
         if (_mm256_movemask_epi8(before) == 0) {
             while (end - p >= 64) {
                 __m256i both = _mm256_or_si256(
@@ -124,7 +125,7 @@ FP_AVX2 static int fp_utf8_avx2(fp_bytes p, fp_bytes end) {
         __m256i now;
         if (end - p >= 32) {
             now = _mm256_loadu_si256((const __m256i *)p);
-        } else { /* the tail, as if ASCII followed: an open sequence is then a fault */
+        } else { /* the tail, padded with ASCII, so that an open sequence is a fault */
             uint8_t tail[32] = {0};
             memcpy(tail, p, (size_t)(end - p));
             now = _mm256_loadu_si256((const __m256i *)tail);
@@ -147,11 +148,11 @@ static int fp_utf8(fp_bytes p, fp_bytes end, int simd) {
     return fp_utf8_portable(p, end);
 }
 
-/* ---- the grammar. Each function takes the position it reads at and returns the one after, or NULL when unsure */
+/* ---- the grammar: each function reads at a position and returns the end, or NULL if unsure */
 
 #define FP_HEX4(p) (FP_CLASS[(p)[0]] & FP_CLASS[(p)[1]] & FP_CLASS[(p)[2]] & FP_CLASS[(p)[3]] & 4)
 
-/* Bit 1: ends a run of plain string content; 2: may follow a backslash alone; 4: hexadecimal digit. */
+/* Bits: 1: ends plain string content; 2: completes an escape after a backslash; 4: hexadecimal digit. */
 static const uint8_t FP_CLASS[256] = {
     1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
     ['"'] = 3, ['\\'] = 3, ['/'] = 2, ['b'] = 6, ['f'] = 6, ['n'] = 2, ['r'] = 2, ['t'] = 2,
@@ -159,7 +160,7 @@ static const uint8_t FP_CLASS[256] = {
     ['a'] = 4, ['c'] = 4, ['d'] = 4, ['e'] = 4,
     ['A'] = 4, ['B'] = 4, ['C'] = 4, ['D'] = 4, ['E'] = 4, ['F'] = 4};
 
-/* p stands on a backslash. */
+/* p: at a backslash. */
 static inline fp_bytes fp_escape(fp_bytes p, fp_bytes end) {
     if (end - p < 2) return NULL;
     if (FP_CLASS[p[1]] & 2) return p + 2;
@@ -168,8 +169,9 @@ static inline fp_bytes fp_escape(fp_bytes p, fp_bytes end) {
 
 #if FASTPACK_X86
 
-/* As far as 32 bytes can be read before `limit`: the position after the closing quote with *closed set, or where to go
- * on byte by byte. All the escapes of a block are served from one mask: ASCII-escaped text has one every ten bytes. */
+/* Scan a string while 32 bytes can be read before `limit`. Return the position after the closing quote, with *closed
+ * set, or the position at which to continue byte by byte. One mask covers all escapes of a block, because
+ * ASCII-escaped text has one every ten bytes. */
 FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit, int *closed) {
     const __m256i quote = _mm256_set1_epi8('"'), backslash = _mm256_set1_epi8('\\'), top = _mm256_set1_epi8(0x1f);
     while (limit - p >= 32) {
@@ -187,7 +189,7 @@ FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit,
             }
             if (*hit != '\\' || (hit = fp_escape(hit, end)) == NULL) return NULL;
             if (hit >= next) next = hit;
-            mask &= ~UINT64_C(0) << (hit - p); /* at most 31 + 6 */
+            mask &= ~UINT64_C(0) << (hit - p); /* shift of at most 31 + 6 */
         }
         p = next;
     }
@@ -196,7 +198,7 @@ FP_AVX2 static fp_bytes fp_string_avx2(fp_bytes p, fp_bytes end, fp_bytes limit,
 
 #endif
 
-/* p stands after the opening quote. */
+/* p: after the opening quote. */
 static inline fp_bytes fp_string(fp_bytes p, fp_bytes end, fp_bytes limit, int simd) {
 #if FASTPACK_X86
     if (simd) {
@@ -253,7 +255,7 @@ static inline fp_bytes fp_space(fp_bytes p, fp_bytes end) {
     return p;
 }
 
-/* A key with its colon; p stands where the key should begin. */
+/* Read a key and its colon at p. */
 static inline fp_bytes fp_key(fp_bytes p, fp_bytes end, fp_bytes limit, int simd) {
     p = fp_space(p, end);
     if (p >= end || *p != '"' || (p = fp_string(p + 1, end, limit, simd)) == NULL) return NULL;
@@ -261,11 +263,11 @@ static inline fp_bytes fp_key(fp_bytes p, fp_bytes end, fp_bytes limit, int simd
     return p < end && *p == ':' ? p + 1 : NULL;
 }
 
-/* One JSON text in [p, end), whose bytes may be read up to `limit`; UTF-8 is checked elsewhere. */
+/* Check one JSON text in [p, end), except its UTF-8; bytes up to `limit` are readable. */
 static int fp_json(fp_bytes p, fp_bytes end, fp_bytes limit, int simd) {
     uint8_t closers[FP_MAX_DEPTH];
     int depth = 0;
-    for (;;) { /* a value begins here */
+    for (;;) { /* start of a value */
         p = fp_space(p, end);
         if (p >= end) return 0;
         if (*p == '{' || *p == '[') {
@@ -284,7 +286,7 @@ static int fp_json(fp_bytes p, fp_bytes end, fp_bytes limit, int simd) {
         } else if ((p = fp_scalar(p, end, limit, simd)) == NULL) {
             return 0;
         }
-        for (;;) { /* a value has ended here */
+        for (;;) { /* end of a value */
             p = fp_space(p, end);
             if (depth == 0) return p == end;
             if (p >= end) return 0;
@@ -304,8 +306,8 @@ static inline int fp_is_inside(int64_t offset, int64_t length, int64_t n) {
     return offset >= 0 && length >= 0 && offset <= n && length <= n - offset;
 }
 
-/* rows: k pairs (offset, length) into the n bytes of `data`; verdict: k bytes, 1 or 0. Returns 0 at a row outside the
- * data. Each row is checked in both passes, as another thread may write to it in between. */
+/* Write the k results, 1 (accepted) or 0 (unsure), to `verdict`; rows: k pairs (offset, length) into the n bytes of
+ * `data`. Return 0 if a row is outside the data. Both passes check each row, because another thread may change it. */
 static int fp_validate_rows(fp_bytes data, int64_t n, const int64_t *rows, int64_t k, uint8_t *verdict, int simd) {
     int64_t low = n, high = 0, total = 0;
     for (int64_t i = 0; i < k; i++) {
@@ -315,8 +317,8 @@ static int fp_validate_rows(fp_bytes data, int64_t n, const int64_t *rows, int64
         if (offset + length > high) high = offset + length;
         total += length + 1;
     }
-    /* Neighbouring lines are checked for UTF-8 in one go: short lines would pay more for the call than for the bytes.
-     * A sequence cannot reach over a newline, so all lines together are well-formed when each one is. */
+    /* Check the UTF-8 of adjacent lines together: for short lines a call costs more than the check. A sequence cannot
+     * contain a newline, so all lines together are well-formed if and only if each one is. */
     int all_utf8 = high - low < total && fp_utf8(data + low, data + high, simd);
     for (int64_t i = 0; i < k; i++) {
         int64_t offset = rows[2 * i], length = rows[2 * i + 1];

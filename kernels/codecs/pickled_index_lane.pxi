@@ -1,5 +1,5 @@
-# The fast path of pickled_index_decoder_cy: rows as the C pickler writes them, by unaligned loads, without the machine.
-# It stops at the first opcode that it does not expect.
+# The fast path of pickled_index_decoder_cy: read rows as the C pickler writes them, with unaligned loads.
+# It stops at the first other opcode.
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
     cdef uint64_t word

@@ -71,7 +71,7 @@ class Fault(IntEnum):
 TEXTS = {
     Fault.SHORT_HEADER: ("{number} bytes and the end of the file", "a header of 512 bytes"),
     Fault.CHECKSUM: (
-        "a block that sums to {number} where its checksum says {data}",
+        "a block with the sum {number} and the checksum {data}",
         "a tar header, or zeros where the archive ends",
     ),
     Fault.NUMBER: ("{data} as a number", "octal digits, or a base-256 number"),
@@ -79,16 +79,16 @@ TEXTS = {
     Fault.DATA_END: ("{number} bytes and the end of the file", "all data of this member, and its padding"),
     Fault.LONG_NAME: ("a name of {number} bytes", f"a name of at most {MAX_NAME_BYTES} bytes"),
     Fault.LONG_RECORDS: ("PAX records of {number} bytes", f"PAX records of at most {MAX_RECORDS_BYTES} bytes"),
-    Fault.LONG_GROUP: ("headers of more than {number} bytes for one member", "a member behind its headers"),
-    Fault.PADDING: ("{data} behind the end of a long name or of PAX records", "zeros up to the next block"),
+    Fault.LONG_GROUP: ("headers of more than {number} bytes for one member", "a member after its headers"),
+    Fault.PADDING: ("{data} after the end of a long name or of PAX records", "zeros up to the next block"),
     Fault.RECORD: ("{data} in PAX records", "a record 'length key=value', a line feed at the end of its length"),
     Fault.RECORD_NUMBER: ("{data} as the value of a PAX record", "a decimal number that fits 63 bits"),
     Fault.GLOBAL_RECORD: ("{data} in a global PAX header", "names and sizes in the headers of single members only"),
     Fault.SPARSE_SIZE: ("a PAX record 'size' of a sparse member", "a sparse member below 8 GiB in the archive"),
-    Fault.SPARSE_MAP: ("{data} in the map of a sparse member", "decimal numbers, one a line, within its data"),
+    Fault.SPARSE_MAP: ("{data} in the map of a sparse member", "decimal numbers, one per line, within its data"),
     Fault.ORPHAN: ("the end of the archive", "the member that the extended header before it belongs to"),
     Fault.TWICE: ("a second extended header of type {data}", "one before a member"),
-    Fault.MEMBERS: ("a member after {number} others", "no more than max_members"),
+    Fault.MEMBERS: ("a member after {number} others", "at most max_members"),
     Fault.REAL_SIZE: ("a PAX record of a real size", "a map of the holes of the sparse member as well"),
 }
 

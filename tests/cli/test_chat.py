@@ -88,9 +88,9 @@ def test_skipped_conversations_are_reported(capsys: pytest.CaptureFixture[str]) 
     Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)
     assert main(["chat", "c.yaml"]) == 0
     out, err = capsys.readouterr()
-    assert err.count("left out out/referring/few_") == 5
-    assert "left out 25 more (--json lists all)" in err
-    assert " left out -> out/referring/few_" in out
+    assert err.count("skipped out/referring/few_") == 5
+    assert "skipped 25 more (--json lists all)" in err
+    assert " skipped -> out/referring/few_" in out
     assert main(["chat", "c.yaml", "--on_faulty", "error"]) == 1
     assert "empty text" in capsys.readouterr().err
 

@@ -122,10 +122,10 @@ def test_skipped_documents_are_reported(capsys: pytest.CaptureFixture[str]) -> N
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("s.pbin: 2 documents, 10 tokens, 8 left out, in ")
-    assert err.count("left out line") == 5
-    assert "left out line 2: empty text\n" in err
-    assert "left out 3 more" in err
+    assert out.startswith("s.pbin: 2 documents, 10 tokens, 8 skipped, in ")
+    assert err.count("skipped line") == 5
+    assert "skipped line 2: empty text\n" in err
+    assert "skipped 3 more" in err
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--force", "--json"]) == 0
     skipped = json.loads(capsys.readouterr().out)["skipped"]
     assert skipped == [{"line": i, "reason": "empty text"} for i in range(2, 10)]
@@ -142,8 +142,8 @@ def test_invalid_json_lines_while_indexing(capsys: pytest.CaptureFixture[str]) -
     assert not Path("s.idx").exists()
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("s.pbin: 2 documents, 4 tokens, 1 left out")
-    assert "left out line 2: not JSON: Expecting value at character 0\n" in err
+    assert out.startswith("s.pbin: 2 documents, 4 tokens, 1 skipped")
+    assert "skipped line 2: not JSON: Expecting value at character 0\n" in err
     assert "faulty line" not in err
 
 

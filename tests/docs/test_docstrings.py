@@ -25,16 +25,7 @@ PROPERTIES = (property, functools.cached_property)
 METHODS = (FunctionType, classmethod, staticmethod)
 
 # Public names whose docstrings do not follow numpydoc yet, sorted. Remove an entry when its docstring does; add none.
-INCOMPLETE = [
-    "fastpack.IndexResult",
-    "fastpack.ManifestResult",
-    "fastpack.PlannedPack",
-    "fastpack.RepairResult",
-    "fastpack.ReportResult",
-    "fastpack.modalities.PreparedChat",
-    "fastpack.modalities.PreparedPartition",
-    "fastpack.modalities.create_filtered_tokenized_dataset",
-]
+INCOMPLETE: list[str] = []
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Prepared datasets to look at."""
+"""Prepared datasets to inspect."""
 
 from webdatasets import prepared
 

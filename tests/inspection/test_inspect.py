@@ -1,4 +1,4 @@
-"""inspect() on golden files and on files with something odd about them."""
+"""inspect() on golden files and on unusual files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_packed_file(backend: str) -> None:
     json.dumps(found)
 
 
-def test_old_generation_is_said() -> None:
+def test_an_old_generation_is_a_warning() -> None:
     found = fastpack.inspect(GOLDEN / "modalities" / "legacy" / "v0.2.0" / "docs_escaped_bpe2000.v0.2.0.pbin")
     assert found["generation"] == 4
     assert "reads wrong documents" in found["warnings"][0]
@@ -71,13 +71,13 @@ def test_json_lines_of_a_webdataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "files", "tokens"), [("npy_u16", 7, 495), ("bin_u32", 12, 678)])
-def test_folder_of_shards(name: str, files: int, tokens: int) -> None:
+def test_a_folder_of_shards(name: str, files: int, tokens: int) -> None:
     found = fastpack.inspect(GOLDEN / "kempnerforge" / "shards" / name)
     assert (found["kind"], found["format"], found["files"], found["tokens"]) == ("shards", name[:3], files, tokens)
-    assert found["documents"] is None  # their files end in different tokens
+    assert found["documents"] is None  # the files end with different tokens
 
 
-def test_documents_of_shards_are_found_by_the_eos_token(tmp_path: Path, backend: str) -> None:
+def test_documents_of_shards_end_with_the_eos_token(tmp_path: Path, backend: str) -> None:
     rng = np.random.default_rng(3)
     shards = [rng.integers(0, 9, n).astype(np.uint16) for n in (1, 700, 65)]
     lengths: list[int] = []
@@ -97,17 +97,17 @@ def test_documents_of_shards_are_found_by_the_eos_token(tmp_path: Path, backend:
     assert fastpack.inspect(tmp_path, eos_token_id=4, quick=True)["document_tokens"] is None
 
 
-def test_the_eos_token_is_guessed_from_what_files_end_in(tmp_path: Path) -> None:
+def test_the_eos_token_is_inferred_from_the_last_tokens_of_files(tmp_path: Path) -> None:
     for number in range(3):
         np.save(tmp_path / f"{number}.npy", np.array([5, 6, 7, 1, 10 + number, 1], np.uint16))
     found = fastpack.inspect(tmp_path)
     assert found["eos"]["id"] == 1
     assert found["documents"] == 6
     (tmp_path / "0.npy").unlink()
-    assert fastpack.inspect(tmp_path)["eos"] is None  # two files may agree by accident
+    assert fastpack.inspect(tmp_path)["eos"] is None  # two files may have the same last token by accident
 
 
-def test_samples_are_those_that_the_datasets_have() -> None:
+def test_sample_counts_equal_those_of_the_datasets() -> None:
     path = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
     shards = GOLDEN / "kempnerforge" / "shards" / "npy_u16"
     for length in (2, 7, 32, 100):
@@ -120,7 +120,7 @@ def test_samples_are_those_that_the_datasets_have() -> None:
         fastpack.inspect(path, seq_lens=[0])
 
 
-def test_the_unused_end_of_tatm_files_is_no_document(tmp_path: Path) -> None:
+def test_the_unused_end_of_tatm_files_is_not_a_document(tmp_path: Path) -> None:
     tokens = np.zeros(4096, "<u2")
     tokens[:6] = [3, 1, 4, 1, 5, 1]
     tokens.tofile(tmp_path / "t_0.bin")
@@ -132,13 +132,13 @@ def test_the_unused_end_of_tatm_files_is_no_document(tmp_path: Path) -> None:
     assert "the largest id is 5, the vocabulary ends before 5" in found["warnings"]
 
 
-def test_traps_are_named() -> None:
+def test_suspicious_token_ids_are_warnings() -> None:
     found = fastpack.inspect(GOLDEN / "kempnerforge" / "shards" / "bin_u16_even")
     assert any('give dtype="uint16"' in text for text in found["warnings"])
     assert any("beyond any vocabulary" in text for text in found["warnings"])
 
 
-def test_a_dtype_that_is_given_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_given_dtype_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = GOLDEN / "kempnerforge" / "shards" / "bin_u16_even"
     found = fastpack.inspect(shards, dtype="uint16")
     assert (found["dtypes"], found["tokens"], found["warnings"]) == (["uint16"], 240, [])
@@ -153,7 +153,7 @@ def test_a_dtype_that_is_given_is_taken(tmp_path: Path, capsys: pytest.CaptureFi
         fastpack.inspect(GOLDEN / "kempnerforge" / "shards" / "npy_u16", dtype="uint16")
 
 
-def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+def test_unreadable_inputs_are_errors(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         fastpack.inspect(tmp_path / "missing.pbin")
     with pytest.raises(fastpack.JobError, match=r"no \.bin or \.npy files"):
@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.pbin", "a.idx", "a.jsonl.idx", "a.npy"])
-def test_damage_is_one_sentence(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_a_one_line_error(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name).write_bytes(b"no such file")
     with pytest.raises(fastpack.FormatError):
         fastpack.inspect(tmp_path / name)
@@ -177,7 +177,7 @@ def test_damage_is_one_sentence(tmp_path: Path, name: str, capsys: pytest.Captur
     assert name in err
 
 
-def test_memory_is_bounded_and_progress_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_progress_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.tokens.token_scan.SCANNED_BYTES", 64)
     tokens = np.arange(1000, dtype=np.uint16) % 37
     np.save(tmp_path / "a.npy", tokens)
@@ -193,7 +193,7 @@ def test_memory_is_bounded_and_progress_told(tmp_path: Path, monkeypatch: pytest
     assert (len(calls), calls[-1]) == (32, (2000, 2000))
 
 
-def test_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_output(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     path = str(GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin")
     assert main(["info", path, "--seq-len", "8", "16"]) == 0
     text = capsys.readouterr().out
@@ -207,7 +207,7 @@ def test_for_a_person(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert json.loads(capsys.readouterr().out) == fastpack.inspect(path, seq_lens=[8])
 
 
-def test_what_a_packed_file_does_not_need_is_not_imported() -> None:
+def test_unneeded_modules_are_not_imported() -> None:
     packed = GOLDEN / "modalities" / "pbin" / "docs_bpe2000.pbin"
     code = (
         "import sys; from fastpack.cli import main\n"

@@ -1,4 +1,4 @@
-"""`info` of a manifest: what it says, without a look at its shards."""
+"""`info` of a manifest, which does not read the shards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastpack.cli import main
 from fastpack.errors import FormatError
 
 
-def test_it_says_what_the_manifest_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_contents_of_the_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number in (0, 100, 60):
         np.save(tmp_path / f"{number}.npy", np.arange(number, dtype=np.uint16))
     path = fastpack.write_manifest(tmp_path, eos_token_id=50).path
@@ -27,12 +27,12 @@ def test_it_says_what_the_manifest_says(tmp_path: Path, capsys: pytest.CaptureFi
     assert "times count            yes\n" in capsys.readouterr().out
 
 
-def test_what_was_doubtful_is_a_warning(tmp_path: Path) -> None:
+def test_doubtful_values_are_warnings(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(np.arange(1, 5001, dtype=np.uint16).tobytes() + bytes(4096))
     assert len(fastpack.inspect(fastpack.write_manifest(tmp_path).path)["warnings"]) == 2
 
 
-def test_a_damaged_one_is_an_error(tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "manifest.fpm").write_bytes(b"x" * 1000)
     with pytest.raises(FormatError, match="a manifest of shards"):
         fastpack.inspect(tmp_path / "manifest.fpm")

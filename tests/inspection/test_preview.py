@@ -1,4 +1,4 @@
-"""The first documents of packed files, shards and JSON lines, against what is in them."""
+"""The first documents of packed files, shards and JSON lines, compared with their contents."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_safe(line: str) -> bool:
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 255), max_size=20), max_size=12), st.integers(0, 8), st.integers(1, 12))
-def test_packed_documents_are_those_of_the_file(
+def test_packed_documents_equal_those_of_the_file(
     tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], start: int, max_tokens: int
 ) -> None:
     path = pack(tmp_path_factory.mktemp("p") / "a.pbin", [[*ids, EOS] for ids in documents])
@@ -96,7 +96,7 @@ def cut(tokens: list[int], eos: int) -> list[list[int]]:
     st.integers(0, 40),
     st.sampled_from(["uint16", "uint32", "int64"]),
 )
-def test_shards_are_cut_at_eos(
+def test_shards_are_split_at_eos(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[int]], start: int, dtype: str
 ) -> None:
     folder = tmp_path_factory.mktemp("s")
@@ -125,7 +125,7 @@ def test_shards_are_cut_at_eos(
     ] == expected
 
 
-def test_shards_without_eos_are_shown_in_stretches(tmp_path: Path) -> None:
+def test_shards_without_eos_are_shown_in_chunks(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(10, dtype=np.uint16))
     found = list(preview_shards(find(tmp_path), Reader(max_tokens=4)))
     assert [one["ids"] for one in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
@@ -133,7 +133,7 @@ def test_shards_without_eos_are_shown_in_stretches(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(max_size=8).map(str.encode) | st.binary(max_size=4), max_size=8), st.integers(-1, 8))
-def test_bars_stand_between_tokens_and_nothing_moves_the_cursor(pieces: list[bytes], eos_at: int) -> None:
+def test_bars_separate_tokens_and_nothing_moves_the_cursor(pieces: list[bytes], eos_at: int) -> None:
     found = {
         "document": 0,
         "start": 0,
@@ -152,7 +152,7 @@ def test_bars_stand_between_tokens_and_nothing_moves_the_cursor(pieces: list[byt
     assert bars == max(0, len(pieces) - 1)
 
 
-def test_how_tokens_look() -> None:
+def test_the_layout_of_tokens() -> None:
     found = {"document": 2, "start": 9, "tokens": 7, "ids": [1, 2, 3, 4, 0], "text": "a|b\nc", "ends_with_eos": False}
     found["pieces"] = ["a", "|b", "\n", "\\xe6", "</s>"]
     assert list(document_lines(found, 0)) == [
@@ -170,7 +170,7 @@ def test_how_tokens_look() -> None:
     ]
 
 
-def test_hostile_texts_stay_where_they_are(tmp_path: Path) -> None:
+def test_control_characters_are_escaped(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.pbin", [[*HOSTILE.encode(), 0xE6, 0x97, EOS]])
     (found,) = preview_packed(path, BYTES)
     assert all(map(is_safe, document_lines(found, EOS)))
@@ -187,7 +187,7 @@ def test_hostile_texts_stay_where_they_are(tmp_path: Path) -> None:
     assert lines[3]["error"] == "empty text"
 
 
-def test_golden_packed_files_read_back_to_their_texts(golden: Path) -> None:
+def test_golden_packed_files_decode_to_their_texts(golden: Path) -> None:
     folder = golden / "modalities"
     tokenizer = folder / "tokenizers" / "tok_bpe2000"
     reader = Reader(TokenDecoder(TokenizerSpec.from_name(str(tokenizer)).build()), 0, 10**6)
@@ -223,7 +223,7 @@ tokenized_info: {tokenizer: t5-base, file_prefix: /elsewhere/tokenized, dtype: u
 """
 
 
-def test_tatm_tells_which_files_and_their_dtype(tmp_path: Path) -> None:
+def test_tatm_metadata_selects_the_files_and_their_dtype(tmp_path: Path) -> None:
     (tmp_path / "metadata.yaml").write_text(METADATA)
     np.array([5, 6, 1, 7], np.uint16).tofile(tmp_path / "tokenized_0.tok")
     np.array([9, 9], np.uint32).tofile(tmp_path / "other_0.tok")
@@ -240,7 +240,7 @@ def test_tatm_tells_which_files_and_their_dtype(tmp_path: Path) -> None:
 @pytest.mark.parametrize("indexed", [False, True])
 @settings(max_examples=30)
 @given(texts=st.lists(st.text(max_size=30), min_size=1, max_size=10), start=st.integers(0, 5))
-def test_lines(tmp_path_factory: pytest.TempPathFactory, indexed: bool, texts: list[str], start: int) -> None:
+def test_json_lines(tmp_path_factory: pytest.TempPathFactory, indexed: bool, texts: list[str], start: int) -> None:
     path = tmp_path_factory.mktemp("l") / "a.jsonl"
     rows = [json.dumps({"a": {"b": text}}).encode() for text in texts]
     path.write_bytes(b"\n".join(rows))
@@ -259,7 +259,7 @@ def test_lines(tmp_path_factory: pytest.TempPathFactory, indexed: bool, texts: l
     assert [one["ids"] for one in found if one["error"] is None] == [[*text, EOS] for text in plain if text]
 
 
-def test_indexes_are_read_on_and_compressed_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indexes_and_compressed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "_ROWS_BY_ONE", 100)
     rows = [json.dumps({"text": f"line {number}"}).encode() for number in range(1000)]
     path = tmp_path / "a.jsonl"
@@ -276,7 +276,7 @@ def test_indexes_are_read_on_and_compressed_files_too(tmp_path: Path, monkeypatc
     ]
 
 
-def test_lines_longer_than_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_longer_than_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 100)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n' + b"x" * 200_000 + b'\n{"text": "b"}\n')
@@ -315,7 +315,7 @@ def huge_jsonl(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("make", [huge_pbin, huge_bin, huge_jsonl])
-def test_100_gib_take_no_time(tmp_path: Path, make: Callable[[Path], Any]) -> None:
+def test_previews_of_100_gib_are_fast(tmp_path: Path, make: Callable[[Path], Any]) -> None:
     try:
         found = make(tmp_path)
         started = time.process_time()
@@ -323,10 +323,10 @@ def test_100_gib_take_no_time(tmp_path: Path, make: Callable[[Path], Any]) -> No
     except OSError as error:
         pytest.skip(f"no file of 100 GiB here: {error}")
     assert [one["ids"] for one in first] == [[120, EOS] if make is huge_jsonl else [7, 1]] * 3
-    assert time.process_time() - started < 2  # reading it all takes half a minute, its index 0.1 s
+    assert time.process_time() - started < 2  # reading the whole file takes half a minute, its index 0.1 s
 
 
-def test_the_end_of_a_document_is_not_looked_for_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_the_end_of_a_document_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards_module, "MAX_SEARCHED", 40_000)
     np.save(tmp_path / "a.npy", np.array([1, 0] + [5] * 50_000 + [0], np.uint16))
     first, second = preview_shards(find(tmp_path), Reader(None, 0, 3))
@@ -362,7 +362,7 @@ def _write(folder: Path, name: str, data: bytes | np.ndarray[Any, Any]) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "said"),
+    ("name", "data", "message"),
     [
         ("a.txt", b"x", "a.txt: cannot be previewed: neither one of .jsonl"),
         ("a.pbin", b"", "a.pbin: at byte 0: found the end of a file of 0 bytes"),
@@ -373,13 +373,13 @@ def _write(folder: Path, name: str, data: bytes | np.ndarray[Any, Any]) -> Path:
         ("a.npy", np.zeros((2, 2), np.int64), "an array of 2 dimensions, expected one"),
     ],
 )
-def test_what_cannot_be_shown(tmp_path: Path, name: str, data: Any, said: str) -> None:
-    with pytest.raises((ValueError, RuntimeError), match=re.escape(said)):
+def test_inputs_without_a_preview(tmp_path: Path, name: str, data: Any, message: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=re.escape(message)):
         _documents(_write(tmp_path, name, data))
 
 
 @pytest.mark.parametrize(
-    ("metadata", "dtype", "said"),
+    ("metadata", "dtype", "message"),
     [
         ("tokenized_info: {}", None, "metadata.yaml: not what tatm writes"),
         ("[", None, "not a YAML file"),
@@ -387,10 +387,10 @@ def test_what_cannot_be_shown(tmp_path: Path, name: str, data: Any, said: str) -
         (METADATA, "float32", "expected one of integers"),
     ],
 )
-def test_metadata_and_dtypes_that_say_nothing(tmp_path: Path, metadata: str, dtype: str | None, said: str) -> None:
+def test_invalid_metadata_and_dtypes(tmp_path: Path, metadata: str, dtype: str | None, message: str) -> None:
     (tmp_path / "metadata.yaml").write_text(metadata)
     (tmp_path / "tokenized_0.tok").write_bytes(b"abcd")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         find(tmp_path, dtype)
     with pytest.raises(RuntimeError, match=r"no \.bin or \.npy files"):
         find(_empty(tmp_path))
@@ -403,7 +403,7 @@ def _empty(folder: Path) -> Path:
     return folder / "empty"
 
 
-def test_packed_files_without_a_named_end_of_documents(tmp_path: Path) -> None:
+def test_packed_files_without_an_eos_token(tmp_path: Path) -> None:
     path = pack(tmp_path / "a.pbin", [[1, 2], [3]], 1)
     assert [one["ends_with_eos"] for one in preview_packed(path, Reader())] == [None, None]
     assert [one["ends_with_eos"] for one in preview_packed(path, Reader(None, 2, 1))] == [True, False]

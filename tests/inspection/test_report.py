@@ -1,4 +1,4 @@
-"""`report`: its numbers against plain Python, its page's structure, names that would break out, what it refuses."""
+"""`report`: its numbers compared with plain Python, the structure of its page, escaped names, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "img"}
 
 
 class Page(HTMLParser):
-    """What a page is made of: elements that are closed in order, its texts, all attributes."""
+    """Parse a page into its texts and attributes; check that elements are closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Page(HTMLParser):
         self.texts.append(data)
 
     def check(self) -> None:
-        """It loads nothing, runs nothing, and says in words what each graph shows."""
+        """Check that the page loads and runs nothing, and describes each graph in words."""
         identities = [attrs["id"] for _, attrs in self.elements if "id" in attrs]
         assert len(identities) == len(set(identities))
         for tag, attrs in self.elements:
@@ -64,14 +64,14 @@ class Page(HTMLParser):
 
 
 def make_shards(folder: Path, lengths: list[list[int]], eos: int = 1) -> list[list[int]]:
-    """Shards `<number>.npy` of documents of these lengths, the EOS token included; the tokens of each."""
+    """Write shards `<number>.npy` of documents with these lengths, including EOS; return their tokens."""
     folder.mkdir(parents=True)
-    made = []
+    written = []
     for number, one in enumerate(lengths):
         tokens = [token for k, n in enumerate(one) for token in [*(2 + (k + i) % 7 for i in range(n - 1)), eos]]
         np.save(folder / f"{number:05d}.npy", np.array(tokens, np.uint16))
-        made.append(tokens)
-    return made
+        written.append(tokens)
+    return written
 
 
 def test_numbers_of_a_mixture(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_prepared_webdataset(prepared: Path, tmp_path: Path) -> None:
     assert result.numbers is not None
     assert [one["kind"] for one in result.numbers["sources"]] == ["webdataset", "pbin"]
     assert result.numbers["mixture"]["unit"] == "bytes"
-    assert result.numbers["lengths"]["of"] == 1  # those in tokens
+    assert result.numbers["lengths"]["of"] == 1  # lengths in tokens
     Page((tmp_path / "r.html").read_text()).check()
 
 
@@ -156,7 +156,7 @@ def test_the_page_stays_small(tmp_path: Path) -> None:
     assert (tmp_path / "r.html").stat().st_size < 200_000
 
 
-def test_names_cannot_break_out(tmp_path: Path) -> None:
+def test_names_are_escaped_in_html(tmp_path: Path) -> None:
     names = [
         b"<script>alert(1)</script>",
         b"\"' onload='x()",
@@ -199,7 +199,7 @@ def test_kempnerforge_configuration(tmp_path: Path) -> None:
     assert not (tmp_path / "none.html").exists()
 
 
-def test_what_verify_finds_is_on_the_page(tmp_path: Path) -> None:
+def test_the_page_contains_the_findings_of_verify(tmp_path: Path) -> None:
     make_shards(tmp_path / "s", [[10, 20]])
     result = fastpack.report(tmp_path / "s", tmp_path / "r.html", vocab_size=5)
     assert result.numbers is not None

@@ -1,4 +1,4 @@
-"""The page of `report` in a real browser: nothing too wide, no label over another, all legible, no console error."""
+"""The page of `report` in a real browser: no overflow, no overlapping labels, legible text, no console errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--dump-dom"),
 ]
 
-# The page in frames of several widths, as no window is as narrow as a phone; what it finds is the body's only text.
+# Frames of several widths, because windows cannot be as narrow as a phone. The result replaces the text of the body.
 WRAPPER = """<!doctype html><meta charset="utf-8"><body>%s<script>
 const luminance = (colour) => {
   const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
@@ -36,9 +36,9 @@ const contrast = (a, b) => {
   const [low, high] = [luminance(a), luminance(b)].sort((x, y) => x - y);
   return (high + 0.05) / (low + 0.05);
 };
-const behind = (element, view) => {
+const backdrop = (element, view) => {
   const colour = view.getComputedStyle(element).backgroundColor;
-  return /, 0\\)$|transparent/.test(colour) ? behind(element.parentElement, view) : colour;
+  return /, 0\\)$|transparent/.test(colour) ? backdrop(element.parentElement, view) : colour;
 };
 const overlap = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
 window.onload = () => {
@@ -55,13 +55,14 @@ window.onload = () => {
     const shown = "h1,h2,p,dt,dd,td,th,li,caption,figcaption,footer,small,text,rect.f,circle.f";
     for (const one of page.querySelectorAll(shown)) {
       const style = view.getComputedStyle(one), drawn = one instanceof view.SVGElement;
-      const paper = behind(drawn ? one.closest("svg").parentElement : one, view);
-      const ratio = contrast(drawn ? style.fill : style.color, paper);
+      const background = backdrop(drawn ? one.closest("svg").parentElement : one, view);
+      const ratio = contrast(drawn ? style.fill : style.color, background);
       if (ratio < (drawn && one.tagName !== "text" ? 3 : 4.5)) pale.push(one.outerHTML.slice(0, 80) + ratio);
     }
     return {
       width: view.innerWidth, wider: root.scrollWidth - view.innerWidth, height: root.scrollHeight, over, outside, pale,
-      paper: view.getComputedStyle(page.body).backgroundColor, graphs: page.querySelectorAll("svg[role=img]").length,
+      background: view.getComputedStyle(page.body).backgroundColor,
+      graphs: page.querySelectorAll("svg[role=img]").length,
     };
   });
   document.body.textContent = JSON.stringify(found);
@@ -72,14 +73,14 @@ window.onload = () => {
 def find_browser() -> str:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        reason = f"no browser ({', '.join(BROWSERS)}) is installed: the page of `report` is not looked at"
+        reason = f"no browser ({', '.join(BROWSERS)}) is installed: the page of `report` is not tested"
         assert "chromium" not in os.environ.get("FASTPACK_REQUIRE", ""), reason
         pytest.skip(reason)
     return found
 
 
-def look(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """What the script above finds at each width, and what was said on the console."""
+def problems_on_page(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the problems that the script above finds at each width, and the console messages."""
     text = escape(page.read_text())
     frames = (f'<iframe width="{width}" height="900" frameborder="0" srcdoc="{text}"></iframe>' for width in WIDTHS)
     wrapper = folder / f"{scheme}.html"
@@ -93,7 +94,7 @@ def look(page: Path, folder: Path, scheme: str) -> tuple[list[dict[str, Any]], l
 
 
 def make_page(folder: Path) -> Path:
-    """A report on three sources of many files, with long and odd names, weights and warnings."""
+    """Write a report on three sources with many files, long and unusual names, weights and warnings."""
     rng = np.random.default_rng(1)
     sources = []
     for name, n_files, mean in (("web pages", 70, 6.0), ("a" * 90, 9, 3.0), ("Ünïcode <b>", 3, 9.0)):
@@ -116,14 +117,14 @@ def test_in_a_browser(tmp_path: Path) -> None:
     page = make_page(tmp_path / "data")
     papers = set()
     for scheme in ("light", "dark"):
-        frames, console = look(page, tmp_path, scheme)
+        frames, console = problems_on_page(page, tmp_path, scheme)
         assert console == []
         assert [frame["width"] for frame in frames] == list(WIDTHS)
         for frame in frames:
             assert frame["wider"] <= 0
             assert frame["graphs"] == 7
             assert (frame["over"], frame["outside"], frame["pale"]) == ([], [], [])
-            papers.add((scheme, frame["paper"]))
+            papers.add((scheme, frame["background"]))
         assert frames[0]["height"] > frames[-1]["height"]
     assert len(papers) == 2
     assert len({colour for _, colour in papers}) == 2

@@ -1,4 +1,4 @@
-"""verify() on JSON lines beside their indexes."""
+"""verify() on JSON lines and their indexes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_index_of_another_file(tmp_path: Path, index: list[tuple[int, int]], tex
     assert errors[0] == text
 
 
-def test_order_and_characters(tmp_path: Path) -> None:
+def test_unordered_entries_and_lengths_in_characters(tmp_path: Path) -> None:
     path = corpus(tmp_path, index=[(14, 15), (0, 13), (37, 1), (30, 6)])
     assert found(path) == [("warning", "entries that are not in the order of the file")]
     path = corpus(tmp_path, ['{"text": "äöü"}'.encode(), b"1"], index=[(0, 15), (19, 1)])
@@ -103,7 +103,7 @@ def test_deep_parses_every_line(tmp_path: Path) -> None:
     assert report.findings[1].found == "2 lines that are not JSON in all"
 
 
-def test_nothing_but_zeros_at_the_end(tmp_path: Path) -> None:
+def test_zeros_at_the_end(tmp_path: Path) -> None:
     path = corpus(tmp_path)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes() + bytes(5))
@@ -127,8 +127,10 @@ def test_offsets_of_energon(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from([b"1", b"[]", b"{", b"", b" ", b'"long enough to be cut"']), max_size=30), st.data())
-def test_chunks_change_nothing(tmp_path_factory: Any, lines: list[bytes], data: st.DataObject) -> None:
-    """Each damaged entry is found and no other, wherever windows end."""
+def test_windows_and_chunks_do_not_change_findings(
+    tmp_path_factory: Any, lines: list[bytes], data: st.DataObject
+) -> None:
+    """Each damaged entry is found, and no other, for all window and chunk sizes."""
     folder = tmp_path_factory.mktemp("lines")
     path = corpus(folder, lines)
     rows = fastpack.read_raw_index(folder / "a.idx")
@@ -153,7 +155,7 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
     assert [finding.found for finding in report.findings] == ["token 2"]
 
 
-def test_a_folder_of_shards_and_others(tmp_path: Path) -> None:
+def test_a_folder_of_shards_and_other_files(tmp_path: Path) -> None:
     corpus(tmp_path)
     np.save(tmp_path / "b.npy", np.arange(10, dtype=np.uint16))
     assert verify(tmp_path, write_checksums=True).checked["checksums_written"] == 3

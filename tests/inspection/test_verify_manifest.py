@@ -1,4 +1,4 @@
-"""`verify` of a manifest: every shard against what it says."""
+"""`verify` of a manifest: every shard is compared with its entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_sound_one(folder: Path) -> None:
+def test_a_sound_manifest(folder: Path) -> None:
     written = fastpack.write_manifest(folder)
     calls: list[tuple[int, int]] = []
     report = fastpack.verify(written.path, progress=lambda *call: calls.append(call))
@@ -28,7 +28,7 @@ def test_a_sound_one(folder: Path) -> None:
     assert calls[-1] == (5, 5)
 
 
-def test_every_shard_that_is_not_as_it_says_is_named(folder: Path) -> None:
+def test_every_shard_that_differs_from_the_manifest_is_a_finding(folder: Path) -> None:
     pytest.importorskip("xxhash")
     written = fastpack.write_manifest(folder, checksums=True)
     (folder / "0.npy").unlink()
@@ -37,7 +37,7 @@ def test_every_shard_that_is_not_as_it_says_is_named(folder: Path) -> None:
     data[-1] ^= 1
     times = (folder / "2.npy").stat()
     (folder / "2.npy").write_bytes(data)
-    os.utime(folder / "2.npy", ns=(times.st_atime_ns, times.st_mtime_ns))  # only the checksum tells
+    os.utime(folder / "2.npy", ns=(times.st_atime_ns, times.st_mtime_ns))  # only the checksum shows the change
     os.utime(folder / "3.npy", ns=(1, 1))
     np.save(folder / "5.npy", np.arange(3))
     report = fastpack.verify(written.path)
@@ -60,7 +60,7 @@ def test_a_damaged_manifest_is_a_finding(folder: Path, capsys: pytest.CaptureFix
     assert "at byte 12: found the CRC-32" in capsys.readouterr().out
 
 
-def test_with_the_folder_the_manifest_is_verified_too(folder: Path) -> None:
+def test_verifying_a_folder_verifies_its_manifest(folder: Path) -> None:
     fastpack.write_manifest(folder)
     assert fastpack.verify(folder).is_sound
     os.utime(folder / "3.npy", ns=(1, 1))

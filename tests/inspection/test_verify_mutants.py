@@ -1,4 +1,4 @@
-"""Every small change to a small valid file: verify() never raises, repair() writes what is sound or raises errors."""
+"""Every small change to a small valid file: verify() never raises; repair() writes a sound file or raises an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EOS = 9
 
 
 def mutants(whole: bytes) -> Iterator[bytes]:
-    """Each byte 0, 255, one more, one less, left out, doubled; and the file cut off before it."""
+    """Set each byte to 0 and 255, add and subtract 1, delete it, double it, and truncate the file before it."""
     for i, value in enumerate(whole):
         for other in {0, 255, (value + 1) % 256, (value - 1) % 256} - {value}:
             yield whole[:i] + bytes([other]) + whole[i + 1 :]
@@ -26,7 +26,7 @@ def mutants(whole: bytes) -> Iterator[bytes]:
 
 
 def write(folder: Path, kind: str) -> Path:
-    """A valid file, sound on its own; the one to change."""
+    """Write a valid file; return the path of the file to change."""
     if kind == "pbin":
         with fastpack.PackedWriter(folder / "a.pbin", 2) as writer:
             writer.append_many([1, 2, EOS, 3, EOS, 4, 5, 6, EOS], [3, 2, 4])
@@ -59,7 +59,7 @@ def test_verify_never_raises(tmp_path: Path, kind: str) -> None:
     assert seen > len(whole) / 2
 
 
-def test_repair_gives_what_is_sound_or_a_plain_error(tmp_path: Path) -> None:
+def test_repair_writes_a_sound_file_or_raises_a_plain_error(tmp_path: Path) -> None:
     path = write(tmp_path, "pbin")
     target = tmp_path / "repaired.pbin"
     n_repaired = 0

@@ -1,4 +1,4 @@
-"""verify() on folders of token shards, and single ones."""
+"""verify() on folders of token shards and on single shards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_shards_of_kempnerforge(backend: str) -> None:
     assert 'give dtype="uint16"' in text
 
 
-def test_metadata_tell_the_dtype_and_the_vocabulary(tmp_path: Path) -> None:
+def test_metadata_give_the_dtype_and_the_vocabulary(tmp_path: Path) -> None:
     tokens = np.arange(1, 52, dtype=np.uint16)
     folder = tatm(tmp_path, tokenized_0=tokens.tobytes(), tokenized_1=tokens[::-1].tobytes())
     assert found(folder, eos_token_id=7) == []
@@ -56,14 +56,14 @@ def test_metadata_tell_the_dtype_and_the_vocabulary(tmp_path: Path) -> None:
         ("- list", "expected a mapping"),
     ],
 )
-def test_metadata_that_cannot_be_used(tmp_path: Path, text: str, expected: str) -> None:
+def test_unusable_metadata(tmp_path: Path, text: str, expected: str) -> None:
     (tmp_path / "a.bin").write_bytes(np.arange(4, dtype=np.uint32).tobytes())
     (tmp_path / "metadata.yaml").write_text(text)
     errors = [text for severity, text, _ in found(tmp_path) if severity == "error"]
     assert any(expected in text for text in errors)
 
 
-def test_files_of_other_names_and_sizes(tmp_path: Path) -> None:
+def test_files_with_unexpected_names_and_sizes(tmp_path: Path) -> None:
     folder = tatm(tmp_path, tokenized_0=bytes([1, 0] * 10), other=bytes([1, 0] * 10 + [1]), tokenized_2=b"")
     texts = found(folder)
     assert ("error", "1 bytes after the last token", 20) in texts

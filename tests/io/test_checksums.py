@@ -1,4 +1,4 @@
-"""Checksums beside files: written, compared, and refused where they are none."""
+"""Checksum files: writing, comparing, and rejecting damaged ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fastpack.io import checksums as module
 from fastpack.io.checksums import are_current, compute_checksums, read_checksums
 
 
-def packed(path: Path, tokens: int = 4) -> Path:
+def packed_file(path: Path, tokens: int = 4) -> Path:
     with fastpack.PackedWriter(path, 1) as writer:
         writer.append([1] * tokens)
     return path
 
 
 @given(st.binary(max_size=300), st.integers(1, 50), st.integers(1, 50))
-def test_hashes_of_blocks(tmp_path_factory: pytest.TempPathFactory, content: bytes, block: int, read: int) -> None:
+def test_block_hashes(tmp_path_factory: pytest.TempPathFactory, content: bytes, block: int, read: int) -> None:
     path = tmp_path_factory.mktemp("sums") / "a"
     path.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ def test_hashes_of_blocks(tmp_path_factory: pytest.TempPathFactory, content: byt
     assert (sums.size, sums.mtime_ns) == (len(content), path.stat().st_mtime_ns)
 
 
-def test_the_file_as_documented(tmp_path: Path) -> None:
+def test_the_checksum_file_has_the_documented_format(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"abc")
     assert write_checksums(tmp_path / "a.bin") == tmp_path / "a.bin.fpsum"
     assert json.loads((tmp_path / "a.bin.fpsum").read_text()) == {
@@ -67,23 +67,23 @@ def test_the_file_as_documented(tmp_path: Path) -> None:
         '{"format": 1, "algorithm": "xxh3_128", "size": 3, "mtime_ns": 0, "block_bytes": 8, "blocks": "a"}',
     ],
 )
-def test_what_is_no_side_car(tmp_path: Path, text: str) -> None:
-    path = packed(tmp_path / "a.pbin")
+def test_invalid_checksum_files(tmp_path: Path, text: str) -> None:
+    path = packed_file(tmp_path / "a.pbin")
     (tmp_path / "a.pbin.fpsum").write_text(text)
     with pytest.raises(FormatError, match=r"a\.pbin\.fpsum"):
         read_checksums(path)
     assert verify(path).n_errors == 1
 
 
-def test_verify_compares(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin", 100)
+def test_verify_compares_checksums(tmp_path: Path) -> None:
+    path = packed_file(tmp_path / "a.pbin", 100)
     write_checksums(path, block_bytes=32)
     sums = read_checksums(path)
     report = verify(path)
     assert report.findings == []
     assert report.checked["blocks_hashed"] == len(sums.blocks) == 5
     damaged = bytearray(path.read_bytes())
-    damaged[70] ^= 1  # another token, that nothing else can tell from the right one
+    damaged[70] ^= 1  # another valid token, which only the checksum detects
     path.write_bytes(damaged)
     os.utime(path, ns=(0, sums.mtime_ns))
     (finding,) = verify(path).findings
@@ -95,8 +95,8 @@ def test_verify_compares(tmp_path: Path) -> None:
     assert verify(path).findings[-1].found == f"a file of {sums.size - 1} bytes"
 
 
-def test_a_writer_takes_the_checksums_of_the_old_file_away(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+def test_a_writer_removes_the_checksums_of_the_old_file(tmp_path: Path) -> None:
+    path = packed_file(tmp_path / "a.pbin")
     write_checksums(path)
     with fastpack.PackedWriter(path, 1, file_existence_policy="override") as writer:
         writer.append([2, 2])
@@ -105,29 +105,29 @@ def test_a_writer_takes_the_checksums_of_the_old_file_away(tmp_path: Path) -> No
     assert not (tmp_path / "a.pbin.fpsum").exists()
 
 
-def test_of_a_folder(tmp_path: Path) -> None:
-    packed(tmp_path / "a.pbin")
+def test_checksums_of_a_folder(tmp_path: Path) -> None:
+    packed_file(tmp_path / "a.pbin")
     (tmp_path / "b.jsonl").write_text("1\n")
     fastpack.create_raw_index(tmp_path / "b.jsonl")
     assert verify(tmp_path, write_checksums=True).checked["checksums_written"] == 3
     assert verify(tmp_path).checked["blocks_hashed"] == 3
     assert verify(tmp_path / "b.jsonl").checked["blocks_hashed"] == 2
-    assert verify(tmp_path, write_checksums=True).checked["checksums_written"] == 3  # none of checksums themselves
+    assert verify(tmp_path, write_checksums=True).checked["checksums_written"] == 3  # none for checksum files
     (tmp_path / "a.pbin").unlink()
     assert [finding.found for finding in verify(tmp_path).findings] == ["no file"]
 
 
-def test_nothing_is_written_beside_what_is_damaged(tmp_path: Path) -> None:
-    path = packed(tmp_path / "a.pbin")
+def test_no_checksums_are_written_for_damaged_files(tmp_path: Path) -> None:
+    path = packed_file(tmp_path / "a.pbin")
     path.write_bytes(path.read_bytes()[:-1])
     assert not verify(path, write_checksums=True).is_sound
     assert os.listdir(tmp_path) == ["a.pbin"]
 
 
-def test_without_the_package(
+def test_without_the_xxhash_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = packed(tmp_path / "a.pbin")
+    path = packed_file(tmp_path / "a.pbin")
     write_checksums(path)
     monkeypatch.setitem(sys.modules, "xxhash", None)
     with pytest.raises(MissingExtra, match=r"fastpack-llm\[checksum\]"):
@@ -139,7 +139,7 @@ def test_without_the_package(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_commands_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_write_checksums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     raw = tmp_path / "a.jsonl"
     raw.write_text('{"text": "one"}\n{"text": "two"}\n')
     paths = {name: str(tmp_path / f"{name}.pbin") for name in ("packed", "merged", "shuffled")}
@@ -149,8 +149,8 @@ def test_commands_write_them(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["merge", paths["packed"], paths["merged"], "--write-checksums"]) == 0
     shuffle = ["--input_data_path", paths["merged"], "--output_data_path", paths["shuffled"]]
     assert main(["shuffle", *shuffle, "--seed", "1", "--write-checksums"]) == 0
-    made = {path.name for path in tmp_path.glob("*.fpsum")}
-    assert made == {"a.idx.fpsum", "packed.pbin.fpsum", "merged.pbin.fpsum", "shuffled.pbin.fpsum"}
+    written = {path.name for path in tmp_path.glob("*.fpsum")}
+    assert written == {"a.idx.fpsum", "packed.pbin.fpsum", "merged.pbin.fpsum", "shuffled.pbin.fpsum"}
     assert main(["verify", str(tmp_path), "-q"]) == 0
     assert main(["verify", str(raw), "--write-checksums", "-q"]) == 0
     assert (tmp_path / "a.jsonl.fpsum").is_file()
@@ -165,7 +165,7 @@ def sums(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)).removesuffix(".fpsum") for path in folder.rglob("*.fpsum")}
 
 
-def test_prepare_writes_them(tmp_path: Path) -> None:
+def test_prepare_writes_checksums(tmp_path: Path) -> None:
     folder = tmp_path / "ds"
     folder.mkdir()
     for shard in "ab":
@@ -183,16 +183,16 @@ def test_prepare_writes_them(tmp_path: Path) -> None:
     (folder / "b.tar").write_bytes((folder / "b.tar").read_bytes() + bytes(10240))
     assert main([*prepare, "--write-checksums"]) == 0
     after = {name: (folder / f"{name}.fpsum").stat().st_ino for name in before}
-    assert after["a.tar.idx"] == before["a.tar.idx"]  # it was not written anew: its old checksums say more
+    assert after["a.tar.idx"] == before["a.tar.idx"]  # the file was not rewritten, so its old checksums are kept
     assert verify(folder).is_sound
     os.utime(folder / "b.tar.idx")
     assert main([*prepare, "--write-checksums", "--walk-all"]) == 0
     assert are_current(folder / "b.tar.idx")
-    assert main(prepare) == 0  # nothing has changed: what it writes in any case is left without
+    assert main(prepare) == 0  # nothing has changed: files that it always rewrites get no checksums
     assert sums(folder) == written - {".nv-meta/.info.json", ".nv-meta/.fastpack.json", ".nv-meta/split.yaml"}
 
 
-def test_other_writers_of_datasets_write_them(tmp_path: Path) -> None:
+def test_other_dataset_writers_write_checksums(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Atomic replacement: old or new, never half; one writer at a time; nothing left behind."""
+"""Atomic replacement: the old or the new file, never a partial one; one writer at a time; no temporary files remain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_target_appears_on_commit_and_not_before(tmp_path: Path) -> None:
+def test_the_target_appears_on_commit_and_not_before(tmp_path: Path) -> None:
     target = tmp_path / "new" / "a.bin"
     with AtomicFile(target) as file:
         assert file.write(b"head") == 4
@@ -40,7 +40,7 @@ def test_target_appears_on_commit_and_not_before(tmp_path: Path) -> None:
     assert names(target.parent) == ["a.bin"]
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_keeps_the_old_file_and_removes_the_partial_one(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     with pytest.raises(KeyboardInterrupt), AtomicFile(target) as file:
@@ -50,7 +50,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
+def test_a_garbage_collected_writer_removes_its_partial_file(tmp_path: Path) -> None:
     file = AtomicFile(tmp_path / "a.bin")
     file.write(b"x")
     del file
@@ -58,7 +58,7 @@ def test_a_dropped_writer_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", ["flock", "fstat"])
-def test_an_interrupt_while_the_partial_file_is_made_leaves_nothing(
+def test_an_interrupt_during_creation_leaves_no_partial_file(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = fcntl if call == "flock" else os
@@ -78,7 +78,7 @@ def test_an_interrupt_while_the_partial_file_is_made_leaves_nothing(
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_failing_commit_leaves_the_old_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_commit_keeps_the_old_file(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
 
@@ -96,20 +96,21 @@ def test_a_failing_commit_leaves_the_old_file(call: str, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755, 0o666])
-def test_a_file_that_is_replaced_keeps_its_permissions(mode: int, tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_its_permissions(mode: int, tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     target.chmod(mode)
     with AtomicFile(target) as file:
         partial = stat.S_IMODE(os.stat(file.partial_path).st_mode)
-        assert partial == mode | 0o600  # nobody else may read what is being written, its owner may resume it
+        # Other users must not read the partial file, and its owner must be able to resume it.
+        assert partial == mode | 0o600
         file.set_mode(0o777)  # for new files
         assert stat.S_IMODE(os.stat(file.partial_path).st_mode) == partial
         file.write(b"new")
     assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"new", mode)
 
 
-def test_permissions_changed_while_a_file_is_written_are_kept(tmp_path: Path) -> None:
+def test_permissions_changed_during_writing_are_kept(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
     with AtomicFile(target) as file:
@@ -118,7 +119,7 @@ def test_permissions_changed_while_a_file_is_written_are_kept(tmp_path: Path) ->
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
-def test_a_new_file_has_the_permissions_that_are_set_or_those_of_the_umask(tmp_path: Path) -> None:
+def test_a_new_file_has_the_given_permissions_or_those_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         for name, umask, mode in (("a.bin", 0, None), ("b.bin", 0o027, None), ("c.bin", 0o027, 0o604)):
@@ -132,13 +133,13 @@ def test_a_new_file_has_the_permissions_that_are_set_or_those_of_the_umask(tmp_p
 
 
 @pytest.mark.parametrize("may_change_owner", [True, False])
-def test_a_file_that_is_replaced_keeps_its_owner_where_the_system_allows_it(
+def test_a_replaced_file_keeps_its_owner_if_the_system_allows_it(
     may_change_owner: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only root may set an owner, so the system is asked in place of it."""
+    """Only root may set an owner, so the system calls are replaced."""
     target = tmp_path / "a.bin"
     target.write_bytes(b"old")
-    real, asked = os.stat, []
+    real, owners = os.stat, []
 
     def foreign(path: Any, **options: Any) -> os.stat_result:
         status = list(real(path, **options))
@@ -147,7 +148,7 @@ def test_a_file_that_is_replaced_keeps_its_owner_where_the_system_allows_it(
         return os.stat_result(status)
 
     def fchown(_fd: int, uid: int, gid: int) -> None:
-        asked.append((uid, gid))
+        owners.append((uid, gid))
         if not may_change_owner:
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -156,12 +157,12 @@ def test_a_file_that_is_replaced_keeps_its_owner_where_the_system_allows_it(
     with AtomicFile(target) as file:
         file.write(b"new")
     monkeypatch.undo()
-    assert set(asked) == {(-1, 54321), (12345, -1)}
+    assert set(owners) == {(-1, 54321), (12345, -1)}
     assert target.read_bytes() == b"new"
 
 
-def test_a_commit_reaches_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The contents before the name, then the name: else a power cut leaves an empty file, or the old one."""
+def test_a_commit_syncs_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The contents are synced before the rename, the directory after it; or a power failure can lose the file."""
     folder = tmp_path / "new" / "folder"
     folder.mkdir(parents=True)
     (tmp_path / "link.bin").symlink_to(folder / "a.bin")
@@ -185,7 +186,7 @@ def test_a_commit_reaches_the_disk_before_and_after_the_rename(tmp_path: Path, m
     assert events == [("fsync", inode), ("replace", str(folder / "a.bin")), ("fsync", folder.stat().st_ino)]
 
 
-def test_a_commit_removes_the_checksums_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+def test_a_commit_removes_the_checksums_of_the_replaced_file(tmp_path: Path) -> None:
     for name in ("a.bin", "a.bin.fpsum", "b.bin.fpsum"):
         (tmp_path / name).write_bytes(b"old")
     with AtomicFile(tmp_path / "a.bin") as file:
@@ -196,7 +197,7 @@ def test_a_commit_removes_the_checksums_of_the_file_that_it_replaces(tmp_path: P
     assert names(tmp_path) == ["b.bin.fpsum"]
 
 
-def test_a_journal_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, synced = os.fsync, list[bytes]()
 
     def fsync(fd: int) -> None:
@@ -209,7 +210,7 @@ def test_a_journal_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert synced == [b"first frame, second frame", b"first frame, another"]
 
 
-def test_what_was_suspended_is_kept_on_request(tmp_path: Path) -> None:
+def test_a_suspended_file_is_kept_on_request(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     for keep, expected in ((True, b"first, second"), (False, b"second")):
         file = AtomicFile(target)
@@ -223,7 +224,7 @@ def test_what_was_suspended_is_kept_on_request(tmp_path: Path) -> None:
         assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_file_is_truncated_where_it_has_bytes(tmp_path: Path) -> None:
+def test_a_file_is_truncated(tmp_path: Path) -> None:
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"0123456789")
         with pytest.raises(ValueError, match="truncation to 11 of 10 bytes"):
@@ -237,14 +238,14 @@ def test_a_file_is_truncated_where_it_has_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == b"0123x"
 
 
-def test_the_time_of_change_that_is_set_stays(tmp_path: Path) -> None:
+def test_a_given_modification_time_is_kept(tmp_path: Path) -> None:
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"x")
         file.set_modified(1_234_567_890_000_000_000)
     assert (tmp_path / "a.bin").stat().st_mtime_ns == 1_234_567_890_000_000_000
 
 
-def test_sync_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_calls_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "fdatasync" if hasattr(os, "fdatasync") else "fsync"
     synced: list[int] = []
     monkeypatch.setattr(os, name, synced.append)
@@ -255,7 +256,7 @@ def test_sync_reaches_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.undo()
 
 
-def test_a_link_is_replaced_where_it_is_not_to_be_followed(tmp_path: Path) -> None:
+def test_a_link_is_replaced_without_following_it(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "folder/a.bin").symlink_to(tmp_path / "precious")
@@ -278,17 +279,17 @@ def test_a_commit_leaves_no_file_open(tmp_path: Path) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_a_target_that_appears_is_kept_under_the_policy_skip(tmp_path: Path) -> None:
+def test_a_target_that_appears_is_kept_by_the_skip_policy(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"old")
     with pytest.raises(TargetExists, match="was written by another process"):
         AtomicFile(tmp_path / "a.bin", policy="skip")
     assert names(tmp_path) == ["a.bin"]
 
 
-def test_a_partial_file_that_is_renamed_before_it_is_locked_is_left_alone(
+def test_a_partial_file_renamed_before_the_lock_is_not_modified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between opening and locking, another writer commits: what it wrote must not be truncated."""
+    """If another writer commits between the open and the lock, its file must not be truncated."""
     other = AtomicFile(tmp_path / "a.bin")
     other.write(b"of the other")
     real, calls = fcntl.flock, list[object]()
@@ -306,7 +307,7 @@ def test_a_partial_file_that_is_renamed_before_it_is_locked_is_left_alone(
     second.abort()
 
 
-def test_an_interrupt_removes_no_other_writers_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_keeps_the_partial_file_of_another_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = AtomicFile(tmp_path / "a.bin")
     other.write(b"of the other")
     real, calls = fcntl.flock, list[object]()
@@ -339,7 +340,7 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "a.bin").read_bytes() == b"0123456789"
 
 
-def test_room_is_set_aside_without_changing_the_file(tmp_path: Path) -> None:
+def test_preallocation_does_not_change_the_file(tmp_path: Path) -> None:
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"12")
         file.reserve(1 << 20)
@@ -350,7 +351,7 @@ def test_room_is_set_aside_without_changing_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "fails"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EOPNOTSUPP, False)])
-def test_a_disk_without_room_fails_before_the_work(
+def test_a_full_disk_fails_before_writing(
     number: int, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_arguments: int) -> int:
@@ -369,7 +370,7 @@ def test_a_disk_without_room_fails_before_the_work(
     assert not [name for name in names(tmp_path) if name.endswith(".partial")]
 
 
-def test_patch_stays_inside_what_was_written(tmp_path: Path) -> None:
+def test_patch_outside_the_written_bytes_is_rejected(tmp_path: Path) -> None:
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"1234")
         with pytest.raises(ValueError, match="beyond the 4 bytes"):
@@ -378,7 +379,7 @@ def test_patch_stays_inside_what_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin").read_bytes() == b"12ab"
 
 
-def test_a_link_is_written_through_and_a_folder_refused(tmp_path: Path) -> None:
+def test_a_link_is_followed_and_a_folder_rejected(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with AtomicFile(tmp_path / "link") as file:
         file.write(b"x")
@@ -398,7 +399,7 @@ time.sleep(60)
 """
 
 
-def test_second_writer_fails_at_once_and_a_killed_one_leaves_room_for_the_next(tmp_path: Path) -> None:
+def test_a_second_writer_fails_immediately_and_a_killed_one_releases_its_lock(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(target)], stdout=subprocess.PIPE, text=True)
     try:
@@ -428,7 +429,7 @@ def race(target: str, mark: bytes, start: float, wins: multiprocessing.SimpleQue
     wins.put(mark)
 
 
-def test_of_writers_that_race_one_wins(tmp_path: Path) -> None:
+def test_one_of_several_concurrent_writers_succeeds(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     wins = context.SimpleQueue()
     target, start = tmp_path / "a.bin", time.time() + 0.2
@@ -442,7 +443,7 @@ def test_of_writers_that_race_one_wins(tmp_path: Path) -> None:
     assert target.read_bytes() == winner * 2000
 
 
-def test_policies(tmp_path: Path) -> None:
+def test_existence_policies(tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
     assert all(may_write(target, policy) for policy in ("skip", "error", "override"))
     target.touch()
@@ -455,7 +456,7 @@ def test_policies(tmp_path: Path) -> None:
         may_write(target, "delete")  # type: ignore[arg-type]
 
 
-def test_maps_are_read_only_and_empty_files_are_empty_arrays(tmp_path: Path) -> None:
+def test_mappings_are_read_only_and_empty_files_give_empty_arrays(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"abc")
     (tmp_path / "empty").touch()
     data = map_bytes(tmp_path / "a")
@@ -463,7 +464,7 @@ def test_maps_are_read_only_and_empty_files_are_empty_arrays(tmp_path: Path) -> 
     assert not data.flags.writeable
     assert len(map_bytes(tmp_path / "empty")) == 0
     os.mkfifo(tmp_path / "pipe")
-    holder = os.open(tmp_path / "pipe", os.O_RDWR)  # so that opening it to read does not wait
+    holder = os.open(tmp_path / "pipe", os.O_RDWR)  # so that opening the pipe for reading does not block
     try:
         with pytest.raises(JobError, match="not a regular file"):
             map_bytes(tmp_path / "pipe")
@@ -471,7 +472,7 @@ def test_maps_are_read_only_and_empty_files_are_empty_arrays(tmp_path: Path) -> 
         os.close(holder)
 
 
-def test_errors_carry_their_facts_through_pickle() -> None:
+def test_errors_can_be_pickled() -> None:
     import pickle
 
     error = pickle.loads(pickle.dumps(FormatError("a.bin", 12, "5 bytes", "8 bytes")))
@@ -482,7 +483,7 @@ def test_errors_carry_their_facts_through_pickle() -> None:
 
 
 @pytest.mark.parametrize("policy", list(FileExistencePolicy))
-def test_modalities_names_of_the_policies_are_the_plain_words(policy: FileExistencePolicy, tmp_path: Path) -> None:
+def test_policies_of_modalities_equal_the_names(policy: FileExistencePolicy, tmp_path: Path) -> None:
     assert may_write(tmp_path / "new", policy)
     (tmp_path / "old").touch()
     if policy is FileExistencePolicy.ERROR:
@@ -492,7 +493,7 @@ def test_modalities_names_of_the_policies_are_the_plain_words(policy: FileExiste
         assert may_write(tmp_path / "old", policy) == (policy == "override")
 
 
-def test_a_partial_file_that_is_another_file_as_well_is_refused(tmp_path: Path) -> None:
+def test_a_partial_file_that_is_not_a_private_regular_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "precious").write_bytes(b"precious")
     partial = tmp_path / ".a.bin.partial"
     for make in (lambda: os.link(tmp_path / "precious", partial), lambda: os.mkfifo(partial)):
@@ -507,10 +508,10 @@ def test_a_partial_file_that_is_another_file_as_well_is_refused(tmp_path: Path) 
     assert partial.is_symlink()
 
 
-def test_an_abort_after_the_rename_removes_no_other_writers_file(
+def test_an_abort_after_the_rename_keeps_the_file_of_another_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal's exception comes right after the rename, and another writer starts before the file is given up."""
+    """A signal raises right after the rename, and another writer starts before the abort."""
     others: list[AtomicFile] = []
 
     def replace(source: str, target: str) -> None:
@@ -527,7 +528,7 @@ def test_an_abort_after_the_rename_removes_no_other_writers_file(
     assert (tmp_path / "a.bin").read_bytes() == b"second"
 
 
-def test_errors_of_reading_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_errors_contain_the_file_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_arguments: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -539,13 +540,13 @@ def test_errors_of_reading_name_the_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 lines"), (1, "1 line"), (2000, "2,000 lines")])
-def test_a_number_has_the_noun_that_fits(number: int, text: str) -> None:
+def test_nouns_agree_with_their_number(number: int, text: str) -> None:
     from fastpack.errors import counted
 
     assert counted(number, "line") == text
 
 
-def test_results_of_one_are_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_with_one_item_are_in_the_singular(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from fastpack.cli import main
 
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "ab"}\n')

@@ -1,4 +1,4 @@
-"""YAML and JSON of users: one error for all that is wrong, with the byte where it is."""
+"""YAML and JSON files of users: every fault raises the same error type, with its byte offset."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_json(data: bytes, offset: int) -> None:
     assert (str(again), again.offset) == (str(caught.value), offset)
 
 
-def test_names_stay_texts() -> None:
+def test_keys_remain_strings() -> None:
     assert parse_yaml(b"yes: [1, 2024-01-01]", TextLoader) == {"yes": ["1", "2024-01-01"]}
 
 
@@ -62,5 +62,5 @@ class WithoutAliases(yaml.Dumper):
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda one: st.lists(one, max_size=3)))
-def test_what_is_written_is_read(tree: object) -> None:
+def test_written_data_is_read_back(tree: object) -> None:
     assert parse_yaml(yaml.dump(tree, Dumper=WithoutAliases).encode()) == tree

@@ -1,4 +1,4 @@
-"""Pickled indices as files hold them: golden files, equality with pickle byte for byte, meaning of the entries."""
+"""Pickled indices in files: golden files, byte equality with pickle, and validation of the entries."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def decode(data: bytes, **options: bool) -> list[tuple[int, int]]:
     return [tuple(row) for row in rows.tolist()]
 
 
-def encode_in_parts(rows: np.ndarray, cuts: list[int]) -> bytes:
+def encode_in_chunks(rows: np.ndarray, cuts: list[int]) -> bytes:
     pieces: list[bytes] = []
     encoder = pickled_index.IndexEncoder(lambda piece: pieces.append(bytes(piece)))
-    for part in np.split(rows, sorted(cut % (len(rows) + 1) for cut in cuts)):
-        encoder.append(part)
+    for chunk in np.split(rows, sorted(cut % (len(rows) + 1) for cut in cuts)):
+        encoder.append(chunk)
     assert encoder.n_rows == len(rows)
     encoder.close()
     encoder.close()
@@ -50,13 +50,13 @@ def test_golden_indices(backend: str, golden: Path) -> None:
 
 
 def numbers_of_every_width(n_rows: int, seed: int) -> np.ndarray:
-    """Numbers at and beside the powers of two where their encoding changes, and of random width between."""
+    """Return numbers near the powers of two at which the encoding changes, and others of random width."""
     rng = np.random.default_rng(seed)
     edges = np.array([2**bits for bits in (7, 8, 15, 16, 31, 32, 39, 40, 47, 48, 55, 56, 62)], np.int64)
-    beside = rng.choice(edges, (n_rows, 2)) + rng.integers(-1, 2, (n_rows, 2))
-    beside *= rng.choice([1, 1, 1, -1], (n_rows, 2))
+    near = rng.choice(edges, (n_rows, 2)) + rng.integers(-1, 2, (n_rows, 2))
+    near *= rng.choice([1, 1, 1, -1], (n_rows, 2))
     between = rng.integers(0, 2**63 - 1, (n_rows, 2)) >> rng.integers(0, 63, (n_rows, 2))
-    rows = np.where(rng.random((n_rows, 2)) < 0.5, beside, between)
+    rows = np.where(rng.random((n_rows, 2)) < 0.5, near, between)
     rows[rng.random((n_rows, 2)) < 0.01] = 2**63 - 1
     rows[rng.random((n_rows, 2)) < 0.01] = -(2**63)
     return rows
@@ -71,22 +71,22 @@ def pickled(rows: np.ndarray) -> bytes:
 
 
 @pytest.mark.parametrize("n_rows", SIZES)
-def test_encodes_as_pickle_does(backend: str, n_rows: int) -> None:
+def test_encodes_like_pickle(backend: str, n_rows: int) -> None:
     for rows in (
         numbers_of_every_width(n_rows, n_rows),
         np.stack([np.arange(n_rows) * 1700, np.full(n_rows, 1699)], 1),
     ):
-        assert encode_in_parts(rows, [0, 1, 999, n_rows // 2, n_rows // 2]) == pickled(rows)
+        assert encode_in_chunks(rows, [0, 1, 999, n_rows // 2, n_rows // 2]) == pickled(rows)
 
 
 @pytest.mark.parametrize("n_rows", LARGE_SIZES)
-def test_encodes_many_rows_as_pickle_does(n_rows: int) -> None:
+def test_encodes_many_rows_like_pickle(n_rows: int) -> None:
     rows = numbers_of_every_width(n_rows, n_rows)
-    assert encode_in_parts(rows, [70_000]) == pickled(rows)
+    assert encode_in_chunks(rows, [70_000]) == pickled(rows)
 
 
-def test_frames_end_at_every_phase_of_a_row(backend: str) -> None:
-    """Wider numbers at the start shift by a byte or two where the 65536th byte of the frame falls."""
+def test_frames_end_at_every_position_in_a_row(backend: str) -> None:
+    """Wider numbers at the start shift the row at the 65536th byte of the frame by one or two bytes."""
     rows = np.full((9000, 2), 2**40)
     for n_shift in range(24):
         rows[:n_shift, 1] = 300
@@ -98,7 +98,7 @@ def test_frames_end_at_every_phase_of_a_row(backend: str) -> None:
 @pytest.mark.parametrize("bits", [8, 16, 31, 39, 47, 55])
 @pytest.mark.parametrize("mean", [60, 300, 60_000])
 def test_offsets_that_outgrow_a_width(backend: str, bits: int, mean: int) -> None:
-    """Files in order, where offsets keep a width for long and lengths change theirs at random."""
+    """Ascending offsets, which rarely change their width, with lengths of random width."""
     lengths = np.random.default_rng(bits).lognormal(np.log(mean), 1.0, 9000).astype(np.int64)
     ends = np.cumsum(lengths)
     rows = np.stack([ends - lengths + max(0, 2**bits - ends[3000]), lengths], axis=1)
@@ -109,9 +109,9 @@ def test_offsets_that_outgrow_a_width(backend: str, bits: int, mean: int) -> Non
 
 @settings(max_examples=60)
 @given(st.integers(0, 9000), st.integers(0, 2**32), st.lists(st.integers(0, 2**20), max_size=4))
-def test_encodes_any_split_as_pickle_does(n_rows: int, seed: int, cuts: list[int]) -> None:
+def test_encodes_any_chunks_like_pickle(n_rows: int, seed: int, cuts: list[int]) -> None:
     rows = numbers_of_every_width(n_rows, seed)
-    data = encode_in_parts(rows, cuts)
+    data = encode_in_chunks(rows, cuts)
     assert data == pickled(rows)
     decoded, n_bytes, _ = kernels.decode_index(np.frombuffer(data, np.uint8))
     np.testing.assert_array_equal(decoded, rows)
@@ -119,12 +119,12 @@ def test_encodes_any_split_as_pickle_does(n_rows: int, seed: int, cuts: list[int
 
 
 def test_empty_and_single() -> None:
-    assert encode_in_parts(np.empty((0, 2), np.int64), []).hex() == "80045d942e"
+    assert encode_in_chunks(np.empty((0, 2), np.int64), []).hex() == "80045d942e"
     single = "8004" + "950b00000000000000" + "5d94" + "4b00" + "4d2c01" + "8694" + "61" + "2e"
-    assert encode_in_parts(np.array([[0, 300]]), []).hex() == single
+    assert encode_in_chunks(np.array([[0, 300]]), []).hex() == single
 
 
-def test_encoder_takes_other_arrays_and_refuses_other_shapes(backend: str) -> None:
+def test_encoder_accepts_other_dtypes_and_rejects_other_shapes(backend: str) -> None:
     rows = np.arange(40, dtype=np.int32).reshape(10, 4)[:, ::2]
     assert pickled_index.encode(rows) == pickled(rows)
     encoder = pickled_index.IndexEncoder([].append)
@@ -136,7 +136,7 @@ def test_encoder_takes_other_arrays_and_refuses_other_shapes(backend: str) -> No
         encoder.append(np.zeros((1, 2), np.int64))
 
 
-def test_an_error_counts_from_the_start_of_the_file(backend: str) -> None:
+def test_error_offsets_count_from_the_start_of_the_file(backend: str) -> None:
     data = pickle.dumps([(1, 2), (3, "x")], 4)
     with pytest.raises(FormatError) as caught:
         decode(data)
@@ -160,7 +160,7 @@ def test_an_error_counts_from_the_start_of_the_file(backend: str) -> None:
         ((0, 0), True),
     ],
 )
-def test_entries_must_mean_something(backend: str, row: tuple[int, int], good: bool) -> None:
+def test_invalid_entries_are_rejected(backend: str, row: tuple[int, int], good: bool) -> None:
     rows = [(0, 5), (5, 7), row, (-9, -9) if not good else (1, 1)]
     if good:
         assert decode(pickle.dumps(rows, 4)) == rows
@@ -208,7 +208,7 @@ print(encoding, (peak_mib() - before) / (rows.nbytes / 2**20))
 
 
 def test_memory(tmp_path: Path) -> None:
-    """Encoding takes no memory that grows with the rows; decoding at most twice the rows, the mapped file included."""
+    """Encoding needs constant memory; decoding at most twice the size of the rows, including the mapped file."""
     result = subprocess.run(
         [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path / "x.idx")],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Batches by address: every backend against NumPy, and NumPy against the definition."""
+"""Batches by address: every backend compared with NumPy, and NumPy with expected values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_compiled_backends_equal_numpy(
                 np.testing.assert_array_equal(one, other)
 
 
-def test_numpy_by_hand() -> None:
+def test_numpy_returns_expected_values() -> None:
     tokens = np.array([5, 0, 0, 6, 7, 0, 8], np.uint16)
     out = [np.full((2, 5), -7) for _ in range(4)]
     batches_np.fill_documents(addresses_of(tokens, [0, 1]), np.array([1, 0]), tokens[:0], 0, *out)
@@ -58,14 +58,14 @@ def test_numpy_by_hand() -> None:
     assert out[3].tolist() == [[0, 0, 0, 1, 2], [0, 1, 0, 0, 1]]
 
 
-def test_rows_not_named_stay_untouched(backend: str) -> None:
+def test_other_rows_are_not_modified(backend: str) -> None:
     tokens = np.arange(50, dtype=np.uint32)
     out = np.full((4, 6), -7)
     kernels.fill_tokens(addresses_of(tokens, [9]), np.array([2]), tokens[:0], out)
     assert out.tolist() == [[-7] * 6, [-7] * 6, [9, 10, 11, 12, 13, 14], [-7] * 6]
 
 
-def test_cython_refuses_a_dtype_without_a_kernel() -> None:
+def test_cython_rejects_an_unsupported_dtype() -> None:
     from fastpack.kernels import batches_cy
 
     out = np.zeros((1, 2), np.int64)

@@ -1,4 +1,4 @@
-"""doc_ids and labels on every backend, against what the words mean."""
+"""doc_ids, labels and document bounds on every backend, compared with their definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(kernel_name: str, tokens: np.ndarray, eos: int) -> list[int]:
     seed=st.integers(0, 2**32 - 1),
     read_only=st.booleans(),
 )
-def test_every_backend_says_what_the_definition_says(
+def test_every_backend_matches_the_definition(
     backend: str, dtype: str, n_tokens: int, eos: int, rate: float, seed: int, read_only: bool
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ def test_every_backend_says_what_the_definition_says(
     room=st.sampled_from([-1, 0, 3]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_cu_seqlens_are_where_documents_end(
+def test_cu_seqlens_are_the_document_ends(
     backend: str, dtype: str, n_rows: int, length: int, rate: float, room: int, seed: int
 ) -> None:
     opens = np.random.default_rng(seed).random((n_rows, length)) < rate
@@ -71,7 +71,7 @@ def test_cu_seqlens_are_where_documents_end(
     assert out.tolist() == ([-7] * len(out) if room < 0 else expected + [expected[-1]] * room)
 
 
-def test_nothing_to_do(backend: str) -> None:
+def test_empty_arrays(backend: str) -> None:
     assert run("doc_ids", np.empty(0, np.uint16), 0) == []
     assert run("mask_labels", np.zeros(1, np.uint16), 0) == []
 

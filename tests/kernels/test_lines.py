@@ -1,4 +1,4 @@
-"""The newline kernels against `bytes.split`, on every backend and at every window boundary."""
+"""The newline kernels compared with `bytes.split`, on every backend and at every window boundary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastpack.kernels import lines_cy
 
 Rows = list[tuple[int, int]]
 
-# Short alphabet: newlines are dense, and long enough that every SIMD body and its tail runs.
+# A small alphabet gives dense newlines; the data is long enough for every SIMD loop and its tail.
 texts = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\x0b", b"\x8a", b"x" * 60, b"y" * 700]), max_size=60).map(
     b"".join
 )
@@ -27,7 +27,7 @@ def split_rows(data: bytes) -> Rows:
 
 
 def index_in_windows(data: bytes, window: int, capacity: int) -> tuple[Rows, int]:
-    """All rows of `data` by windows of `window` bytes into an `out` of `capacity` rows; and the last line's start."""
+    """Return the rows of `data`, indexed in windows of `window` bytes, `capacity` rows, and the last line's start."""
     array = np.frombuffer(data, np.uint8)
     out = np.full((capacity, 2), -1, np.int64)
     rows: Rows = []
@@ -47,7 +47,7 @@ def index_in_windows(data: bytes, window: int, capacity: int) -> tuple[Rows, int
 @example(data=b"\n", window=1, capacity=1)
 @example(data=b"\n" * 9000, window=8191, capacity=4096)
 @example(data=b"\n" * 5000 + b"z" * 5000 + b"\n", window=4096, capacity=7)
-def test_rows_are_those_of_split(backend: str, data: bytes, window: int, capacity: int) -> None:
+def test_rows_equal_those_of_split(backend: str, data: bytes, window: int, capacity: int) -> None:
     rows, line_start = index_in_windows(data, window, capacity)
     assert rows == split_rows(data)
     assert line_start == data.rfind(b"\n") + 1
@@ -60,7 +60,7 @@ def test_every_window_boundary(backend: str) -> None:
 
 
 def test_every_length_and_position(backend: str) -> None:
-    """One newline at each place of buffers around the SIMD widths."""
+    """One newline at each position of buffers with lengths around the SIMD widths."""
     out = np.empty((4, 2), np.int64)
     for n_bytes in (1, 31, 32, 33, 63, 64, 65, 255, 256, 257, 300):
         for at in range(n_bytes):
@@ -71,7 +71,7 @@ def test_every_length_and_position(backend: str) -> None:
             assert out[0].tolist() == [90, 10 + at]
 
 
-def test_out_that_fills_stops_behind_its_newline(backend: str) -> None:
+def test_a_full_output_stops_after_its_newline(backend: str) -> None:
     data = np.frombuffer(b"a\nbb\nccc\n", np.uint8)
     out = np.empty((2, 2), np.int64)
     assert kernels.index_lines(data, 0, 0, out) == (2, 5, 5)
@@ -88,12 +88,12 @@ def test_positions_beyond_32_bits(backend: str) -> None:
 
 
 @given(data=texts)
-def test_count(backend: str, data: bytes) -> None:
+def test_count_newlines(backend: str, data: bytes) -> None:
     assert kernels.count_newlines(np.frombuffer(data, np.uint8)) == data.count(b"\n")
 
 
-def test_count_of_many(backend: str) -> None:
-    """More in one place than narrow counters hold."""
+def test_count_many_newlines(backend: str) -> None:
+    """More newlines in one vector lane than a narrow counter can count."""
     assert kernels.count_newlines(np.full(100_000, 10, np.uint8)) == 100_000
 
 
@@ -109,8 +109,8 @@ def test_portable_c_equals_simd(data: bytes, capacity: int) -> None:
     array = np.frombuffer(data * 20, np.uint8)
     found = []
     try:
-        for wanted in (True, False):
-            lines_cy.use_simd(wanted)
+        for enabled in (True, False):
+            lines_cy.use_simd(enabled)
             out = np.zeros((capacity, 2), np.int64)
             n_rows, consumed, line_start = lines_cy.index_lines(array, 5, 2, out)
             found.append((n_rows, consumed, line_start, out[:n_rows].tolist(), lines_cy.count_newlines(array)))
@@ -119,6 +119,6 @@ def test_portable_c_equals_simd(data: bytes, capacity: int) -> None:
     assert found[0] == found[1]
 
 
-def test_cython_refuses_an_out_of_another_shape() -> None:
+def test_cython_rejects_an_output_of_another_shape() -> None:
     with pytest.raises(ValueError, match="two columns"):
         lines_cy.index_lines(np.zeros(3, np.uint8), 0, 0, np.zeros((3, 3), np.int64))

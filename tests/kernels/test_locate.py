@@ -1,4 +1,4 @@
-"""Sample index -> shard, on every backend, against a walk over the shards."""
+"""Sample index to shard, on every backend, compared with a linear search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastpack import kernels
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any)
 
 
-def by_walking(sizes: list[int], index: int) -> tuple[int, int]:
+def linear_search(sizes: list[int], index: int) -> tuple[int, int]:
     for shard, size in enumerate(sizes):
         if index < size:
             return shard, index
@@ -20,12 +20,12 @@ def by_walking(sizes: list[int], index: int) -> tuple[int, int]:
 
 
 @given(sizes=sizes)
-def test_every_sample_is_found_also_behind_empty_shards(backend: str, sizes: list[int]) -> None:
+def test_every_sample_is_found_also_after_empty_shards(backend: str, sizes: list[int]) -> None:
     cumulative = np.concatenate([[0], np.cumsum(sizes)])
     indices = np.arange(cumulative[-1])
     shards, local = np.empty_like(indices), np.empty_like(indices)
     assert kernels.locate_many(cumulative, indices, shards, local) == len(indices)
-    expected = [by_walking(sizes, index) for index in indices.tolist()]
+    expected = [linear_search(sizes, index) for index in indices.tolist()]
     assert list(zip(shards.tolist(), local.tolist(), strict=True)) == expected
     assert [kernels.locate(cumulative, index) for index in indices.tolist()] == [shard for shard, _ in expected]
 
@@ -49,14 +49,14 @@ def test_offsets_beyond_32_bits(backend: str) -> None:
 
 
 @given(sizes=sizes, closed=st.integers(0, 39), step=st.sampled_from([2, 4098, 2**33]))
-def test_addresses_of_windows(backend: str, sizes: list[int], closed: int, step: int) -> None:
+def test_window_addresses(backend: str, sizes: list[int], closed: int, step: int) -> None:
     cumulative = np.concatenate([[0], np.cumsum(sizes)])
     bases = np.arange(1, len(sizes) + 1, dtype=np.uint64) << np.uint64(47)
     if closed < len(sizes):
         bases[closed] = 0
     indices = np.concatenate([np.arange(cumulative[-1]), [cumulative[-1]]])
     addresses = np.full(len(indices), 7, np.uint64)
-    places = [by_walking(sizes, index) for index in indices[:-1].tolist()]
+    places = [linear_search(sizes, index) for index in indices[:-1].tolist()]
     expected = [int(bases[shard]) + local * step if bases[shard] else None for shard, local in places] + [None]
     n_good = expected.index(None)
     assert kernels.locate_windows(cumulative, indices, bases, step, addresses) == n_good

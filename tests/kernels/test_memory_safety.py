@@ -1,7 +1,7 @@
-"""No kernel reads or writes beyond its arrays, whatever stands in them or another thread writes to them meanwhile.
+"""No kernel reads or writes outside its arrays, whatever they contain or another thread writes to them.
 
-Guards stand before and after each output. What races with another thread runs in a process of its own: without the
-checks that is a crash or an endless loop.
+Each output has guards before and after it. Tests that race with another thread run in a separate process: without the
+checks, they would crash or never end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GUARD = 64  # entries before and after an output
 
 
 def guarded(shape: tuple[int, ...], dtype: Any, fill: int = 0) -> tuple[np.ndarray, Callable[[], bool]]:
-    """An array between two guards, and what says whether those are untouched."""
+    """Return an array between two guards, and a function that checks the guards."""
     n = int(np.prod(shape))
     memory = np.full(n + 2 * GUARD, 77, dtype)
     inside = memory[GUARD : GUARD + n]
@@ -42,10 +42,8 @@ def integers(values: list[int]) -> np.ndarray:
     ("row", "place"),
     [([0, 1, -5], 2), ([0, 1, -1], 2), ([0, 1, 3], 2), ([9, 0, 1], 0), ([0, 7, 0], 1), ([9, 9, 2], None)],
 )
-def test_positions_that_lead_out_of_a_row_end_the_walk(
-    backend: str, dtype: Any, row: list[int], place: int | None
-) -> None:
-    """-1 would stay where it is for ever, -5 go on beyond the row's end, 3 before its start."""
+def test_positions_outside_a_row_end_the_search(backend: str, dtype: Any, row: list[int], place: int | None) -> None:
+    """Without the checks, -1 would loop forever, -5 would pass the end of the row, and 3 its start."""
     positions = np.array([[0, 1, 2], row], dtype)
     out, is_intact = guarded((8,), np.int32)
     needed, found = kernels.cu_seqlens(positions, out)
@@ -64,7 +62,7 @@ from fastpack import kernels
 from fastpack.kernels import spans_cy
 
 class Flipping:
-    "Has `array` hold first the one and then the other content, again and again, by a thread that needs no GIL."
+    "Overwrite `array` alternately with two contents, in a thread that needs no GIL."
     def __init__(self, array, one, other):
         data = np.concatenate([np.ravel(one), np.ravel(other)]).astype(array.dtype).view(np.uint8)
         n = int(2e7 / (10 + array.nbytes / 10))  # some 20 ms
@@ -89,16 +87,16 @@ def half_a_second():
 
 
 def run_flipping(code: str, backend_name: str) -> None:
-    """Run the code where the kernels are those of a backend; a crash or an endless loop ends only that process."""
+    """Run the code with a backend in a separate process, which alone ends after a crash or an endless loop."""
     words = [sys.executable, "-c", f"{FLIPPING}\nkernels.use({backend_name!r})\n{code}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
 
 
-def test_positions_that_change_meanwhile_never_write_beyond_out(backend: str) -> None:
-    """Documents are counted first: if there are more of them a moment later, more bounds than `out` was found to hold.
+def test_concurrently_changed_positions_cause_no_write_outside_the_output(backend: str) -> None:
+    """Documents are counted first; more documents later would need more bounds than `out` has.
 
-    Here the first bound that is written turns one document of row 6 into 64, as another thread might at any time.
+    Here, writing the first bound turns one document of row 6 into 64, as another thread might do at any time.
     """
     positions = np.arange(64, dtype=np.int32)[None].repeat(8, 0)
     positions[6, :63] = 0
@@ -111,19 +109,19 @@ def test_positions_that_change_meanwhile_never_write_beyond_out(backend: str) ->
 
 @pytest.mark.parametrize("row", [-1, 2, 2**40, -(2**62)])
 @pytest.mark.parametrize("kernel", ["fill_packed", "fill_documents", "fill_plain", "fill_tokens"])
-def test_a_row_that_the_outputs_lack_is_refused(backend: str, kernel: str, row: int) -> None:
+def test_a_row_outside_the_outputs_is_rejected(backend: str, kernel: str, row: int) -> None:
     tokens = np.arange(20, dtype=np.uint16)
     n_outputs = {"fill_packed": 3, "fill_documents": 4, "fill_plain": 2, "fill_tokens": 1}[kernel]
-    made = [guarded((2, 8), np.int64) for _ in range(n_outputs)]
+    outputs = [guarded((2, 8), np.int64) for _ in range(n_outputs)]
     eos = () if kernel in ("fill_plain", "fill_tokens") else (3,)
     addresses = np.full(2, tokens.ctypes.data, np.uint64)
     with pytest.raises(ValueError, match="a row outside the outputs"):
-        getattr(kernels, kernel)(addresses, integers([0, row]), tokens[:0], *eos, *(array for array, _ in made))
-    assert all(is_intact() for _, is_intact in made)
+        getattr(kernels, kernel)(addresses, integers([0, row]), tokens[:0], *eos, *(array for array, _ in outputs))
+    assert all(is_intact() for _, is_intact in outputs)
 
 
 @pytest.mark.parametrize("kernel", ["fill_packed", "fill_documents", "fill_plain"])
-def test_outputs_of_different_shapes_are_refused(backend: str, kernel: str) -> None:
+def test_outputs_of_different_shapes_are_rejected(backend: str, kernel: str) -> None:
     tokens = np.arange(20, dtype=np.uint16)
     n_outputs = {"fill_packed": 3, "fill_documents": 4, "fill_plain": 2}[kernel]
     eos = () if kernel == "fill_plain" else (3,)
@@ -137,7 +135,7 @@ def test_outputs_of_different_shapes_are_refused(backend: str, kernel: str) -> N
         getattr(kernels, kernel)(addresses, integers([0, 1]), tokens[:0], *eos, *outputs)
 
 
-def test_spans_outside_the_arrays_are_refused(backend: str) -> None:
+def test_spans_outside_the_arrays_are_rejected(backend: str) -> None:
     data = np.arange(10, dtype=np.uint8)
     for start, target, length in ((-1, 0, 1), (0, -1, 1), (0, 0, -1), (8, 0, 3), (0, 8, 3), (2**62, 0, 2**62)):
         out, is_intact = guarded((10,), np.uint8)
@@ -149,8 +147,8 @@ def test_spans_outside_the_arrays_are_refused(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend_name", COMPILED)
-def test_sums_that_do_not_rise_lead_to_no_shard(backend_name: str) -> None:
-    """The bisection of unsorted numbers may end before the first, or behind the last one."""
+def test_unsorted_cumulative_sums_cause_no_read_outside_the_array(backend_name: str) -> None:
+    """The bisection of unsorted numbers may end before the first or after the last one."""
     kernels = importlib.import_module(f"fastpack.kernels.{COMPILED_LOCATE[backend_name]}")
     shards, local, addresses = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint64)
     for cumulative in ([5, 6, 7], [0, 9, 3, 2, 4], [0, 1, 2, 3, 4, 5, 0, 6]):
@@ -164,7 +162,7 @@ def test_sums_that_do_not_rise_lead_to_no_shard(backend_name: str) -> None:
     assert kernels.locate_windows(none, integers([0]), np.zeros(0, np.uint64), 1, addresses) == 0
 
 
-def test_texts_outside_the_data_are_refused(backend: str) -> None:
+def test_texts_outside_the_data_are_rejected(backend: str) -> None:
     data, work = np.frombuffer(b"bbaa", np.uint8), np.zeros(40, np.int64)
     for bounds in ([0, 2, 5], [-1, 2, 4], [0, 3, 2], [2**62, 2**62 + 2, 2**62 + 4]):
         with pytest.raises(ValueError, match="a text outside the data"):
@@ -176,7 +174,7 @@ def test_texts_outside_the_data_are_refused(backend: str) -> None:
             kernels.sort_within(rows, 0, data, integers([0, 2, 4]), work, np.zeros(2, np.int64))
 
 
-def test_cells_outside_the_arrays_are_refused(backend: str) -> None:
+def test_cells_outside_the_arrays_are_rejected(backend: str) -> None:
     from fastpack.kernels.codecs.btree_layout import CELL_ROOM, INDEX_LEAF, PAGE_BYTES, TABLE_LEAF, TEXT
 
     rows, data = np.zeros((2, 2), np.int64), np.frombuffer(b"abcd", np.uint8)
@@ -202,8 +200,8 @@ def test_cells_outside_the_arrays_are_refused(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend_name", COMPILED)
-def test_zeros_that_appear_meanwhile_do_not_lead_out_of_the_data(backend_name: str) -> None:
-    """Another process may zero a mapped file between the look at a block and the walk back in it."""
+def test_concurrently_zeroed_data_causes_no_read_outside_it(backend_name: str) -> None:
+    """Another process may zero a mapped file between the test of a block and the backward search in it."""
     code = """
 memory = np.zeros(1 << 16, np.uint8)
 data = memory[4096:8192]
@@ -216,8 +214,8 @@ assert found <= {0, 1}, found
 
 
 @pytest.mark.parametrize("backend_name", COMPILED)
-def test_indices_and_rows_that_change_meanwhile(backend_name: str) -> None:
-    """Whatever is checked is read once: a row that was good does not lead out of the arrays a moment later."""
+def test_concurrently_changed_indices_and_rows(backend_name: str) -> None:
+    """Each value is read once: a valid row that changes after its check causes no access outside the arrays."""
     code = """
 tokens, memory = np.arange(64, dtype=np.uint16), np.full((300, 8), 77)
 out, addresses, rows = memory[100:200], np.full(50, tokens.ctypes.data, np.uint64), np.zeros(50, np.int64)

@@ -1,4 +1,4 @@
-"""The order of texts and of rows, on every backend, against `sorted`."""
+"""The order of texts and rows, on every backend, compared with `sorted`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def integers(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    return np.frombuffer(b"".join(parts), np.uint8), integers([0, *np.cumsum([len(part) for part in parts]).tolist()])
+def joined(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    return np.frombuffer(b"".join(texts), np.uint8), integers([0, *np.cumsum([len(text) for text in texts]).tolist()])
 
 
 def sort(texts: list[bytes]) -> tuple[bool, list[int]]:
@@ -46,7 +46,7 @@ def test_many_texts(backend: str, n: int, shape: str) -> None:
     elif shape == "random":
         rng.shuffle(numbers)
     elif shape.startswith("shards"):
-        numbers = np.concatenate([np.sort(part) for part in np.array_split(rng.permutation(n), 7)])
+        numbers = np.concatenate([np.sort(chunk) for chunk in np.array_split(rng.permutation(n), 7)])
         numbers = np.roll(numbers, n // 7) if "first" in shape else numbers
     texts = [b"folder/%06d" % number for number in numbers.tolist()]
     assert sort(texts) == (False, np.argsort(numbers).tolist())
@@ -66,7 +66,7 @@ def test_no_texts(backend: str) -> None:
     room=st.integers(0, 150),
     first=st.integers(0, 2),
 )
-def test_rows_within_their_groups(backend: str, groups: list[list[int]], room: int, first: int) -> None:
+def test_rows_are_sorted_within_groups(backend: str, groups: list[list[int]], room: int, first: int) -> None:
     names = [b"txt", b"jpg", b"", b"json", b"txt.gz"]
     rows = [(0, number, 8, name) for number, group in enumerate(groups) for name in group]
     matrix = np.array([(-1, 0, 0, 0)] * first + rows, np.int64).reshape(-1, 4)
@@ -92,7 +92,7 @@ def test_first_unsorted(backend: str, rows: list[tuple[int, ...]], k: int) -> No
         assert kernels.first_unsorted(np.array(table, np.int64).reshape(-1, 3), k) == expected
 
 
-def test_cython_refuses_too_little_work() -> None:
+def test_cython_rejects_a_short_work_array() -> None:
     data, bounds = joined([b"b", b"a"])
     rows = np.zeros((2, 3), np.int64)
     with pytest.raises(ValueError, match="3 bounds and 11 integers of work for 2 texts"):

@@ -1,4 +1,4 @@
-"""The copying of spans, on every backend, against slices."""
+"""Copying spans, on every backend, compared with slices."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fastpack import kernels
 spans = st.lists(st.tuples(st.integers(0, 900), st.integers(0, 100)), max_size=60)
 
 
-def places(values: list[int]) -> np.ndarray:
+def integers(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
 @given(spans=spans, seed=st.integers(0, 2**32), read_only=st.booleans())
-def test_spans_land_where_they_should(backend: str, spans: list[tuple[int, int]], seed: int, read_only: bool) -> None:
-    """Any spans, overlapping ones too, to places that do not overlap, in any order; the rest of `out` stays."""
+def test_spans_are_copied(backend: str, spans: list[tuple[int, int]], seed: int, read_only: bool) -> None:
+    """Spans may overlap, targets do not, in any order. The rest of `out` is not modified."""
     rng = np.random.default_rng(seed)
     data = rng.integers(0, 256, 1000, dtype=np.uint8)
     data.flags.writeable = not read_only
-    starts, lengths = places([start for start, _ in spans]), places([length for _, length in spans])
+    starts, lengths = integers([start for start, _ in spans]), integers([length for _, length in spans])
     targets, end = np.zeros_like(starts), 3
     for i in rng.permutation(len(spans)):
         targets[i] = end
@@ -35,9 +35,9 @@ def test_spans_land_where_they_should(backend: str, spans: list[tuple[int, int]]
 
 
 def test_empty_arrays(backend: str) -> None:
-    none, nothing = places([]), np.empty(0, np.uint8)
+    none, nothing = integers([]), np.empty(0, np.uint8)
     kernels.copy_spans(nothing, none, none, none, nothing)
-    kernels.copy_spans(nothing, places([0]), places([0]), places([0]), nothing)
+    kernels.copy_spans(nothing, integers([0]), integers([0]), integers([0]), nothing)
     out = np.zeros(2, np.uint8)
     kernels.copy_spans(np.ones(3, np.uint8), none, none, none, out)
     assert out.tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""The table of kernels, the choice of a backend, and the backend of each kind of process."""
+"""The table of kernels, the selection of a backend, and the backend of each type of process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run_python(code: str, cwd: Path | None = None, **environment: str) -> subpro
     return subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
 
 
-def printed(code: str, **environment: str) -> str:
+def output_of(code: str, **environment: str) -> str:
     done = run_python(code, **environment)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -56,29 +56,29 @@ def test_every_kernel_has_the_same_summary_on_every_backend(backend: str) -> Non
 def test_cold_process_runs_cython_and_warm_switches_to_numba() -> None:
     pytest.importorskip("numba")
     code = "from fastpack import kernels; import sys; print(kernels.backend(), 'numba' in sys.modules, kernels.warm())"
-    assert printed(code) == "cython False numba"
+    assert output_of(code) == "cython False numba"
 
 
-def test_a_choice_loads_all_kernels_and_else_only_what_is_called_is_loaded() -> None:
+def test_selecting_loads_all_kernels_and_calling_only_one() -> None:
     code = (
         "import sys; from fastpack import kernels; kernels.doc_ids; kernels.doc_ids\n"
         "names = (name.removeprefix('fastpack.kernels.') for name in sys.modules)\n"
         "print(*sorted(name for name in names if name.endswith(('_cy', '_np'))))"
     )
-    assert printed(code) == "documents_cy"
+    assert output_of(code) == "documents_cy"
     for name in ("cython", "numpy"):
         loaded = " ".join(sorted({modules[name] for modules in kernels.TABLE.values()}))
-        assert printed(code, FASTPACK_KERNELS=name) == loaded
-        assert printed(f"from fastpack import kernels; kernels.use({name!r})\n{code}") == loaded
+        assert output_of(code, FASTPACK_KERNELS=name) == loaded
+        assert output_of(f"from fastpack import kernels; kernels.use({name!r})\n{code}") == loaded
 
 
-def test_warm_does_not_overrule_a_choice() -> None:
+def test_warm_does_not_override_a_selection() -> None:
     code = "from fastpack import kernels; print(kernels.warm(), kernels.backend())"
-    assert printed(code, FASTPACK_KERNELS="numpy") == "numpy numpy"
-    assert printed("from fastpack import kernels; kernels.use('cython'); print(kernels.warm())") == "cython"
+    assert output_of(code, FASTPACK_KERNELS="numpy") == "numpy numpy"
+    assert output_of("from fastpack import kernels; kernels.use('cython'); print(kernels.warm())") == "cython"
 
 
-def test_unknown_backend_is_refused() -> None:
+def test_an_unknown_backend_is_rejected() -> None:
     with pytest.raises(ValueError, match="numba, cython, numpy"):
         kernels.use("fortran")
     done = run_python("from fastpack import kernels; kernels.doc_ids", FASTPACK_KERNELS="fortran")
@@ -101,16 +101,16 @@ sys.meta_path.insert(0, Hidden())
 """
 
 
-def test_without_numba_an_explicit_choice_fails_loudly_and_warm_does_not() -> None:
-    assert printed(HIDE_NUMBA + "from fastpack import kernels; print(kernels.warm())") == "cython"
+def test_without_numba_an_explicit_selection_fails_and_warm_does_not() -> None:
+    assert output_of(HIDE_NUMBA + "from fastpack import kernels; print(kernels.warm())") == "cython"
     done = run_python(HIDE_NUMBA + "from fastpack import kernels; kernels.use('numba')")
     assert done.returncode == 1
     assert "ImportError: kernel backend 'numba' is not available" in done.stderr
 
 
 @pytest.mark.parametrize("checkout", [True, False])
-def test_missing_extension_is_one_sentence_and_no_silent_fallback(checkout: bool, tmp_path: Path) -> None:
-    """A folder of fastpack without compiled kernels, as Python finds it in its current folder."""
+def test_a_missing_extension_is_an_error_without_fallback(checkout: bool, tmp_path: Path) -> None:
+    """Run in a copy of fastpack without compiled kernels in the current folder."""
     shutil.copytree(Path(fastpack.__file__).parent, tmp_path / "fastpack", ignore=shutil.ignore_patterns("kernels"))
     folder = tmp_path / "kernels" if checkout else tmp_path / "fastpack" / "kernels"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.so", "*.pyd", "*.pyx", "__pycache__"))
@@ -149,9 +149,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("method", "expected"), [("fork", "numba True"), ("spawn", "cython False")])
-def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
-    method: str, expected: str, tmp_path: Path
-) -> None:
+def test_forked_workers_use_numba_and_spawned_workers_cython(method: str, expected: str, tmp_path: Path) -> None:
     pytest.importorskip("numba")
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
@@ -162,7 +160,7 @@ def test_forked_workers_inherit_numba_and_spawned_ones_stay_on_cython(
     assert done.stdout.strip() == expected
 
 
-def test_kernels_run_where_no_cache_folder_is_writable(tmp_path: Path) -> None:
+def test_kernels_run_without_a_writable_cache_folder(tmp_path: Path) -> None:
     pytest.importorskip("numba")
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
@@ -175,10 +173,10 @@ def test_kernels_run_where_no_cache_folder_is_writable(tmp_path: Path) -> None:
         "original = numba.njit; numba.njit = Refusing()\n"
         "print(jit.jit(lambda x: x + 1)(41))"
     )
-    assert printed(code, NUMBA_CACHE_DIR=str(locked)) == "42"
+    assert output_of(code, NUMBA_CACHE_DIR=str(locked)) == "42"
 
 
-def test_the_folder_does_not_claim_the_name_kernels() -> None:
+def test_kernels_is_not_a_top_level_package() -> None:
     done = run_python(f"import sys; sys.path.insert(0, {str(FOLDER.resolve().parent)!r}); import kernels")
     assert done.returncode == 1 or "site-packages" in str(FOLDER.resolve())
     if "site-packages" not in str(FOLDER.resolve()):

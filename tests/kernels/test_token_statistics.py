@@ -1,4 +1,4 @@
-"""Whole shards looked through on every backend, against what the words mean."""
+"""Statistics of whole shards on every backend, compared with their definitions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_count_tokens(backend: str, dtype: str, n_tokens: int, n_ids: int, highe
     lowest, highest = max(info.min, -2), min(info.max, highest)
     tokens = rng.integers(lowest, highest, n_tokens, dtype=np.int64, endpoint=True).astype(dtype)
     tokens.flags.writeable = False
-    # Within guards: a write beside the table is seen.
+    # Guards detect a write outside the table.
     guarded = np.full(n_ids + 2, 7, np.uint32)
     inside = [token for token in tokens.tolist() if 0 <= token < n_ids]
     assert kernels.count_tokens(tokens, guarded[1:-1]) == n_tokens - len(inside)
@@ -63,7 +63,7 @@ def test_used_bytes(backend: str, n_bytes: int, last: int) -> None:
     assert kernels.used_bytes(data) == expected
 
 
-def test_cython_refuses_a_dtype_without_a_kernel() -> None:
+def test_cython_rejects_an_unsupported_dtype() -> None:
     from fastpack.kernels import token_statistics_cy
 
     for dtype in ("f4", "u8", ">u2"):

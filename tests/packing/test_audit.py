@@ -1,4 +1,4 @@
-"""A faster engine is compared with the tokenizer's own library during the whole run."""
+"""Compare a faster engine with the reference library during the whole run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.audit import TIME_SHARE, Audit
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
@@ -33,7 +33,7 @@ WRONG = "once in a blue moon"
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """8,000 documents, of which three have a text that the wrong engine errs on."""
+    """Write 8,000 documents, three of which contain a text that the wrong engine encodes incorrectly."""
     rng = np.random.default_rng(4)
     texts = [" ".join(rng.choice(["some", "words", "of", "text", "1234", "!"], 30)) for _ in range(8000)]
     for number in (2500, 5200, 7901):
@@ -42,7 +42,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def make_wrong(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
-    """Make an engine err by one id in documents with a certain text, which are not in the sample at the start."""
+    """Change one id of documents with a given text, which are not in the initial sample."""
     right = kind.encode_many
 
     def wrong(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
@@ -60,11 +60,11 @@ def make_wrong(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> None:
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("engine", ["gigatoken", "tiktoken"])
-def test_a_wrong_engine_is_caught_and_nothing_is_written(
+def test_wrong_engine_is_detected_and_nothing_is_written(
     engine: Any, resume: bool, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(engine)
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
     config = config_of(source, HF, eod_token=EOD)
     make_wrong(monkeypatch, KINDS[engine])
     message = (
@@ -77,7 +77,7 @@ def test_a_wrong_engine_is_caught_and_nothing_is_written(
     assert (result.documents, result.audited_documents) == (8000, 0)
 
 
-def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_engine_is_detected_by_a_rank(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gigatoken")
     make_wrong(monkeypatch, GigatokenTokenizer)
     config = config_of(source, HF, eod_token=EOD)
@@ -90,21 +90,21 @@ def test_a_wrong_engine_is_caught_by_a_rank(source: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("share", "least", "most"), [(1.0, 8000, 8000), (0.1, 650, 950), (0.0, 0, 0)])
-def test_the_share_that_is_asked_for(share: float, least: int, most: int, source: Path) -> None:
+def test_requested_share_is_compared(share: float, least: int, most: int, source: Path) -> None:
     pytest.importorskip("gigatoken")
     result = pack_encoded_data(config_of(source, HF, eod_token=EOD), engine="gigatoken", audit=share)
     assert least <= result.audited_documents <= most
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_no_share(share: float, source: Path) -> None:
+def test_invalid_share(share: float, source: Path) -> None:
     with pytest.raises(ValueError, match="audit: found"):
         pack_encoded_data(config_of(source), audit=share)
 
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that are compared, by the tokenizer's own library."""
+    """Return the list to which the reference library appends the compared texts."""
     seen: list[str] = []
     right = HFTokenizer.encode_many
 
@@ -117,7 +117,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_default_compares_documents_of_the_whole_run(source: Path, compared: list[str]) -> None:
+def test_default_compares_documents_of_the_whole_run(source: Path, compared: list[str]) -> None:
     pytest.importorskip("gigatoken")
     texts = [json.loads(row)["text"] for row in source.read_bytes().splitlines()]
     texts = [f"{number} {text}" for number, text in enumerate(texts * 5)]
@@ -126,16 +126,16 @@ def test_the_default_compares_documents_of_the_whole_run(source: Path, compared:
     assert result.audited_documents == len(compared)
     assert 10 <= len(compared) < len(texts) // 2
     numbers = [int(text.split()[0]) for text in compared]
-    assert {number * 2 // len(texts) for number in numbers} == {0, 1}  # how many are compared depends on the time
+    assert {number * 2 // len(texts) for number in numbers} == {0, 1}
 
 
-def test_workers_a_resume_and_ranks_count_what_they_compare(
+def test_workers_resume_and_ranks_count_compared_documents(
     source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("gigatoken")
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 100_000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 100_000)
     config = config_of(source, HF, eod_token=EOD)
     local = pack_encoded_data(config, engine="gigatoken", audit=0.25)
     assert 1700 < local.audited_documents < 2300
@@ -174,17 +174,17 @@ def test_workers_a_resume_and_ranks_count_what_they_compare(
     assert f"{audited:,} documents compared with tokenizers during the run: the same ids" in err
 
 
-class SlowOwn:
-    """A library that takes a microsecond a character."""
+class SlowReference:
+    """A library that takes a microsecond per character."""
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> Any:
         time.sleep(1e-6 * sum(map(len, texts)))
         return BytesTokenizer().encode_many(texts, eod)
 
 
-def test_by_default_comparing_takes_its_share_of_the_time() -> None:
+def test_default_comparison_takes_its_share_of_the_time() -> None:
     audit = Audit(BytesTokenizer(), 256, None)
-    audit._own = SlowOwn()  # type: ignore[assignment]
+    audit._reference = SlowReference()  # type: ignore[assignment]
     texts = ["x" * 1000] * 500
     tokens, lengths = BytesTokenizer().encode_many(texts, 256)
     engine_seconds, batches, spent = 0.02, [], 0.0

@@ -1,4 +1,4 @@
-"""One batch: the same texts, tokens and faults whether lines are parsed many at a call or one by one."""
+"""The encoder gives the same tokens and faults whether lines are parsed in batches or one by one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows_of(lines: list[str]) -> np.ndarray:
 
 
 def by_hand(lines: list[str]) -> tuple[list[int], list[int]]:
-    """Tokens, and the positions of the lines left out."""
+    """Return the expected tokens and the positions of the faulty lines."""
     tokens: list[int] = []
     faulty: list[int] = []
     for position, line in enumerate(lines):
@@ -53,7 +53,7 @@ def by_hand(lines: list[str]) -> tuple[list[int], list[int]]:
 @given(
     st.lists(st.one_of(LINES, st.text(st.characters(exclude_categories=["Cs"])).map(lambda t: json.dumps({"text": t}))))
 )
-def test_a_batch_is_its_lines_one_by_one(lines: list[str]) -> None:
+def test_batch_gives_the_tokens_of_its_lines(lines: list[str]) -> None:
     data = "".join(f"{line}\n" for line in lines).encode()
     encoded = encode(Batch("x", rows_of(lines), data))
     tokens, faulty = by_hand(lines)
@@ -64,7 +64,7 @@ def test_a_batch_is_its_lines_one_by_one(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [10, 2000])
-def test_short_and_long_lines_of_a_file(n_bytes: int, tmp_path: Path) -> None:
+def test_short_and_long_lines_in_any_order(n_bytes: int, tmp_path: Path) -> None:
     lines = [json.dumps({"text": str(i) * n_bytes}) for i in range(5)]
     path = tmp_path / "x.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every line of a source is a document or is listed as left out, under its line number in the file."""
+"""Every line of a source is either a document or listed as skipped, with its line number in the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 from fastpack.packing.settings import Source
@@ -42,7 +42,7 @@ def numbers(result: PackResult) -> list[int]:
 
 
 def write(path: Path, lines: list[bytes]) -> Path:
-    data = b"".join(part + b"\n" for part in lines)
+    data = b"".join(line + b"\n" for line in lines)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
@@ -56,11 +56,11 @@ def index_json(path: Path) -> None:
 @pytest.mark.parametrize("num_cpus", [1, 2])
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
 @pytest.mark.parametrize("batch", [1, 1 << 20])
-def test_documents_and_left_out_lines_are_all_lines(
+def test_documents_and_skipped_lines_are_all_lines(
     name: str, batch: int, num_cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
 ) -> None:
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", batch)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", batch)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", batch)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", batch)
     source = write(tmp_path / name, LINES)
     if name == "x.jsonl":
         index_json(source)
@@ -72,7 +72,7 @@ def test_documents_and_left_out_lines_are_all_lines(
     assert result.skipped[1]["reason"] == "blank line"
 
 
-def test_an_index_of_some_lines_alone(tmp_path: Path) -> None:
+def test_index_of_some_lines(tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", [line(str(n)) for n in range(10)])
     fastpack.create_raw_index(source)
     rows = fastpack.read_raw_index(source.with_suffix(".idx"))
@@ -84,8 +84,8 @@ def test_an_index_of_some_lines_alone(tmp_path: Path) -> None:
     assert numbers(again) == [1, 2, 3, 5, 6, 7, 8, 9]
 
 
-def test_an_index_that_ends_before_the_last_document_is_refused(tmp_path: Path) -> None:
-    """It cannot be told from the index of a file that has grown since."""
+def test_index_that_ends_before_the_last_document_is_rejected(tmp_path: Path) -> None:
+    """Such an index is indistinguishable from that of a file that was extended later."""
     source = write(tmp_path / "x.jsonl", [line(str(n)) for n in range(10)])
     fastpack.create_raw_index(source)
     rows = fastpack.read_raw_index(source.with_suffix(".idx"))
@@ -95,7 +95,7 @@ def test_an_index_that_ends_before_the_last_document_is_refused(tmp_path: Path) 
             pack_encoded_data(config_of(source))
 
 
-def test_a_faulty_line_that_stops_the_run_has_its_number(tmp_path: Path) -> None:
+def test_faulty_line_that_stops_the_run_is_numbered(tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", [BROKEN, GOOD, EMPTY])
     index_json(source)
     offset = len(BROKEN) + len(GOOD) + 2
@@ -103,13 +103,13 @@ def test_a_faulty_line_that_stops_the_run_has_its_number(tmp_path: Path) -> None
         pack_encoded_data(config_of(source), on_faulty="error")
 
 
-def test_a_line_that_is_not_json_stops_the_run_by_its_number(tmp_path: Path) -> None:
+def test_line_that_is_not_json_is_numbered(tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", [GOOD, BROKEN])
     with pytest.raises(ValueError, match=rf"x\.jsonl: line 2 at byte {len(GOOD) + 1}: not JSON: "):
         fastpack.pack(source, tokenizer="bytes", on_faulty="error")
 
 
-def test_what_is_left_out_of_several_sources(tmp_path: Path) -> None:
+def test_skipped_lines_of_several_sources(tmp_path: Path) -> None:
     for name in ("a.jsonl", "b.jsonl.gz", "c.jsonl"):
         write(tmp_path / name, LINES)
     index_json(tmp_path / "c.jsonl")
@@ -124,7 +124,7 @@ def test_what_is_left_out_of_several_sources(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indexed", [True, False])
 @pytest.mark.parametrize("bytes_per_task", [10, 60, None])
-def test_ranks_number_lines_as_one_process_does(indexed: bool, bytes_per_task: int | None, tmp_path: Path) -> None:
+def test_ranks_give_the_local_line_numbers(indexed: bool, bytes_per_task: int | None, tmp_path: Path) -> None:
     source = write(tmp_path / "x.jsonl", LINES * 3)
     if indexed:
         index_json(source)
@@ -138,12 +138,12 @@ def test_ranks_number_lines_as_one_process_does(indexed: bool, bytes_per_task: i
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 3])
-def test_a_resumed_run_lists_every_line_once(
+def test_resumed_run_lists_every_line_once(
     stop_after: int, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 30)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 30)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 30)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 30)
     source = write(tmp_path / "x.jsonl", LINES)
     index_json(source)
     calls: list[int] = []
@@ -166,7 +166,7 @@ LINE = st.sampled_from([b"", b"1", b"22", b"x", b"333", b"\r"])
 
 @settings(deadline=None, max_examples=80)
 @given(lines=st.lists(LINE, max_size=12), ends=st.booleans(), chosen=st.sets(st.integers(0, 11)), data=st.data())
-def test_numbers_of_any_index_in_any_number_of_parts(
+def test_line_numbers_of_any_index_in_any_number_of_chunks(
     lines: list[bytes], ends: bool, chosen: set[int], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("lines") / "a.jsonl"
@@ -181,13 +181,13 @@ def test_numbers_of_any_index_in_any_number_of_parts(
     pieces = list(read_batches(source, 0, data.draw(st.integers(1, 8))))
     assert [number - 1 for piece in pieces for number in piece.lines.tolist()] == kept
     assert [number - 1 for piece in pieces for number, _ in piece.omitted] == others
-    n_parts = data.draw(st.integers(1, 6))
+    n_chunks = data.draw(st.integers(1, 6))
     found: list[tuple[int, bool]] = []
     before = 0
-    for part in range(n_parts):
+    for chunk in range(n_chunks):
         n_lines = 0
-        for piece in read_chunk(source, part, n_parts, 4):
-            assert lines_before(source, part, n_parts) == before
+        for piece in read_chunk(source, chunk, n_chunks, 4):
+            assert lines_before(source, chunk, n_chunks) == before
             found += [(before + n, True) for n in piece.lines.tolist()]
             found += [(before + n, False) for n, _ in piece.omitted]
             n_lines = piece.n_lines
@@ -195,7 +195,7 @@ def test_numbers_of_any_index_in_any_number_of_parts(
     assert sorted(found) == [(row + 1, row in kept) for row in range(len(rows))]
 
 
-def test_an_empty_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.jsonl").touch()
     with gzip.open(tmp_path / "none.jsonl.gz", "wb"):
         pass
@@ -211,19 +211,19 @@ def test_an_empty_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "none.jsonl.gz"]
 
 
-def test_an_empty_source_among_others_is_none(tmp_path: Path) -> None:
+def test_empty_source_among_others_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     write(tmp_path / "b.jsonl", [GOOD])
     assert main(["pack", str(tmp_path), "--tokenizer", "bytes", "-o", str(tmp_path / "x.pbin"), "-q"]) == 0
 
 
-def test_the_index_of_an_empty_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_of_an_empty_file_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty.jsonl").touch()
     assert main(["index", str(tmp_path / "empty.jsonl")]) == 1
     assert "empty.jsonl: line 1 at byte 0: the file is empty" in capsys.readouterr().err
 
 
-def test_the_command_reports_physical_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_physical_line_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(tmp_path / "x.jsonl", LINES)
     words: list[Any] = ["pack", str(source), "--tokenizer", "bytes", "--json"]
     for more in ([], ["--force"]):

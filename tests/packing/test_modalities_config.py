@@ -1,4 +1,4 @@
-"""Configurations in Modalities' shape: what is taken, what is refused, and in which words."""
+"""Modalities configurations: accepted values, and messages for rejected ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ other: ignored
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files the configuration names."""
+    """Create a working directory with the files that the configuration names."""
     (tmp_path / "data").mkdir()
     for name in ("docs.jsonl", "docs.idx"):
         (tmp_path / "data" / name).write_bytes(b"")
@@ -54,7 +54,7 @@ def mapping(**settings: Any) -> dict[str, Any]:
     return {"settings": {**base, **settings}, "tokenizer": {"variant_key": "builtin_bytes"}}
 
 
-def test_a_real_configuration(folder: Path) -> None:
+def test_real_configuration(folder: Path) -> None:
     config = load(folder, YAML)
     assert config.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert config.num_workers == os.cpu_count()
@@ -70,7 +70,7 @@ def test_defaults(folder: Path) -> None:
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
 
 
-def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> None:
+def test_mapping_accepts_paths_and_needs_no_queue_sizes(folder: Path) -> None:
     settings = load_pack_settings(mapping(src_path=Path("data/docs.jsonl"), dst_path=Path("a/b.pbin")))
     assert settings.sources == (Source("data/docs.jsonl", "data/docs.idx"),)
     assert settings.output == "a/b.pbin"
@@ -92,16 +92,16 @@ def test_a_mapping_may_hold_paths_and_leave_out_queue_sizes(folder: Path) -> Non
         ("  src_path: data/docs.jsonl\n", "", "settings.src_path: found nothing"),
         ("component_key: tokenizer", "component_key: model", "tokenizer.component_key: found 'model'"),
         ("  variant_key: pretrained_hf_tokenizer\n", "", "tokenizer.variant_key: found None"),
-        ("${node_env:num_cpus}", "${nope.nope}", "there is no 'nope'"),
+        ("${node_env:num_cpus}", "${nope.nope}", "the configuration has no 'nope'"),
         ("${node_env:num_cpus}", "${unknown:x}", "unknown resolver 'unknown'"),
         ("${node_env:num_cpus}", "${node_env:gpus}", "only num_cpus"),
-        ("${node_env:num_cpus}", "${node_env:num_cpus", "does not end"),
-        ("settings:", "settings: [", "not a YAML file"),
+        ("${node_env:num_cpus}", "${node_env:num_cpus", "unterminated interpolation"),
+        ("settings:", "settings: [", "not a valid YAML file"),
         ("other: ignored", "settings: {}", "occurs twice"),
-        ("other: ignored", "other: !!python/object/apply:os.getcwd []", "not a YAML file"),
+        ("other: ignored", "other: !!python/object/apply:os.getcwd []", "not a valid YAML file"),
     ],
 )
-def test_what_is_refused(folder: Path, found: str, replacement: str, message: str) -> None:
+def test_invalid_settings(folder: Path, found: str, replacement: str, message: str) -> None:
     assert found in YAML
     with pytest.raises(ValueError, match=re.escape(message)):
         load(folder, YAML.replace(found, replacement))
@@ -120,7 +120,7 @@ def test_missing_files(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "5", "settings: 3\ntokenizer: {}\n", "\x00"])
-def test_what_is_no_mapping(folder: Path, text: str) -> None:
+def test_configuration_that_is_not_a_mapping(folder: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r"c\.yaml|settings"):
         load(folder, text)
 
@@ -151,7 +151,7 @@ def test_interpolation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert tree["sub"] == tree["a"]
 
 
-def test_interpolation_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpolation_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FASTPACK_ABSENT", raising=False)
     monkeypatch.setenv("RANK", "first")
     for text in ("${oc.env:FASTPACK_ABSENT}", "${cuda_env:RANK}", "${modalities_env:config_file_path}", "${x.y}"):
@@ -159,27 +159,27 @@ def test_interpolation_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             resolve({"a": text})
 
 
-def test_bombs_are_refused(tmp_path: Path) -> None:
+def test_yaml_bombs_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "bomb.yaml"
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
     path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("a: &a [*a]\n")
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("a: ${b}\nb: ${a}\n")
-    with pytest.raises(ValueError, match="unfolds"):
+    with pytest.raises(ValueError, match="expands"):
         load_yaml(path)
     path.write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="not a YAML file"):
+    with pytest.raises(ValueError, match="not a valid YAML file"):
         load_yaml(path)
     path.write_bytes(b"a: " + b"x" * (1 << 20))
-    with pytest.raises(ValueError, match="refused"):
+    with pytest.raises(ValueError, match="must not exceed"):
         load_yaml(path)
 
 
-def test_anchors_are_taken(folder: Path) -> None:
+def test_anchors_are_accepted(folder: Path) -> None:
     text = YAML.replace("other: ignored", "x: &size 5\ny: {<<: {z: *size}}")
     assert load(folder, text).output == "data/docs.pbin"

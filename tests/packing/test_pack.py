@@ -1,4 +1,4 @@
-"""`pack_encoded_data`: the peer's bytes, and no document lost that it would lose."""
+"""`pack_encoded_data` writes the bytes of Modalities and loses no documents."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from packed_files import documents_of
 
 from fastpack.documents.raw_index import read_raw_index, repair_raw_index
 from fastpack.errors import FormatError
-from fastpack.packing import packing_pipeline as run_module
-from fastpack.packing import source_batches as lines_module
+from fastpack.packing import packing_pipeline, source_batches
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 
@@ -26,8 +25,8 @@ CONFIGS = ("docs_bpe2000", "docs_char250", "docs_crlf_bpe2000", "one_bpe2000")
 
 
 @pytest.fixture
-def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+def modalities_folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create the working directory in which Modalities wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities", tmp_path / "peer", ignore=shutil.ignore_patterns("expected", "legacy"))
     monkeypatch.chdir(tmp_path / "peer")
     Path("pbin").rename("golden_pbin")
@@ -35,7 +34,7 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, backend: str) -> None:
+def test_modalities_configuration_gives_modalities_bytes(name: str, modalities_folder: Path, backend: str) -> None:
     result = pack_encoded_data(f"configs/{name}.yaml")
     assert result.skipped == []
     assert Path(f"pbin/{name}.pbin").read_bytes() == Path(f"golden_pbin/{name}.pbin").read_bytes()
@@ -45,8 +44,8 @@ def test_the_peers_configuration_gives_the_peers_bytes(name: str, peer: Path, ba
 
 @pytest.mark.parametrize("num_cpus", [2, 3])
 @pytest.mark.parametrize("name", ["docs_bpe2000", "docs_char250"])
-def test_the_bytes_do_not_depend_on_the_number_of_processes(
-    name: str, num_cpus: int, peer: Path, small_batches: None
+def test_bytes_do_not_depend_on_the_number_of_processes(
+    name: str, num_cpus: int, modalities_folder: Path, small_batches: None
 ) -> None:
     config = yaml.safe_load(Path(f"configs/{name}.yaml").read_text())
     config["settings"]["num_cpus"] = num_cpus
@@ -58,14 +57,14 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_the_bytes_do_not_depend_on_the_batches(peer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_do_not_depend_on_the_batch_size(modalities_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = yaml.safe_load(Path("configs/docs_bpe2000.yaml").read_text())
     config["settings"]["num_cpus"] = 1
     expected = Path("golden_pbin/docs_bpe2000.pbin").read_bytes()
     for n_bytes, n_lines in ((1, 16_384), (3000, 2), (1 << 20, 7)):
-        monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", n_bytes)
-        monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", n_bytes)
-        monkeypatch.setattr(lines_module, "MAX_BATCH_LINES", n_lines)
+        monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", n_bytes)
+        monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", n_bytes)
+        monkeypatch.setattr(source_batches, "MAX_BATCH_LINES", n_lines)
         assert Path(pack_encoded_data(config, file_existence_policy="override").path).read_bytes() == expected
 
 
@@ -85,7 +84,7 @@ FAULTY = {
 
 @pytest.mark.parametrize("kind", FAULTY)
 @pytest.mark.parametrize("place", [0, 35, 99])
-def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path) -> None:
+def test_faulty_document_does_not_affect_others(kind: str, place: int, tmp_path: Path) -> None:
     bad, reason = FAULTY[kind]
     lines = [line(f"document {i}") for i in range(100)]
     lines[place] = bad
@@ -95,7 +94,7 @@ def test_a_faulty_document_costs_no_other(kind: str, place: int, tmp_path: Path)
     assert (result.documents, result.tokens) == (99, sum(map(len, found)))
 
 
-def test_a_filter_of_jq_may_leave_documents_out(tmp_path: Path) -> None:
+def test_jq_filter_skips_documents(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"d{i}", "n": i}).encode() for i in range(10)]
     result, found = pack_lines(tmp_path, lines, jq_pattern="select(.n % 2 == 0) | .text")
     assert found == [as_tokens(f"d{i}") for i in range(0, 10, 2)]
@@ -103,25 +102,25 @@ def test_a_filter_of_jq_may_leave_documents_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_on_faulty_error_names_the_first_place_and_writes_nothing(
+def test_on_error_raise_names_the_first_faulty_line_and_writes_nothing(
     num_cpus: int, tmp_path: Path, small_batches: None
 ) -> None:
     lines = [line("x" * 600) for _ in range(60)]
     lines[40] = line("")
     lines[50] = line(None)
     source = write_source(tmp_path, lines)
-    offset = sum(len(part) + 1 for part in lines[:40])
+    offset = sum(len(row) + 1 for row in lines[:40])
     with pytest.raises(ValueError, match=re.escape(f"{source}: line 41 at byte {offset}: empty text")):
         pack_encoded_data(config_of(source, num_cpus=num_cpus), on_faulty="error")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
-def test_unknown_on_error_is_refused(tmp_path: Path) -> None:
+def test_unknown_on_error_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="on_error: found 'ignore', expected 'skip' or 'raise'"):
         pack_encoded_data(config_of(tmp_path / "x"), on_faulty="ignore")  # type: ignore[arg-type]
 
 
-def test_empty_input_gives_the_17_byte_file(tmp_path: Path) -> None:
+def test_empty_input_gives_a_17_byte_file(tmp_path: Path) -> None:
     result, found = pack_lines(tmp_path, [])
     assert (result.documents, result.tokens, found) == (0, 0, [])
     expected = bytes(8) + (2).to_bytes(4, "little") + pickle.dumps([], protocol=4)
@@ -139,19 +138,19 @@ lines_good_or_bad = st.one_of(texts.map(line), st.sampled_from([bad for bad, _ i
 @settings(max_examples=60)
 @given(st.lists(lines_good_or_bad, max_size=30), st.integers(1, 300))
 @example([line("a"), b"", line("b")], 1)
-def test_skipping_faulty_documents_equals_packing_the_good_ones_alone(
+def test_skipping_faulty_documents_equals_packing_the_valid_ones(
     tmp_path: Path, lines: list[bytes], batch: int
 ) -> None:
-    bad = {part for part, _ in FAULTY.values()}
+    bad = {row for row, _ in FAULTY.values()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "MIN_BATCH_BYTES", batch)
-        patch.setattr(run_module, "MAX_BATCH_BYTES", batch)
+        patch.setattr(packing_pipeline, "MIN_BATCH_BYTES", batch)
+        patch.setattr(packing_pipeline, "MAX_BATCH_BYTES", batch)
         mixed, _ = pack_lines(tmp_path, lines)
         mixed_bytes = Path(mixed.path).read_bytes()
-    good, found = pack_lines(tmp_path, [part for part in lines if part not in bad])
+    good, found = pack_lines(tmp_path, [row for row in lines if row not in bad])
     assert mixed_bytes == Path(good.path).read_bytes()
-    assert [s["line"] for s in mixed.skipped] == [i for i, part in enumerate(lines, 1) if part in bad]
-    assert found == [as_tokens(json.loads(part)["text"]) for part in lines if part not in bad]
+    assert [s["line"] for s in mixed.skipped] == [i for i, row in enumerate(lines, 1) if row in bad]
+    assert found == [as_tokens(json.loads(row)["text"]) for row in lines if row not in bad]
 
 
 def test_existence_policies(tmp_path: Path) -> None:
@@ -170,7 +169,7 @@ def test_existence_policies(tmp_path: Path) -> None:
     assert documents_of(target) == [as_tokens("new")]
 
 
-def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
+def test_mismatched_index_is_an_error(tmp_path: Path) -> None:
     source = write_source(tmp_path, [line("a"), line("b")])
     source.write_bytes(source.read_bytes()[:-3])
     with pytest.raises(FormatError, match="entry 1 ends at byte"):
@@ -178,8 +177,8 @@ def test_an_index_that_does_not_fit_the_source(tmp_path: Path) -> None:
     assert not source.with_suffix(".pbin").exists()
 
 
-def test_an_index_in_characters_is_refused_with_the_way_to_repair_it(golden: Path, peer: Path) -> None:
-    """Modalities 0.5.0 packs such lines cut short, or drops them: here nothing is packed before the index is mended."""
+def test_index_in_characters_is_rejected_with_the_repair_command(golden: Path, modalities_folder: Path) -> None:
+    """Modalities 0.5.0 truncates or drops such lines; fastpack packs nothing until the index is repaired."""
     source, legacy = Path("jsonl/docs_crlf.jsonl"), Path("docs_crlf.v0.2.0.idx")
     shutil.copy(golden / "modalities" / "legacy" / "v0.2.0" / legacy, legacy)
     settings = {

@@ -22,7 +22,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "folder", "file"])
-def test_the_bytes_of_the_command(corpus: Path, golden: Path, tokenizer: str) -> None:
+def test_bytes_equal_those_of_the_command(corpus: Path, golden: Path, tokenizer: str) -> None:
     folder = golden / "modalities" / "tokenizers" / "tok_bpe2000"
     named = {"bytes": "bytes", "folder": str(folder), "file": str(folder / "tokenizer.json")}[tokenizer]
     result = fastpack.pack(corpus, tokenizer=named, eod_token=EOD, num_cpus=1)
@@ -34,7 +34,7 @@ def test_the_bytes_of_the_command(corpus: Path, golden: Path, tokenizer: str) ->
     assert Path(result.path).read_bytes() == (corpus.parent / "c.pbin").read_bytes()
 
 
-def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
+def test_options_are_applied(corpus: Path, tmp_path: Path) -> None:
     corpus.write_text('{"body": "a"}\nno JSON\n{"body": 3}\n{"body": "bc"}\n')
     seen: list[tuple[int, int]] = []
     with pytest.warns(UserWarning, match="faulty line"):
@@ -54,16 +54,16 @@ def test_options_reach_the_work(corpus: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(file.data, [97, 256, 98, 99, 256])
 
 
-def test_several_sources_go_into_one_file(corpus: Path, tmp_path: Path) -> None:
+def test_several_sources_are_packed_into_one_file(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "more.jsonl").write_text('{"text": "x"}\n')
     with pytest.raises(ValueError, match="output is needed"):
         fastpack.pack(tmp_path, tokenizer="bytes")
     result = fastpack.pack([corpus, tmp_path / "more.jsonl"], tmp_path / "all.pbin", tokenizer="bytes")
     assert result.documents == 201
-    assert not corpus.with_suffix(".idx").exists()  # several are read without
+    assert not corpus.with_suffix(".idx").exists()  # several sources need no index
 
 
-def test_what_is_wrong_is_said_before_the_work(corpus: Path, tmp_path: Path) -> None:
+def test_invalid_arguments_raise_before_packing(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer: absent\.json is neither"):
         fastpack.pack(corpus, tokenizer="absent.json")
     with pytest.raises(ValueError, match=r"eos_token is needed: .* has the special tokens <\|endoftext\|>"):
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_said_before_the_work(corpus: Path, tmp_path: Path) -> 
         fastpack.pack(corpus, tokenizer="bytes", num_cpus=0)
 
 
-def test_a_source_that_is_no_json_leaves_nothing(corpus: Path, tmp_path: Path) -> None:
+def test_source_that_is_not_json_leaves_no_file(corpus: Path, tmp_path: Path) -> None:
     corpus.write_text("plain\ntext\n")
     with pytest.warns(UserWarning, match="faulty line"), pytest.raises(fastpack.JobError, match="none of the 2 lines"):
         fastpack.pack(corpus, tokenizer="bytes")
@@ -103,7 +103,7 @@ def test_former_argument_names_are_aliases(corpus: Path, tmp_path: Path) -> None
         fastpack.pack(corpus, tokenizer="bytes", num_workers=1, num_cpus=1)  # type: ignore[call-arg]
 
 
-def test_eos_token_id_is_the_token_of_that_id(corpus: Path, golden: Path, tmp_path: Path) -> None:
+def test_eos_token_id_selects_the_token_with_that_id(corpus: Path, golden: Path, tmp_path: Path) -> None:
     tokenizer = golden / "modalities" / "tokenizers" / "tok_bpe2000"
     by_text = fastpack.pack(corpus, tmp_path / "text.pbin", tokenizer=tokenizer, eos_token=EOD)
     eos_token_id = int(fastpack.PackedFile(by_text.path)[0][-1])
@@ -123,9 +123,7 @@ def test_text_field_and_format(tmp_path: Path) -> None:
         fastpack.pack(source, tmp_path / "b.npy", tokenizer="bytes", format="pbin")
 
 
-def test_the_command_takes_an_eos_id_and_a_field(
-    corpus: Path, golden: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_accepts_an_eos_id_and_a_field(corpus: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = str(golden / "modalities" / "tokenizers" / "tok_bpe2000")
     words = ["pack", str(corpus), "--tokenizer", tokenizer, "--num-workers", "1", "-q"]
     assert main([*words, "--eos-token", EOD]) == 0

@@ -1,4 +1,4 @@
-"""Packing many files, compressed ones among them, and taking up a run that was killed."""
+"""Pack many files, including compressed ones, and resume killed runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ import pytest
 from fastpack import PackedFile, create_raw_index, pack_each, pack_encoded_data, plan_packing
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import TargetExists
-from fastpack.packing import packing_pipeline as run_module
-from fastpack.packing import source_batches as lines_module
+from fastpack.packing import packing_pipeline, source_batches
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 
 if sys.version_info >= (3, 14):
@@ -42,14 +41,14 @@ def make_lines(n_lines: int, seed: int) -> list[bytes]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """Five files of every kind, and `whole.jsonl`, all their lines in the order of the paths."""
+    """Write five files of different kinds, and `whole.jsonl` with all their lines in the order of the paths."""
     folder = tmp_path / "in"
     (folder / "sub").mkdir(parents=True)
-    parts = [make_lines(n, n) for n in (150, 90, 1, 60, 200)]
-    texts = [b"".join(line + b"\n" for line in lines) for lines in parts]
+    groups = [make_lines(n, n) for n in (150, 90, 1, 60, 200)]
+    texts = [b"".join(line + b"\n" for line in lines) for lines in groups]
     (folder / "a.jsonl").write_bytes(texts[0])
     create_raw_index(folder / "a.jsonl")
-    (folder / "b.jsonl").write_bytes(texts[1][:-1])  # no newline at its end, no index
+    (folder / "b.jsonl").write_bytes(texts[1][:-1])  # no final newline, no index
     (folder / "c.jsonl.gz").write_bytes(gzip.compress(texts[2]))
     (folder / "sub" / "d.jsonl.zst").write_bytes(zstd.compress(texts[3][:-1]))
     (folder / "sub" / "e.jsonl.gz").write_bytes(gzip.compress(texts[4][:5000]) + gzip.compress(texts[4][5000:]))
@@ -67,14 +66,14 @@ def whole(corpus: Path, tmp_path: Path) -> bytes:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 2000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 3000)
-    monkeypatch.setattr(lines_module, "MAX_BATCH_LINES", 7)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 2000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 3000)
+    monkeypatch.setattr(source_batches, "MAX_BATCH_LINES", 7)
     monkeypatch.setattr(BytesTokenizer, "worker_bytes", 4000)
 
 
 @pytest.mark.parametrize("num_cpus", [1, 3])
-def test_many_sources_give_the_bytes_of_one(
+def test_many_sources_give_the_bytes_of_one_concatenated_source(
     num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
 ) -> None:
     for given in (corpus, str(corpus / "**" / "*.jsonl*"), sorted(corpus.rglob("*.jsonl*"))):
@@ -92,14 +91,14 @@ def test_many_sources_give_the_bytes_of_one(
 
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_each_source_into_a_file_of_its_own(num_cpus: int, corpus: Path, tmp_path: Path, small_batches: None) -> None:
+def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, small_batches: None) -> None:
     results = pack_each(config_of(corpus, tmp_path / "out", num_cpus=num_cpus))
     names = ["a.pbin", "b.pbin", "c.pbin", "sub/d.pbin", "sub/e.pbin"]
     assert [os.path.relpath(result.path, tmp_path / "out") for result in results] == names
     assert [result.documents for result in results] == [150, 90, 1, 60, 200]
     tokens = b"".join(PackedFile(result.path).data.tobytes() for result in results)
-    joined = pack_encoded_data(config_of(corpus, tmp_path / "joined.pbin"))
-    assert PackedFile(joined.path).data.tobytes() == tokens
+    combined = pack_encoded_data(config_of(corpus, tmp_path / "combined.pbin"))
+    assert PackedFile(combined.path).data.tobytes() == tokens
     assert sorted(p.name for p in (tmp_path / "out").rglob("*") if p.is_file()) == [
         "a.pbin",
         "b.pbin",
@@ -109,19 +108,19 @@ def test_each_source_into_a_file_of_its_own(num_cpus: int, corpus: Path, tmp_pat
     ]
 
 
-def test_beside_the_sources_where_no_folder_is_given(corpus: Path) -> None:
+def test_default_output_folder_is_that_of_the_sources(corpus: Path) -> None:
     results = pack_each(config_of([corpus / "a.jsonl", corpus / "sub" / "e.jsonl.gz"], None))
     assert [result.path for result in results] == [str(corpus / "a.pbin"), str(corpus / "sub" / "e.pbin")]
 
 
-def test_two_sources_of_one_target_are_an_error_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
+def test_two_sources_with_the_same_target_raise_before_writing(corpus: Path, tmp_path: Path) -> None:
     (corpus / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
     with pytest.raises(ValueError, match=r"would both be packed into .*a\.pbin"):
         pack_each(config_of(corpus, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_the_policy_holds_for_each(corpus: Path, tmp_path: Path) -> None:
+def test_existence_policy_applies_to_each_file(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "b.pbin").write_bytes(b"mine")
     with pytest.raises(TargetExists):
@@ -131,7 +130,7 @@ def test_the_policy_holds_for_each(corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "b.pbin").read_bytes() == b"mine"
 
 
-def test_faulty_documents_are_named_with_their_source(corpus: Path, tmp_path: Path, small_batches: None) -> None:
+def test_skipped_documents_name_their_source(corpus: Path, tmp_path: Path, small_batches: None) -> None:
     bad = b'{"text": null}\n\n{"text": 3}\n'
     (corpus / "c.jsonl.gz").write_bytes(gzip.compress(make_lines(30, 1)[0] + b"\n" + bad + b'{"text": "ok"}'))
     result = pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"))
@@ -143,7 +142,7 @@ def test_faulty_documents_are_named_with_their_source(corpus: Path, tmp_path: Pa
     assert not (tmp_path / "strict.pbin").exists()
 
 
-def test_damage_in_a_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
+def test_damaged_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
     path = corpus / "sub" / "e.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(FormatError, match=r"e\.jsonl\.gz: at byte \d+"):
@@ -151,12 +150,12 @@ def test_damage_in_a_source_leaves_no_target(corpus: Path, tmp_path: Path) -> No
     assert sorted(os.listdir(tmp_path)) == ["in", "whole.idx", "whole.jsonl"]
 
 
-def test_an_index_named_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
+def test_explicit_index_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a single source that is not compressed"):
         pack_encoded_data(config_of(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
 
 
-def test_the_plan_says_what_the_run_then_does(corpus: Path, tmp_path: Path) -> None:
+def test_plan_predicts_the_run(corpus: Path, tmp_path: Path) -> None:
     before = sorted(os.listdir(tmp_path))
     (plan,) = plan_packing(config_of([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
     assert sorted(os.listdir(tmp_path)) == before
@@ -164,18 +163,18 @@ def test_the_plan_says_what_the_run_then_does(corpus: Path, tmp_path: Path) -> N
     assert (plan.path, plan.lines, plan.kept_existing) == (result.path, result.documents, False)
     assert plan.token_size_in_bytes == 2
     assert plan.estimated_tokens is not None
-    assert 0.99 < plan.estimated_tokens / result.tokens < 1.01  # all of it is in the sample
+    assert 0.99 < plan.estimated_tokens / result.tokens < 1.01  # the sample contains all documents
     with pytest.raises(TargetExists):
         plan_packing(config_of(corpus / "a.jsonl", tmp_path / "out.pbin"))
     plans = plan_packing(config_of(corpus, tmp_path / "each"), each=True)
     assert [plan.lines for plan in plans] == [150, 90, None, None, None]
 
 
-def test_a_run_that_fails_goes_on_where_it_was(
+def test_failed_run_is_resumed_at_its_checkpoint(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped at every batch, with a checkpoint at each: no document is tokenised twice, and the bytes are the same."""
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    """Stop at every batch, each with a checkpoint: no document is tokenised twice, and the bytes are the same."""
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
     encoded: list[int] = []
     real = BytesTokenizer.encode_many
 
@@ -204,10 +203,10 @@ def test_a_run_that_fails_goes_on_where_it_was(
     assert again.kept_existing
 
 
-def test_what_was_skipped_before_the_stop_is_still_told(
+def test_documents_skipped_before_the_failure_are_still_reported(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
     (tmp_path / "x.jsonl").write_bytes(b'{"text": ""}\n{"text": "a"}\n' * 40)
     config = config_of([tmp_path / "x.jsonl"], tmp_path / "x.pbin")
 
@@ -222,10 +221,10 @@ def test_what_was_skipped_before_the_stop_is_still_told(
     assert [s["line"] for s in result.skipped] == list(range(1, 81, 2))
 
 
-def test_without_resume_a_failed_run_leaves_nothing(
+def test_failed_run_without_resume_leaves_no_files(
     corpus: Path, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
 
     def stop(done: int, total: int) -> None:
         raise OSError(28, "No space left on device")
@@ -237,10 +236,10 @@ def test_without_resume_a_failed_run_leaves_nothing(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_an_interrupted_run_can_be_resumed(
+def test_interrupted_run_can_be_resumed(
     error: type[BaseException], num_cpus: int, corpus: Path, whole: bytes, tmp_path: Path, small_batches: None
 ) -> None:
-    """Without resume=True, and long before the first checkpoint is due."""
+    """Interrupt without resume=True, long before the first checkpoint."""
     calls: list[int] = []
 
     def stop(done: int, total: int) -> None:
@@ -260,10 +259,10 @@ def test_an_interrupted_run_can_be_resumed(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_work_on_a_source_that_has_changed_starts_anew(
+def test_resume_starts_again_when_a_source_changed(
     corpus: Path, whole: bytes, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -297,7 +296,7 @@ pack_encoded_data({
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_cpus", [1, 2])
-def test_kills_at_random_times_end_in_the_same_bytes(num_cpus: int, tmp_path: Path) -> None:
+def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl.gz", tmp_path / "x.pbin"
     source.write_bytes(gzip.compress(b"".join(line + b"\n" for line in make_lines(30_000, 5)), 1))
     pack_encoded_data(config_of(source, tmp_path / "whole.pbin"))
@@ -309,7 +308,7 @@ def test_kills_at_random_times_end_in_the_same_bytes(num_cpus: int, tmp_path: Pa
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        time.sleep(rng.uniform(0.05, 0.25) + 0.05 * kills)  # workers take their time to start
+        time.sleep(rng.uniform(0.05, 0.25) + 0.05 * kills)  # workers start slowly
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         if process.wait() == 0:
@@ -325,8 +324,8 @@ def test_kills_at_random_times_end_in_the_same_bytes(num_cpus: int, tmp_path: Pa
     assert kills >= 2
 
 
-def test_a_hundred_documents_of_which_four_cannot_be_packed(tmp_path: Path) -> None:
-    """Modalities 0.5.0 writes at most those before the first faulty one's batch, and exits with status 0."""
+def test_four_faulty_documents_of_a_hundred(tmp_path: Path) -> None:
+    """Modalities 0.5.0 writes at most the batches before the first faulty document, and exits with status 0."""
     lines = make_lines(100, 9)
     for number, text in ((12, b'""'), (35, b"null"), (36, b"7"), (99, b'"\\ud800"')):
         lines[number] = b'{"text": ' + text + b"}"
@@ -343,8 +342,8 @@ def test_a_hundred_documents_of_which_four_cannot_be_packed(tmp_path: Path) -> N
         {"line": 100, "reason": "lone surrogate escape"},
     ]
     for line in (13, 36, 37, 100):
-        assert f"left out line {line}: " in done.stderr
+        assert f"skipped line {line}: " in done.stderr
     strict = subprocess.run([*command, "--force", "--on-faulty", "error"], capture_output=True, text=True, check=False)
     assert strict.returncode == 1
     assert "line 13 at byte" in strict.stderr
-    assert report["documents"] == len(PackedFile(tmp_path / "x.pbin"))  # the old file is whole
+    assert report["documents"] == len(PackedFile(tmp_path / "x.pbin"))  # the old file is intact

@@ -1,4 +1,4 @@
-"""A target that ends in .npy: the tokens of the packed file behind numpy's own header, however they come there."""
+"""A target that ends in .npy: the tokens of the packed file after a NumPy header."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fastpack
 from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 
 EOD = 256
@@ -43,7 +43,7 @@ def saved(tokens: np.ndarray, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_it_is_what_numpy_saves_of_the_same_tokens(corpus: Path, tmp_path: Path) -> None:
+def test_bytes_equal_numpy_save(corpus: Path, tmp_path: Path) -> None:
     result = pack_encoded_data(config_of(corpus, tmp_path / "x.npy"))
     tokens = packed_tokens(corpus)
     assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
@@ -55,10 +55,10 @@ def test_it_is_what_numpy_saves_of_the_same_tokens(corpus: Path, tmp_path: Path)
     assert fastpack.verify(tmp_path / "x.npy", vocab_size=257, eos_token_id=EOD).is_sound
 
 
-def test_it_goes_on_where_it_was_stopped(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 1000)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 1000)
+def test_resume(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 1000)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 1000)
 
     def stop(done: int, _total: int) -> None:
         if done > 6000:
@@ -73,7 +73,7 @@ def test_it_goes_on_where_it_was_stopped(corpus: Path, tmp_path: Path, monkeypat
     assert (tmp_path / "x.npy").read_bytes() == saved(packed_tokens(corpus), tmp_path / "expected.npy")
 
 
-def test_many_machines_write_the_same(corpus: Path, tmp_path: Path) -> None:
+def test_ranks_give_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     plan = plan_pack(settings_of(config_of(corpus, tmp_path / "x.npy")), bytes_per_task=3000)
     assert len(plan.tasks) > 2
     run_rank(plan, 0, 1)
@@ -83,7 +83,7 @@ def test_many_machines_write_the_same(corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
 
 
-def test_small_vocabularies_take_two_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_vocabularies_use_two_bytes_per_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[E]": 2}, "unk_token": "[E]"}}
     words |= {"pre_tokenizer": {"type": "Whitespace"}, "version": "1.0"}
     words |= {"added_tokens": [{"id": 2, "content": "[E]", "special": True}]}
@@ -101,12 +101,12 @@ def test_small_vocabularies_take_two_bytes(tmp_path: Path, capsys: pytest.Captur
     assert fastpack.PackedFile(tmp_path / "x.pbin").token_size_in_bytes == 1
 
 
-def test_no_documents_are_an_empty_shard(tmp_path: Path) -> None:
+def test_no_documents_give_an_empty_shard(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text("")
     assert pack_encoded_data(config_of(tmp_path / "c.jsonl", tmp_path / "x.npy")).tokens == 0
     assert np.load(tmp_path / "x.npy").shape == (0,)
 
 
-def test_a_folder_of_packed_files_cannot_be_called_so(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"into a \.pbin of its own in this folder, which cannot be a \.npy"):
+def test_npy_target_cannot_be_a_folder(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"into a separate \.pbin in this folder, whose name must not end in \.npy"):
         pack_each(config_of(corpus, tmp_path / "x.npy"))

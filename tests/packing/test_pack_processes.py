@@ -1,4 +1,4 @@
-"""The worker processes of a pack: what is left when one of them, or their parent, is killed."""
+"""Worker processes of `pack`: cleanup when a worker or the parent is killed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wait_until(condition: Any, seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Any:
-    """A pack run with two workers, stopped after its first batch (it waits for a line on its standard input)."""
+    """Start a pack run with two workers that waits for a line on its standard input after its first batch."""
     source = write_source(tmp_path, [line("x" * 5000) for _ in range(400)])
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(source)],
@@ -71,7 +71,7 @@ def running(tmp_path: Path) -> Any:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_workers_and_target_do_not_outlive_a_killed_parent(running: Any, tmp_path: Path) -> None:
+def test_killed_parent_leaves_no_workers_and_no_target(running: Any, tmp_path: Path) -> None:
     workers = children(running.pid)
     assert len(workers) == 2
     running.send_signal(signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_workers_and_target_do_not_outlive_a_killed_parent(running: Any, tmp_pat
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_a_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: Path) -> None:
+def test_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path: Path) -> None:
     workers = children(running.pid)
     os.kill(workers[0], signal.SIGKILL)
     _, errors = running.communicate(input=b"\n" * 200)
@@ -95,10 +95,10 @@ def test_a_killed_worker_ends_the_run_with_a_clear_error(running: Any, tmp_path:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["src.idx", "src.jsonl"]
 
 
-def test_a_worker_that_cannot_start_says_why(
+def test_worker_that_cannot_start_reports_the_reason(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tokenizer vanishes between the check in the main process and the workers' start."""
+    """The tokenizer disappears between the check in the main process and the start of the workers."""
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"])
     source = write_source(tmp_path, [line("a " * 1000)] * 20)
     real = pack_job.files.may_write
@@ -113,7 +113,7 @@ def test_a_worker_that_cannot_start_says_why(
     assert not source.with_suffix(".pbin").exists()
 
 
-def test_the_environment_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (None, "true"):
         monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
         if value is not None:

@@ -1,4 +1,4 @@
-"""Packing with tokenizers of all sizes: the width of tokens, the end of a document, truncation, padding."""
+"""Pack with tokenizers of all sizes: token width, end-of-document token, truncation, padding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_token_sizes(vocab_size: int, token_size: int, tmp_path: Path) -> None:
         assert file[0].tolist() == [2, vocab_size - 1, 0, 1]
 
 
-def test_the_end_of_document_rule(tmp_path: Path) -> None:
+def test_end_of_document_rule(tmp_path: Path) -> None:
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "b"], ["<eod>"])
     lines = [line(text) for text in ("a b", "a <eod>", "a <eod> <eod>", "<eod>", "<eod> a")]
     with pytest.warns(DataWarning, match="2 EOS tokens inside documents: 2 documents would be read as more"):
@@ -51,7 +51,7 @@ def test_truncation_and_padding(options: dict[str, Any], expected: list[list[int
     assert documents_of(result.path) == expected
 
 
-def test_a_token_that_does_not_fit_costs_only_its_document(tmp_path: Path) -> None:
+def test_token_that_does_not_fit_skips_only_its_document(tmp_path: Path) -> None:
     words = ["<unk>", "<eod>", *(f"w{i}" for i in range(2, 256))]
     tokenizer = tokenizer_of(tmp_path, words, ["<large>"])
     lines = [line("w2"), line("w3 <large> w4 <large>"), line("w5")]
@@ -60,7 +60,7 @@ def test_a_token_that_does_not_fit_costs_only_its_document(tmp_path: Path) -> No
     assert result.skipped == [{"line": 2, "reason": "token 256 does not fit into 1 byte(s)"}]
 
 
-def test_an_end_of_document_token_that_does_not_fit_is_an_error_at_once(tmp_path: Path) -> None:
+def test_end_of_document_token_that_does_not_fit_raises_at_once(tmp_path: Path) -> None:
     words = ["<unk>", *(f"w{i}" for i in range(1, 256))]
     config = config_of(
         write_source(tmp_path, [line("w1")]), tokenizer_of(tmp_path, words, ["<eod>"]), eod_token="<eod>"

@@ -1,4 +1,4 @@
-"""Texts that contain special tokens: kept, split, left out, or an error, with the same result for every engine."""
+"""Texts that contain special tokens: keep, split, skip or error, with the same result for every engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning, JobError
-from fastpack.packing import packing_pipeline as run_module
+from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 
@@ -73,7 +73,7 @@ def test_split_encodes_ordinary_text(engine: Any, num_cpus: int, tmp_path: Path,
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_skip_leaves_documents_out_by_their_line(engine: Any, tmp_path: Path) -> None:
+def test_skip_lists_documents_by_line(engine: Any, tmp_path: Path) -> None:
     pytest.importorskip(engine)
     config = config_of(source_of(tmp_path), HF, eod_token=EOD)
     result = pack_quietly(config, engine=engine, special_tokens_in_text="skip")
@@ -84,7 +84,7 @@ def test_skip_leaves_documents_out_by_their_line(engine: Any, tmp_path: Path) ->
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
 @pytest.mark.parametrize("engine", ENGINES)
-def test_error_names_the_line_and_writes_nothing(
+def test_raise_names_the_line_and_writes_nothing(
     engine: Any, num_cpus: int, tmp_path: Path, small_batches: None
 ) -> None:
     pytest.importorskip(engine)
@@ -96,14 +96,14 @@ def test_error_names_the_line_and_writes_nothing(
 
 
 @pytest.mark.parametrize("rule", ["keep", "split", "skip", "error"])
-def test_bytes_are_text_under_every_rule(rule: Any, tmp_path: Path) -> None:
+def test_byte_tokenizer_treats_special_tokens_as_text(rule: Any, tmp_path: Path) -> None:
     result = pack_quietly(config_of(source_of(tmp_path), BYTES), special_tokens_in_text=rule)
     assert documents_of(result.path) == [[*text.encode(), 256] for text in TEXTS]
 
 
 @pytest.mark.parametrize("rule", ["split", "skip"])
-def test_other_special_tokens_too(rule: Any, tmp_path: Path) -> None:
-    """As `split_special_tokens` of transformers: all special tokens, and no added tokens that are not special."""
+def test_all_special_tokens_are_split(rule: Any, tmp_path: Path) -> None:
+    """Split all special tokens, but not other added tokens (as `split_special_tokens` of transformers)."""
     from tokenizers import AddedToken, Tokenizer
 
     tokenizer = Tokenizer.from_file(str(GOLDEN / "tokenizer.json"))
@@ -119,7 +119,7 @@ def test_other_special_tokens_too(rule: Any, tmp_path: Path) -> None:
     assert tokenizer.token_to_id("<tool>") in expected[1]
 
 
-def test_a_word_of_the_vocabulary_cannot_be_split(tmp_path: Path) -> None:
+def test_vocabulary_word_cannot_be_split(tmp_path: Path) -> None:
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a", "<eod>"])
     config = config_of(source_of(tmp_path, ["a", "a <eod> a"]), tokenizer, eod_token="<eod>")
     result = pack_quietly(config, special_tokens_in_text="split")
@@ -129,7 +129,7 @@ def test_a_word_of_the_vocabulary_cannot_be_split(tmp_path: Path) -> None:
         pack_quietly(config, special_tokens_in_text="error")
 
 
-def test_tokens_that_the_tokenizer_adds_are_not_in_the_text(tmp_path: Path) -> None:
+def test_tokens_added_by_the_tokenizer_are_not_counted_as_text(tmp_path: Path) -> None:
     """Padding with the end-of-document token: no text contains it, so every rule keeps the documents."""
     tokenizer = tokenizer_of(tmp_path, ["<unk>", "a"], ["<eod>"], padding="max_length", max_length=4)
     config = config_of(source_of(tmp_path, ["a", "a a"]), tokenizer, eod_token="<eod>")
@@ -157,7 +157,7 @@ def sentencepiece_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 @pytest.mark.parametrize("kind", ["user", "control"])
 @pytest.mark.parametrize("rule", ["split", "skip"])
 def test_sentencepiece(kind: str, rule: Any, sentencepiece_models: dict[str, str], tmp_path: Path) -> None:
-    """A control symbol in a text is text anyway; a user-defined one is split as if it were a control symbol."""
+    """Control symbols in a text are plain text; user-defined symbols are split in the same way."""
     model = sentencepiece_models[kind]
     spec = {"variant_key": "pretrained_sp_tokenizer", "config": {"tokenizer_model_file": model}}
     texts = ["one <eod> two", "plain", "three<eod>"]
@@ -174,7 +174,7 @@ def test_sentencepiece(kind: str, rule: Any, sentencepiece_models: dict[str, str
     assert decoded == texts
 
 
-def test_compressed_sources_and_ranks_count_as_one_process_does(tmp_path: Path) -> None:
+def test_compressed_sources_and_ranks_give_the_local_counts(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(line(text) + b"\n" for text in TEXTS)))
     (tmp_path / "b.jsonl").write_bytes(b"".join(line(text) + b"\n" for text in TEXTS))
     sources = [str(tmp_path / "a.jsonl.gz"), str(tmp_path / "b.jsonl")]
@@ -186,34 +186,36 @@ def test_compressed_sources_and_ranks_count_as_one_process_does(tmp_path: Path) 
         run_rank(plan, 0, 1)
         if rule == "keep":
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                (far,) = collect_pack(plan)
+                (distributed,) = collect_pack(plan)
             with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                near = pack_quietly({**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}})
+                local = pack_quietly(
+                    {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}}
+                )
         else:
-            (far,) = collect_pack(plan)
-            near = pack_quietly(
-                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "near.pbin"}},
+            (distributed,) = collect_pack(plan)
+            local = pack_quietly(
+                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}},
                 special_tokens_in_text=rule,
             )
-        assert Path(far.path).read_bytes() == Path(near.path).read_bytes()
-        assert (far.eos_inside, far.documents_with_eos_inside, far.skipped) == (
-            near.eos_inside,
-            near.documents_with_eos_inside,
-            near.skipped,
+        assert Path(distributed.path).read_bytes() == Path(local.path).read_bytes()
+        assert (distributed.eos_inside, distributed.documents_with_eos_inside, distributed.skipped) == (
+            local.eos_inside,
+            local.documents_with_eos_inside,
+            local.skipped,
         )
-        assert [one["line"] for one in far.skipped] == (CONTAINING * 2 if rule == "skip" else [])
+        assert [one["line"] for one in distributed.skipped] == (CONTAINING * 2 if rule == "skip" else [])
     config["settings"]["dst_path"] = tmp_path / "error.pbin"
     plan = plan_pack(settings_of(config, special_tokens_in_text="error"), bytes_per_task=60)
     with pytest.raises(JobError, match="line 2 at byte"):
         run_rank(plan, 0, 1)
 
 
-def test_counts_survive_a_resume_and_another_rule_starts_again(
+def test_resume_keeps_counts_and_a_changed_rule_starts_again(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(run_module, "MIN_BATCH_BYTES", 60)
-    monkeypatch.setattr(run_module, "MAX_BATCH_BYTES", 60)
+    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
+    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 60)
+    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 60)
     config = config_of(source_of(tmp_path, TEXTS * 3), HF, eod_token=EOD)
 
     def stop(done: int, total: int) -> None:
@@ -232,12 +234,12 @@ def test_counts_survive_a_resume_and_another_rule_starts_again(
         Path(result.path).unlink()
 
 
-def test_an_unknown_rule(tmp_path: Path) -> None:
+def test_unknown_rule_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="special_tokens_in_text: found 'drop', expected one of keep, split, skip"):
         pack_encoded_data(config_of(source_of(tmp_path), HF), special_tokens_in_text="drop")  # type: ignore[arg-type]
 
 
-def test_info_verify_and_report_name_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_verify_and_report_show_special_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = source_of(tmp_path)
     words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD]
     assert main(words) == 0

@@ -1,4 +1,4 @@
-"""Packing never uses an index that does not belong to its source: it rebuilds it and says so, or fails."""
+"""Packing never uses an index that does not match its source: it rebuilds the index with a message, or fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lines(first: int, end: int) -> str:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A file that was packed and has grown since, from 5 to 100 lines."""
+    """Return a file that was indexed with 5 lines and then extended to 100."""
     path = tmp_path / "x.jsonl"
     path.write_text(lines(0, 5))
     assert fastpack.pack(path, tokenizer="bytes").documents == 5
@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_rebuilds_the_index_and_says_so(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_rebuilds_the_index_with_a_message(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(source), "--tokenizer", "bytes", "--force"]) == 0
     out, err = capsys.readouterr()
     assert "100 documents" in out
@@ -42,13 +42,13 @@ def test_python_rebuilds_the_index_and_warns(source: Path) -> None:
     assert result.documents == 100
 
 
-def test_the_dry_run_counts_the_lines(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_counts_the_lines(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(source), "--tokenizer", "bytes", "--force", "--dry-run"]) == 0
     assert "(100 lines, " in capsys.readouterr().out
     assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 5
 
 
-def test_an_index_that_is_named_is_replaced_by_force_only(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explicit_index_is_replaced_only_with_force(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     named = source.with_suffix(".idx").rename(source.with_name("other.idx"))
     target = source.with_name("other.pbin")
     with pytest.raises(StaleIndex, match=r"--index-path .*other\.idx --force` rebuilds it"):
@@ -61,7 +61,7 @@ def test_an_index_that_is_named_is_replaced_by_force_only(source: Path, capsys: 
     assert "100 documents" in capsys.readouterr().out
 
 
-def test_a_configuration_with_a_stale_index_fails(source: Path) -> None:
+def test_configuration_with_a_stale_index_fails(source: Path) -> None:
     config = {
         "settings": {
             "src_path": str(source),
@@ -79,7 +79,7 @@ def test_a_configuration_with_a_stale_index_fails(source: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--per-source"]])
-def test_a_folder_is_packed_without_a_stale_index(
+def test_folder_is_packed_without_its_stale_index(
     source: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     source.with_name("z.jsonl").write_text(lines(0, 3))
@@ -92,13 +92,13 @@ def test_a_folder_is_packed_without_a_stale_index(
     assert len(packed) == (100 if more else 103)
 
 
-def test_ranks_refuse_a_stale_index(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_reject_a_stale_index(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pack", str(source), "--tokenizer", "bytes", "--force", "--rank", "0", "--world-size", "1"]
     assert main(words) == 1
     assert "x.idx is not the index of" in capsys.readouterr().err
 
 
-def test_files_of_one_stem_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_with_the_same_stem_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.json").write_text(lines(0, 5))
     (tmp_path / "a.jsonl").write_text(lines(200, 220))
     assert main(["index", str(tmp_path / "a.json")]) == 0
@@ -112,7 +112,7 @@ def test_files_of_one_stem_do_not_share_an_index(tmp_path: Path, capsys: pytest.
     assert f"(it is that of {tmp_path / 'a.json'}): making it" in err
 
 
-def test_info_does_not_count_by_a_stale_index(source: Path) -> None:
+def test_info_does_not_use_a_stale_index(source: Path) -> None:
     facts = fastpack.inspect(source)
     assert facts["lines"] == 100
     assert any("is not the index of" in warning for warning in facts["warnings"])
@@ -120,7 +120,7 @@ def test_info_does_not_count_by_a_stale_index(source: Path) -> None:
     assert not fastpack.verify(source).is_sound
 
 
-def test_a_finished_file_older_than_its_source_is_named_on_resume(tmp_path: Path) -> None:
+def test_resume_reports_a_finished_file_older_than_its_source(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(lines(0, 5))
     fastpack.pack(path, tokenizer="bytes")
@@ -129,5 +129,5 @@ def test_a_finished_file_older_than_its_source_is_named_on_resume(tmp_path: Path
     later = path.stat().st_mtime_ns + 10**9
     os.utime(path, ns=(later, later))
     fastpack.create_raw_index(path, file_existence_policy="override")
-    with pytest.warns(DataWarning, match=r"x\.pbin is finished and was kept, but .*x\.jsonl was changed after it"):
+    with pytest.warns(DataWarning, match=r"x\.pbin is complete and was kept, but .*x\.jsonl has changed since"):
         assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing

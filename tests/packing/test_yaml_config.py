@@ -1,4 +1,4 @@
-"""YAML scalars as OmegaConf reads them, and the path by which a file is known."""
+"""YAML scalars as OmegaConf reads them, and the path that interpolations see."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from fastpack.packing.yaml_config import load_yaml
         ("'1e5'", "1e5"),
     ],
 )
-def test_scalars(scalar: str, value: Any, tmp_path: Path) -> None:
-    """Each value is what OmegaConf 2.4 gives for the same text."""
+def test_scalars_equal_those_of_omegaconf(scalar: str, value: Any, tmp_path: Path) -> None:
+    """The expected values are those of OmegaConf 2.4."""
     (tmp_path / "c.yaml").write_text(f"key: {scalar}\n")
     found = load_yaml(tmp_path / "c.yaml")["key"]
     assert (found, type(found)) == (value, type(value))
 
 
-def test_a_file_known_by_another_path(tmp_path: Path) -> None:
+def test_config_file_path_of_a_linked_file(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("a: ${modalities_env:config_file_path}\nb: ${modalities_env:config_folder_path}\n")
     assert load_yaml(tmp_path / "c.yaml", known_as="x/y.yaml") == {"a": "x/y.yaml", "b": "x"}
     assert load_yaml(tmp_path / "c.yaml")["a"] == str(tmp_path / "c.yaml")

@@ -1,9 +1,9 @@
-"""Processes that use one cache, or upload, and are killed at random moments; a script of its own, as it forks.
+"""Kill processes at random while they use one cache, or upload. A separate script, because it forks.
 
     python cache_killing.py cache SEED SECONDS NAME=SEED:BYTES ...
     python cache_killing.py upload SEED TIMES URL BYTES
 
-An object's bytes are those that `content` gives. The exit code is 1 where a process saw wrong bytes or an error.
+`content` gives the bytes of an object. The exit code is 1 if a process saw wrong bytes or an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastpack.io import remote_files as objects
 from fastpack.io import stores as remote
 
 BLOCK = 1 << 16
-PART = 5 << 20  # the smallest that S3 takes
+UPLOAD_PART = 5 << 20  # the minimum of S3
 PROCESSES = 4
 
 
@@ -33,7 +33,7 @@ def content(seed: int, n_bytes: int) -> bytes:
 
 def main(words: list[str]) -> None:
     kind, seed, amount, *rest = words
-    objects.BLOCK, objects.SMALL_BLOCK, remote.PART_BYTES = BLOCK, BLOCK, PART
+    objects.BLOCK, objects.SMALL_BLOCK, remote.PART_BYTES = BLOCK, BLOCK, UPLOAD_PART
     rng = random.Random(int(seed))
     if kind == "upload":
         data = content(int(seed), int(rest[1]))
@@ -47,7 +47,7 @@ def main(words: list[str]) -> None:
 
 
 def _killed(works: list[Callable[[], None]], rng: random.Random) -> None:
-    """Have processes do this until they are killed; to end by themselves is an error unless they are done."""
+    """Run each function in a process and kill it; exit with 1 if a process fails."""
     started = [_start(work) for work in works]
     for pid in started:
         time.sleep(rng.uniform(0.01, 0.2))
@@ -58,7 +58,7 @@ def _killed(works: list[Callable[[], None]], rng: random.Random) -> None:
 
 
 def _start(work: Callable[[], None]) -> int:
-    pid = os.fork()  # nothing of obstore runs yet
+    pid = os.fork()  # no obstore threads run yet
     if pid:
         return pid
     code = 1

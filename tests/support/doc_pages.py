@@ -78,15 +78,15 @@ class Block:
     def missing(self) -> list[str]:
         """Return the required modules and commands that are missing."""
         names = [name.strip() for name in self.notes.get("needs", "").split(",") if name.strip()]
-        return [name for name in names if not _is_there(name)]
+        return [name for name in names if not _is_available(name)]
 
 
-def _is_there(name: str) -> bool:
+def _is_available(name: str) -> bool:
     if shutil.which(name, path=_environment()["PATH"]):
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of the package that the module is in
+    except ModuleNotFoundError:  # its package is missing
         return False
 
 
@@ -104,7 +104,7 @@ def blocks_of(text: str) -> list[Block]:
     for match in FENCE.finditer(text):
         language, line = match["language"].strip(), _line(text, match)
         if language not in LANGUAGES:
-            raise ValueError(f"line {line}: a block of {language!r}; known are {', '.join(LANGUAGES)}")
+            raise ValueError(f"line {line}: a block of {language!r}; expected one of {', '.join(LANGUAGES)}")
         code = re.sub(f"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
         found.append(Block(language, code, line, _notes_before(text[: match.start()], line)))
     if len(re.findall(r"^ *```", text, re.MULTILINE)) != 2 * sum(block.language != "given" for block in found):
@@ -192,7 +192,7 @@ def _run(block: Block, page: Path, where: str, namespace: dict[str, Any], printe
     elif block.language == "console":
         _run_console(block.code, where)
     elif block.language == "text":
-        assert "output" not in block.notes or _fits(block.code, printed), f"{where}: printed was\n{printed}"
+        assert "output" not in block.notes or _matches(block.code, printed), f"{where}: printed was\n{printed}"
     elif not block.file_name:
         code = compile("\n" * block.line + block.code, str(page), "exec")
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -252,10 +252,10 @@ def _run_console(code: str, where: str) -> None:
     assert len(fields) == 2 * len(commands) + 1, f"{where}: bash ended early:\n{done.stdout}"
     for (command, expected), printed, status in zip(commands, fields[::2], fields[1::2], strict=False):
         assert status == "0", f"{where}: {command} ended with {status}:\n{printed}"
-        assert not expected.strip() or _fits(expected, printed), f"{where}: {command} printed\n{printed}"
+        assert not expected.strip() or _matches(expected, printed), f"{where}: {command} printed\n{printed}"
 
 
-def _fits(expected: str, printed: str) -> bool:
+def _matches(expected: str, printed: str) -> bool:
     """Compare a text with the expected one, in which `...` matches anything; ignore trailing spaces."""
     pattern = ""
     for line in (line.rstrip() for line in expected.strip("\n").splitlines()):

@@ -1,4 +1,4 @@
-"""Small real inputs for every command, and command lines over them that between them give every shape of result."""
+"""Small inputs for every command, and command lines that together give every shape of JSON result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastpack.webdataset.browsing.preview_samples import MAX_CHARACTERS
 
 
 class Case(NamedTuple):
-    """A command line, run in the folder of `make_inputs`; code: its exit code; clean: nothing may be on stdout."""
+    """A command line, run in the folder of `make_inputs`; code: the exit code; clean: stdout must be empty."""
 
     words: str
     code: int = 0
@@ -26,7 +26,7 @@ class Case(NamedTuple):
 
 
 def make_inputs(folder: Path, golden: Path) -> None:
-    """Write what the cases read: into `folder`, and tokenizers beside it."""
+    """Write the inputs of the cases into `folder`, and tokenizers next to it."""
     folder.mkdir()
     texts = ["Hello world", "Grün\x1b[2J", "", "x" * (MAX_CHARACTERS + 1)]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)

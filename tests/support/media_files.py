@@ -1,4 +1,4 @@
-"""Small audio and video files whose frames and samples can be told apart; made by PyAV."""
+"""Small audio and video files with distinguishable frames and samples, made by PyAV."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FPS, N_FRAMES, WIDTH, HEIGHT = 25, 50, 64, 48
 RATE, N_SAMPLES = 16_000, 32_000
 _BITS = 8
 
-# name: container, video codec, audio codec; all of two seconds
+# name: container, video codec, audio codec; duration: two seconds
 KINDS = {
     "mp4": ("mp4", "mpeg4", "aac"),
     "mov": ("mov", "mpeg4", "aac"),
@@ -30,9 +30,9 @@ KINDS = {
 def media(
     name: str, *, times: Sequence[int] = range(N_FRAMES), b_frames: int = 0, size: tuple[int, int] = (WIDTH, HEIGHT)
 ) -> bytes:
-    """A file of one of KINDS. Frames show their numbers in bars (`frame_numbers`); the sound is `sound()`.
+    """Return a file of one of KINDS. Frames encode their numbers in bars (`frame_numbers`); the audio is `sound()`.
 
-    times: when frames are shown, in frames.
+    times: presentation times, in frames.
     """
     container, video, audio = KINDS[name]
     out = io.BytesIO()
@@ -60,7 +60,7 @@ def _video_stream(file: Any, codec: str, b_frames: int, size: tuple[int, int]) -
 
 
 def sound() -> np.ndarray[Any, np.dtype[np.int16]]:
-    """int16 [2, N_SAMPLES]: a tone, and one that rises."""
+    """Return int16 [2, N_SAMPLES]: a constant tone and a rising one."""
     times = np.arange(N_SAMPLES) / RATE
     waves = np.sin(2 * np.pi * np.stack([440 * times, 300 * times * times]))
     return (20_000 * waves).astype(np.int16)
@@ -77,6 +77,6 @@ def _write_sound(file: Any, stream: Any) -> None:
 
 
 def frame_numbers(clip: Any) -> list[int]:
-    """Which frames of `media` these are, by their bars."""
+    """Return the numbers of frames of `media`, read from their bars."""
     bars = np.asarray(clip, np.float64).mean(axis=(1, 2)).reshape(len(clip), _BITS, -1).mean(axis=2)
     return (bars > 128).dot(1 << np.arange(_BITS)).tolist()

@@ -1,4 +1,4 @@
-"""JSONL sources to pack, configurations, and tokenizers of whole words."""
+"""JSONL sources, configurations, and word-level tokenizers for pack tests."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def line(text: Any) -> bytes:
 
 
 def write_source(folder: Path, lines: Sequence[bytes]) -> Path:
-    """A JSONL file of these lines, faulty ones too, and its index."""
+    """Write a JSONL file of these lines, which may be faulty, and its index."""
     source = folder / "src.jsonl"
-    source.write_bytes(b"".join(part + b"\n" for part in lines))
+    source.write_bytes(b"".join(line + b"\n" for line in lines))
     rows, offset = [], 0
-    for part in lines:
-        rows.append((offset, len(part)))
-        offset += len(part) + 1
+    for line in lines:
+        rows.append((offset, len(line)))
+        offset += len(line) + 1
     source.with_suffix(".idx").write_bytes(pickle.dumps(rows, protocol=4))
     return source
 
@@ -48,7 +48,7 @@ def config_of(source: Path, tokenizer: dict[str, Any] = BYTES, **changes: Any) -
 
 
 def settings_of(config: Any, *, per_source: bool = False, **options: Any) -> PackSettings:
-    """The settings of a configuration, with options that only flags and arguments have."""
+    """Return the settings of a configuration, with options that are not part of it."""
     return replace(load_pack_settings(config, per_source=per_source), **options)
 
 
@@ -62,7 +62,7 @@ def pack_lines(folder: Path, lines: Sequence[bytes], **changes: Any) -> tuple[Pa
 
 
 def tokenizer_of(folder: Path, vocabulary: Sequence[str], added: Sequence[str] = (), **options: Any) -> dict[str, Any]:
-    """A tokenizer of whole words."""
+    """Write a word-level tokenizer."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}, unk_token=vocabulary[0]))

@@ -1,4 +1,4 @@
-"""Packed files: of every generation by the plain rules, of today's by the writer, and what is in one."""
+"""Write packed files of every generation from the specification, or by `PackedWriter`; read documents."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fastpack.tokens.pbin.packed_writer import PackedWriter
 EOS = 9
 DOCUMENTS = [[1, 2, EOS], [3, EOS], [4, 5, 6, EOS]]
 HEADERS = {1: ">I", 2: ">Q", 3: ">QI", 4: "<QI", 5: "<QI"}
-STARTS = {1: 4, 2: 8, 3: 12, 4: 12, 5: 0}  # of the first document, as the index counts
+STARTS = {1: 4, 2: 8, 3: 12, 4: 12, 5: 0}  # offset of the first document in the index
 
 
 def packed_bytes(
     documents: Iterable[Iterable[int]], generation: int = 5, token_size: int = 4, first: int | None = None
 ) -> bytes:
-    """A packed file as that generation's writer laid it out; first: what the index of generation 1 counts from."""
+    """Return the bytes of a packed file of a generation; first: another offset of the first document in the index."""
     order = "<" if generation >= 4 else ">"
     arrays = [np.array(list(tokens), f"{order}u{token_size}") for tokens in documents]
     data = b"".join(array.tobytes() for array in arrays)
@@ -37,7 +37,7 @@ def packed_bytes(
 
 
 def write_packed(path: Path, documents: Iterable[Sequence[int]] = DOCUMENTS, token_size: int = 2) -> Path:
-    """The path, with a file there as `PackedWriter` writes it."""
+    """Write a file with `PackedWriter`; return its path."""
     with PackedWriter(path, token_size) as writer:
         for document in documents:
             writer.append(document)

@@ -1,4 +1,4 @@
-"""Tars of small members, `prepare` of them by default, and what is then in the index."""
+"""Write tar files of small members, prepare them, and read the rows of the index."""
 
 from __future__ import annotations
 

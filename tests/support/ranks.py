@@ -1,4 +1,4 @@
-"""Ranks of a command as processes of their own, killed at random."""
+"""Run the ranks of a command as processes, and kill them at random."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ COMMAND = [sys.executable, "-c", "import sys; from fastpack.cli import main; sys
 
 
 def run(words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """One command in `folder`, to its end."""
+    """Run one command in `folder`."""
     environment = {**os.environ, **(env or {})}
     return subprocess.run([*COMMAND, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
 
 def run_and_kill(words: Sequence[str], folder: Path, n_ranks: int, kills: int, seed: int) -> int:
-    """All ranks at once, again and again until none was killed; returns how many kills hit a running process."""
+    """Run all ranks at once, and again until none was killed; return how many kills hit a running process."""
     rng = random.Random(seed)
     hits = 0
     while True:
@@ -46,6 +46,6 @@ def run_and_kill(words: Sequence[str], folder: Path, n_ranks: int, kills: int, s
         if -9 not in codes:
             if hits >= kills:
                 return hits
-            kills -= 1  # it was too fast for this one
+            kills -= 1  # the process had already ended
         else:
             hits += 1

@@ -1,4 +1,4 @@
-"""Two Ray nodes in a network of their own that has nothing but loopback; one of them is killed in mid-run.
+"""Run a command on two Ray nodes in a separate network namespace with loopback only; optionally kill one node.
 
 `python ray_nodes.py FOLDER COMMAND...` is run by `run_on_two_nodes` inside `unshare --net`, and prints one JSON object.
 """
@@ -22,7 +22,7 @@ SECONDS = 200
 
 
 def namespaces() -> str | None:
-    """Why there are no network namespaces here; None where there are."""
+    """Return the reason why network namespaces are unavailable, or None."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return "unshare or ip is not installed"
     tried = subprocess.run(["unshare", "--net", "ip", "link", "set", "lo", "up"], capture_output=True, text=True)
@@ -30,9 +30,9 @@ def namespaces() -> str | None:
 
 
 def run_on_two_nodes(folder: Path, words: Sequence[str], kill_after: int | None = None) -> dict[str, Any]:
-    """A command with `--executor ray` in `folder`; kill_after: markers after which one node dies.
+    """Run a command with `--executor ray` in `folder`; kill_after: number of markers after which one node is killed.
 
-    Returns {"code", "out", "err", "marked": markers at that time, "seconds": of the command}.
+    Returns {"code", "out", "err", "marked": number of markers at that time, "seconds": duration of the command}.
     """
     wish = json.dumps({"words": list(words), "kill_after": kill_after})
     inside = 'ip link set lo up && exec "$0" "$@"'

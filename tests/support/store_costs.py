@@ -1,9 +1,9 @@
-"""What reading from a store costs: requests and bytes for opening and an epoch, and times beside those of the disk.
+"""Measure the cost of reading from a store: requests and bytes for opening and an epoch, and times relative to a disk.
 
     python tests/support/store_costs.py [--shards 200] [--delay 0.02]
 
-The store is moto's S3 behind a door that remembers objects, Python programs on the same machine, so the times are
-theirs for the most part: compare them with each other. delay: seconds that every answer is held back, as by a network.
+The store is moto's S3 behind a caching proxy. Both are Python programs on the same machine and take most of the time:
+compare the times only with each other. delay: latency in seconds that is added to every response.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stores import Door, Store
+from stores import FaultyProxy, Store
 
 import fastpack
 from fastpack.cli import main as fastpack_command
@@ -42,9 +42,9 @@ class _Costs:
     def __init__(self, folder: Path, n_shards: int, delay: float) -> None:
         self.folder, self.delay = folder, delay
         self.moto = Store()
-        self.door = Door(self.moto.url, remembers=True)
+        self.proxy = FaultyProxy(self.moto.url, caches=True)
         names = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}
-        os.environ |= {f"AWS_{name}": value for name, value in names.items()} | {"AWS_ENDPOINT_URL": self.door.url}
+        os.environ |= {f"AWS_{name}": value for name, value in names.items()} | {"AWS_ENDPOINT_URL": self.proxy.url}
         os.environ["FASTPACK_CACHE_DIR"] = str(folder / "cache")
         self.n_shards = n_shards
         _write(folder, n_shards)
@@ -62,12 +62,12 @@ class _Costs:
             blocks = fastpack.PackedMemMapDatasetContinuous("s3://bucket/text.pbin", "input_ids", 1025, True)
         with self._counted("two epochs of the .pbin"):
             _epochs(blocks, 2)
-        _say(f"\nseconds: disk, store ({1e3 * self.delay:g} ms a request held back), ratio")
-        self.door.delay = self.delay
+        _say(f"\nseconds: disk, store ({1e3 * self.delay:g} ms latency per request), ratio")
+        self.proxy.delay = self.delay
         for name, run in self._jobs().items():
             disk = self._timed(run, str(self.folder))
-            far = self._timed(run, "s3://bucket")
-            _say(f"{name:42} {disk:7.2f} {far:7.2f} {far / disk:6.1f}")
+            remote = self._timed(run, "s3://bucket")
+            _say(f"{name:42} {disk:7.2f} {remote:7.2f} {remote / disk:6.1f}")
 
     def _jobs(self) -> dict[str, Callable[[str], Any]]:
         def command(*words: str) -> Callable[[str], Any]:
@@ -88,12 +88,12 @@ class _Costs:
 
     @contextlib.contextmanager
     def _counted(self, what: str) -> Iterator[None]:
-        self.door.requests.clear()
-        before = self.door.sent
+        self.proxy.requests.clear()
+        before = self.proxy.sent
         yield
-        kinds = {method: self.door.count(method) for method, _, _ in self.door.requests}
-        told = ", ".join(f"{n} {method}" for method, n in sorted(kinds.items())) or "none"
-        _say(f"{what:42} {told:24} {self.door.sent - before:>12,} bytes")
+        kinds = {method: self.proxy.count(method) for method, _, _ in self.proxy.requests}
+        summary = ", ".join(f"{n} {method}" for method, n in sorted(kinds.items())) or "none"
+        _say(f"{what:42} {summary:24} {self.proxy.sent - before:>12,} bytes")
 
     def _timed(self, run: Callable[[str], Any], root: str) -> float:
         best = float("inf")
@@ -123,7 +123,7 @@ def _epochs(dataset: Any, n_epochs: int) -> None:
 
 
 def _write(folder: Path, n_shards: int) -> None:
-    """Shards of 32 KiB, and documents of 64 MiB with their index and their packed file."""
+    """Write shards of 32 KiB, and 64 MiB of documents with their index and packed file."""
     rng, words = np.random.default_rng(0), random.Random(0)
     for suffix in ("npy", "bin"):
         (folder / suffix).mkdir()

@@ -1,4 +1,4 @@
-"""A store in this process (moto's S3), and one in front of it that misbehaves as it is told."""
+"""A store in this process (moto's S3), and a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Fault = Literal["503", "404", "403", "cut", "short", "slow", "stall", "flip", "lost"]
-Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> what goes wrong
+Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> fault
 
 
-def misbehave(number: int, method: str, _: str) -> Fault | None:
-    """503 for every third request, every seventh body cut, every eleventh short."""
+def frequent_faults(number: int, method: str, _: str) -> Fault | None:
+    """Return 503 for every third request, "cut" for every seventh body, "short" for every eleventh."""
     if number % 3 == 0:
         return "503"
     if method == "GET" and number % 7 == 0:
@@ -26,34 +26,34 @@ def misbehave(number: int, method: str, _: str) -> Fault | None:
 
 
 @dataclass
-class Door:
-    """A server in front of another: it counts requests, and answers some of them wrongly.
+class FaultyProxy:
+    """A proxy server that counts requests and injects faults into responses.
 
-    numbers are told without asking; "cut" closes the connection in the middle of the body; "short" says and
-    sends half of it; "slow" sends a byte a second; "stall" sends half of the body and then nothing; "flip" changes a
-    bit in the middle of the body; "lost" has the store do what it was asked, and answers 503. delay: seconds that every
-    answer is held back; sent: bytes of bodies that went out. remembers: whether it asks for an object once and answers
-    ranges of it by itself, since moto reads all of an object for each of them. google: those who ask speak Google's XML
-    API, S3's but for keys and some headers.
+    A number is returned as the status without asking the store; "cut" closes the connection in the middle of the body;
+    "short" declares and sends half of it; "slow" sends a byte per second; "stall" sends half of the body and then
+    nothing; "flip" flips a bit in the middle of the body; "lost" forwards the request, but responds with 503. delay:
+    latency in seconds of every response. sent: bytes of bodies sent. caches: cache objects and serve their ranges,
+    since moto reads a whole object for each range. google: clients use Google's XML API, which differs from S3's in
+    keys and some headers.
     """
 
-    behind: str
+    backend: str
     choose: Chooser = lambda *_: None
     requests: list[tuple[str, str, Fault | None]] = field(default_factory=list)
     delay: float = 0.0
     sent: int = 0
-    remembers: bool = False
-    known: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
+    caches: bool = False
+    cached: dict[str, tuple[dict[str, str], bytes]] = field(default_factory=dict)
     google: bool = False
     closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        door = self
+        proxy = self
 
         class Handler(_Handler):
             pass
 
-        Handler.door = door
+        Handler.proxy = proxy
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class Door:
             return fault
 
     def count(self, method: str) -> int:
-        """Requests, without those that look for checksums next to an object."""
+        """Return the number of requests, except those for checksum files."""
         return sum(1 for found, path, _ in self.requests if found == method and not path.endswith(".fpsum"))
 
     def note_sent(self, n_bytes: int) -> None:
@@ -82,64 +82,64 @@ class Door:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    door: Door
+    proxy: FaultyProxy
 
     def log_message(self, *_: Any) -> None:
         pass
 
     def _forward(self) -> None:
         body = self._body()
-        fault = self.door.take(self.command, self.path)
-        time.sleep(self.door.delay)
+        fault = self.proxy.take(self.command, self.path)
+        time.sleep(self.proxy.delay)
         if fault in ("503", "404", "403"):
             self._answer(int(fault), {}, b"")
             return
-        asked = self.headers.get("Range") if self.door.remembers and self.command == "GET" else None
-        if asked is not None:
-            headers, content = self.door.known.get(self.path) or self._learn()
-            start, end = (int(number) for number in asked.removeprefix("bytes=").split("-"))
-            part = content[start : end + 1]
-            about = {"Content-Range": f"bytes {start}-{start + len(part) - 1}/{len(content)}"}
-            self._answer(206, headers | about, part, fault)
+        requested_range = self.headers.get("Range") if self.proxy.caches and self.command == "GET" else None
+        if requested_range is not None:
+            headers, content = self.proxy.cached.get(self.path) or self._fetch()
+            start, end = (int(number) for number in requested_range.removeprefix("bytes=").split("-"))
+            selected = content[start : end + 1]
+            about = {"Content-Range": f"bytes {start}-{start + len(selected) - 1}/{len(content)}"}
+            self._answer(206, headers | about, selected, fault)
             return
         if self.command != "HEAD":
-            self.door.known.pop(self.path, None)
-        status, headers, content = self._ask({}, body)
+            self.proxy.cached.pop(self.path, None)
+        status, headers, content = self._request({}, body)
         if fault == "lost":
             status, headers, content = 503, {}, b""
         self._answer(status, headers, content, fault)
 
-    def _learn(self) -> tuple[dict[str, str], bytes]:
-        _, headers, content = self._ask({"range": "bytes=0-"})
+    def _fetch(self) -> tuple[dict[str, str], bytes]:
+        _, headers, content = self._request({"range": "bytes=0-"})
         kept = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
-        self.door.known[self.path] = kept, content
+        self.proxy.cached[self.path] = kept, content
         return kept, content
 
-    def _ask(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
-        where = urlsplit(self.door.behind)
-        behind = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+    def _request(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+        where = urlsplit(self.proxy.backend)
+        backend = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
         kept = {name: value for name, value in self.headers.items() if name.lower() not in {*_HOP, *instead}} | instead
-        if self.door.google:
+        if self.proxy.google:
             kept = {name.lower(): value for name, value in kept.items()} | {"authorization": _KEY}
             if kept.pop("x-goog-if-generation-match", None) == "0":
                 kept["if-none-match"] = "*"
-        behind.request(self.command, self.path, body, kept)
-        answer = behind.getresponse()
+        backend.request(self.command, self.path, body, kept)
+        answer = backend.getresponse()
         content = answer.read()
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
-        behind.close()
+        backend.close()
         return answer.status, headers, content
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 (http.server's names)
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            parts = []
+            chunks = []
             while size := int(self.rfile.readline().split(b";")[0], 16):
-                parts.append(self.rfile.read(size))
+                chunks.append(self.rfile.read(size))
                 self.rfile.readline()
             self.rfile.readline()
-            return b"".join(parts)
+            return b"".join(chunks)
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def _answer(self, status: int, headers: dict[str, str], content: bytes, fault: Fault | None = None) -> None:
@@ -152,14 +152,14 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.pop("Content-Length", None) or headers.pop("content-length", None)
         for name, value in headers.items():
             self.send_header(name, value)
-        # What a HEAD tells is the length of the body it leaves out.
+        # A HEAD response declares the length of the omitted body.
         self.send_header("Content-Length", str(length if self.command == "HEAD" and length else len(content)))
         self.end_headers()
         if self.command == "HEAD":
             return
         try:
             self._send(content, fault)
-        except OSError:  # the client did not wait
+        except OSError:  # the client disconnected
             self.close_connection = True
 
     def _send(self, content: bytes, fault: Fault | None) -> None:
@@ -170,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault == "stall":
             self.wfile.write(content[: len(content) // 2])
             self.wfile.flush()
-            self.door.closing.wait(60)
+            self.proxy.closing.wait(60)
             self.close_connection = True
         elif fault == "slow":
             for byte in content:
@@ -178,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.flush()
                 time.sleep(1)
         else:
-            self.door.note_sent(len(content))
+            self.proxy.note_sent(len(content))
             self.wfile.write(content)
 
 
@@ -203,7 +203,7 @@ class Store:
         self._client.create_bucket(Bucket="bucket")
 
     def put(self, name: str, content: bytes) -> str:
-        """Have an object there; returns its URL."""
+        """Upload an object; return its URL."""
         self._client.put_object(Bucket="bucket", Key=name, Body=content)
         return f"s3://bucket/{name}"
 

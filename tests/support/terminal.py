@@ -1,4 +1,4 @@
-"""Commands run on a terminal of their own, as a person sees them."""
+"""Run commands on a pseudo-terminal, as a user sees them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Seen:
-    """What came to the terminal, and how the command ended (as subprocess tells it)."""
+class TerminalOutput:
+    """The text on the terminal, and the exit code of the command (as `subprocess` defines it)."""
 
     text: str
     code: int
@@ -30,10 +30,10 @@ def run_on_terminal(
     columns: int = 100,
     stdout: int | None = None,
     timeout: float = 60,
-) -> Seen:
+) -> TerminalOutput:
     """Run `command` on a new terminal that types `keys` at once, and `send` as soon as `when(text so far)` is true.
 
-    stdout: a descriptor that takes its place, for a command whose stderr alone is the terminal.
+    stdout: a descriptor for standard output, for a command with only its standard error on the terminal.
     """
     master, slave = pty.openpty()
     import fcntl
@@ -47,7 +47,7 @@ def run_on_terminal(
     def take_terminal() -> None:
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background has it ignored
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # test runs in the background ignore it
 
     process = subprocess.Popen(
         command,
@@ -75,7 +75,7 @@ def run_on_terminal(
                 send = ""
         else:
             raise TimeoutError(f"{command} after {timeout} s: {seen.decode(errors='replace')}")
-        return Seen(seen.decode(errors="replace"), process.wait(timeout=10))
+        return TerminalOutput(seen.decode(errors="replace"), process.wait(timeout=10))
     finally:
         process.kill()
         process.wait()

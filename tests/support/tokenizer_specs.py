@@ -1,4 +1,4 @@
-"""Tokenizers for the tests of engines: by their files, and pieces of text that are hard on them."""
+"""Tokenizers from files for the engine tests, and probe texts."""
 
 from __future__ import annotations
 

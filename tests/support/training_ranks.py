@@ -1,9 +1,9 @@
-"""What each rank does that torchrun starts for tests/loading/test_distributed.py.
+"""The script of each rank that torchrun starts for tests/loading/test_distributed.py.
 
     torchrun --standalone --nproc-per-node N training_ranks.py epochs DATA OUT
     torchrun ... training_ranks.py train DATA FOLDER --attempt NAME --batch-size B [--die-at 5,9] [--epochs 2]
 
-A sample is known by its first token, its number.
+The first token of a sample is its number.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ \d+ +(/\S+)")
 
 
 def cases(data: Path, ranks: int, rank: int) -> Iterator[tuple[str, Any, Any, int]]:
-    """Name, dataset, sampler, batch size."""
+    """Yield name, dataset, sampler and batch size."""
     plain = MemoryMappedDataset(data / "shards", WIDTH)
     packed = MemoryMappedDataset(data / "shards", WIDTH, pack_sequences=True, eos_token_id=EOS)
     file = PackedMemMapDatasetContinuous(data / "docs.pbin", "tokens", WIDTH, False, eos_token_id=EOS)
-    parts = [MemoryMappedDataset(data / "shards", WIDTH, pattern) for pattern in ("[01]*.npy", "2*.npy")]
-    mixture = MixtureDataset(parts, ["most", "rest"])
+    datasets = [MemoryMappedDataset(data / "shards", WIDTH, pattern) for pattern in ("[01]*.npy", "2*.npy")]
+    mixture = MixtureDataset(datasets, ["most", "rest"])
     who = (ranks, rank)
     yield "plain", plain, fastpack.DistributedSampler(plain, *who, seed=SEED), 4
     yield "packed", packed, fastpack.DistributedSampler(packed, *who, seed=SEED), 4
@@ -52,7 +52,7 @@ def cases(data: Path, ranks: int, rank: int) -> Iterator[tuple[str, Any, Any, in
     yield "skipped", file, resumable, 4
     for name, weights in WEIGHTS.items():
         order = "feistel" if name.endswith("feistel") else "torch"
-        sizes = [float(len(part)) for part in parts]
+        sizes = [float(len(dataset)) for dataset in datasets]
         yield (
             name,
             mixture,
@@ -62,7 +62,7 @@ def cases(data: Path, ranks: int, rank: int) -> Iterator[tuple[str, Any, Any, in
 
 
 def epochs(args: argparse.Namespace) -> None:
-    """Two epochs of every case, one rank after the other, the last one first: none can have waited for another."""
+    """Run two epochs of every case, one rank after the other in reverse order, so that no rank can wait for another."""
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     while rank + 1 < ranks and not (args.out / f"alone-{rank + 1}.json").exists():
         time.sleep(0.01)
@@ -75,7 +75,7 @@ def epochs(args: argparse.Namespace) -> None:
 
     distributed.init_process_group("gloo")
     dataset = MemoryMappedDataset(args.data / "shards", WIDTH)
-    sampler = fastpack.DistributedSampler(dataset, seed=SEED)  # which asks torch.distributed who it is
+    sampler = fastpack.DistributedSampler(dataset, seed=SEED)  # takes its rank from torch.distributed
     assert (sampler.num_replicas, sampler.rank) == (ranks, rank)
     assert sampler.indices().tolist()[:3] == [int(dataset[i]["input_ids"][0]) for i in sampler.indices()[:3].tolist()]
     write(args.out / f"memory-{rank}.json", memory(args.data / "large"))
@@ -83,33 +83,33 @@ def epochs(args: argparse.Namespace) -> None:
 
 
 def memory(folder: Path) -> dict[str, Any]:
-    """What this process has mapped of the shards once it and all other ranks have read all of them, workers too."""
+    """Return the mappings of the shards after all ranks and workers have read all of them."""
     halves = [MemoryMappedDataset(folder, LARGE_WIDTH, pattern) for pattern in ("[01]*.npy", "[23]*.npy")]
     mixture = MixtureDataset(halves, ["first", "second"])
     for _ in StatefulDataLoader(mixture, LARGE_BATCH):
         pass
-    first, last = mixture[0], halves[1][0]  # by another way, the same mappings
+    first, last = mixture[0], halves[1][0]  # the same mappings through another dataset
     assert len(first["input_ids"]) == len(last["input_ids"])
     workers = torch.utils.data.DataLoader(
         mixture, LARGE_BATCH, num_workers=1, collate_fn=lambda _: mapped(folder), drop_last=True
     )
     in_workers = list(workers)[-1]
-    distributed.barrier()  # only so that all ranks have mapped all when each looks
+    distributed.barrier()  # all ranks have mapped all shards
     found = {"here": mapped(folder), "worker": in_workers}
     distributed.barrier()
     return found
 
 
 def mapped(folder: Path) -> dict[str, list[int]]:
-    """File of `folder` -> how often this process maps it, kilobytes that are in its memory, its share of these."""
+    """Return for each file of `folder` its number of mappings, resident kilobytes and proportional kilobytes."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     name, end = "", ""
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if area := MAPPING.fullmatch(line):
-            goes_on = area[3] == name and area[1] == end  # an advice for a part of a mapping cuts it in two
+            continues = area[3] == name and area[1] == end  # madvise of a range splits a mapping
             name, end = area[3], area[2]
             if Path(name).parent == folder:
-                found[name][0] += not goes_on
+                found[name][0] += not continues
         elif re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
             name = ""
         elif line.startswith(("Rss:", "Pss:")) and Path(name).parent == folder:
@@ -118,14 +118,14 @@ def mapped(folder: Path) -> dict[str, list[int]]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """Steps that wait for all ranks, a line in a log for each, a checkpoint every EVERY steps."""
+    """Train in lockstep; log each step, and write a checkpoint every EVERY steps."""
     distributed.init_process_group("gloo")
     rank, restarts = distributed.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     dataset = MemoryMappedDataset(args.data / "shards", WIDTH, pack_sequences=True, eos_token_id=EOS)
     loader = StatefulDataLoader(dataset, args.batch_size, fastpack.DistributedSampler(dataset, seed=SEED))
     saved = sorted((args.out / "checkpoints").glob("*.json"))
     step = 0
-    if saved:  # of the last step, and of any rank
+    if saved:  # the last step, of any rank
         state = json.loads(saved[-1].read_text())
         step = state["step"]
         loader.load_state_dict(state["loader"])
@@ -137,7 +137,7 @@ def train(args: argparse.Namespace) -> None:
             log.write(json.dumps({"step": step, "epoch": epoch, "ids": batch["input_ids"][:, 0].tolist()}) + "\n")
             if dies_at[restarts : restarts + 1] == [step] and rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
-            distributed.all_reduce(batch["input_ids"].sum())  # as gradients are averaged
+            distributed.all_reduce(batch["input_ids"].sum())  # stands for averaging gradients
             step += 1
             if step % EVERY == 0:
                 write(
@@ -147,7 +147,7 @@ def train(args: argparse.Namespace) -> None:
 
 
 def write(path: Path, value: Any) -> None:
-    """JSON that is there whole or not at all."""
+    """Write JSON atomically."""
     aside = path.with_suffix(".unfinished")
     aside.write_text(json.dumps(value))
     aside.replace(path)

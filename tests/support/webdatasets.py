@@ -1,4 +1,4 @@
-"""Prepared datasets with whatever names and damage a test wants, written without fastpack's own `prepare`."""
+"""Write prepared datasets with arbitrary names and damage, without `fastpack.prepare`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def write_tar(path: Path, members: Members) -> None:
 
 
 def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], exclude: Sequence[str] = ()) -> None:
-    """What `prepare` writes, for the tars that are there."""
+    """Write the metadata of `prepare` for existing tar files."""
     meta = folder / ".nv-meta"
     meta.mkdir()
     db = sqlite3.connect(meta / "index.sqlite")
@@ -76,7 +76,7 @@ def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], ex
 
 @pytest.fixture
 def make(tmp_path: Path) -> Maker:
-    """make({shard: members}, split=None, exclude=()) -> the folder of a prepared dataset; all is in train."""
+    """Return make({shard: members}, split=None, exclude=()) -> the folder of a dataset (default: all in train)."""
 
     def make(
         shards: dict[str, Members], split: dict[str, list[str]] | None = None, exclude: Sequence[str] = ()
@@ -84,8 +84,8 @@ def make(tmp_path: Path) -> Maker:
         folder = tmp_path / "dataset"
         for name, members in shards.items():
             write_tar(folder / name, members)
-        parts = split or {"train": list(shards), "val": [], "test": []}
-        prepare(folder, list(shards), parts, exclude)
+        splits = split or {"train": list(shards), "val": [], "test": []}
+        prepare(folder, list(shards), splits, exclude)
         return folder
 
     return make
@@ -93,5 +93,5 @@ def make(tmp_path: Path) -> Maker:
 
 @pytest.fixture
 def prepared(golden: Path, tmp_path: Path) -> Path:
-    """A copy of a dataset that Energon 7.4.1 prepared: 19 samples of jpg, txt, json and mask.png in 10 shards."""
+    """Copy a dataset that Energon 7.4.1 prepared: 19 samples of jpg, txt, json and mask.png in 10 shards."""
     return Path(shutil.copytree(golden / "energon" / "split", tmp_path / "prepared"))

@@ -1,4 +1,4 @@
-"""Byte-level BPE tokenizers of the kinds in use, trained here."""
+"""Byte-level BPE tokenizers of the common kinds, trained by the fixtures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gpt2() -> Tokenizer:
 
 
 def llama3() -> Tokenizer:
-    """A beginning before every text, words that are tokens whatever their merges, EOD behind the vocabulary."""
+    """A start token before every text, words that are tokens regardless of merges, and EOD after the vocabulary."""
     tokenizer = _trained(models.BPE(ignore_merges=True), _split(rf"{_WORDS}\p{{N}}{{1,3}}{_REST}"), [])
     tokenizer.add_special_tokens(["<|begin|>", EOD])
     begin = tokenizer.token_to_id("<|begin|>")
@@ -51,7 +51,7 @@ def llama3() -> Tokenizer:
 
 
 def qwen() -> Tokenizer:
-    """NFC, and added tokens that are not special."""
+    """NFC normalisation, and added tokens that are not special."""
     splitter = _split(rf"{_WORDS}\p{{N}}{_REST}")
     tokenizer = _trained(models.BPE(), splitter, [EOD, "<|im_start|>", "<|im_end|>"], normalizers.NFC())
     tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("</think>", normalized=False)])
@@ -59,7 +59,7 @@ def qwen() -> Tokenizer:
 
 
 def pairs() -> Tokenizer:
-    """A token for every two bytes: ids show nearly every border that the pattern sets."""
+    """A token for every pair of bytes: the ids show nearly every boundary of the pattern."""
     description = json.loads(gpt2().to_str())
     alphabet = [character for character in description["model"]["vocab"] if len(character) == 1]
     merges = [[a, b] for a in alphabet for b in alphabet]
@@ -74,7 +74,7 @@ KINDS: dict[str, Callable[[], Tokenizer]] = {f.__name__: f for f in (gpt2, llama
 
 @pytest.fixture(scope="session")
 def tokenizer_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """tokenizer.json by kind."""
+    """Return the path of tokenizer.json for each kind."""
     folder = tmp_path_factory.mktemp("kinds")
     paths = {name: folder / f"{name}.json" for name in KINDS}
     for name, make in KINDS.items():

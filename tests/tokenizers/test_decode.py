@@ -1,4 +1,4 @@
-"""Tokens back to text, piece by piece, for every kind of tokenizer."""
+"""Decode tokens to text, one token at a time, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_bytes(text: str) -> None:
     assert (back.eos(), back.vocab_size) == (256, 257)
 
 
-def test_byte_level_pieces_join_to_the_text(golden: Path) -> None:
+def test_byte_level_pieces_concatenate_to_the_text(golden: Path) -> None:
     folder = golden / "modalities" / "tokenizers" / "tok_bpe2000"
     for path in (folder, folder / "tokenizer.json"):
         back = TokenDecoder(TokenizerSpec.from_name(str(path)).build())
@@ -40,7 +40,7 @@ def test_byte_level_pieces_join_to_the_text(golden: Path) -> None:
         assert back.vocab_size == 2000
 
 
-def test_the_end_of_documents_is_what_the_folder_says(golden: Path) -> None:
+def test_eos_token_is_read_from_the_folder(golden: Path) -> None:
     folder = golden / "modalities" / "tokenizers"
     assert TokenDecoder(TokenizerSpec.from_name(str(folder / "tok_char250")).build()).eos() == 1
     assert TokenDecoder(TokenizerSpec.from_name(str(folder / "tok_bpe2000" / "tokenizer.json")).build()).eos() is None
@@ -57,7 +57,7 @@ def test_the_end_of_documents_is_what_the_folder_says(golden: Path) -> None:
         (None, ["?", "a", "bé"], [b"?", b"a", "bé".encode()]),
     ],
 )
-def test_vocabularies_of_other_kinds(tmp_path: Path, decoder: Any, vocab: list[str], pieces: list[bytes]) -> None:
+def test_decoders_of_other_vocabularies(tmp_path: Path, decoder: Any, vocab: list[str], pieces: list[bytes]) -> None:
     path = tmp_path / "tokenizer.json"
     saved = Tokenizer(models.WordLevel({word: number for number, word in enumerate(vocab)}, unk_token=vocab[0]))
     if decoder is not None:
@@ -86,12 +86,12 @@ def test_sentencepiece(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "said"),
+    ("name", "error", "message"),
     [
         ("absent.model", FileNotFoundError, "absent.model is not there"),
         ("absent", FileNotFoundError, "absent is neither a directory nor a tokenizer.json"),
     ],
 )
-def test_names_that_are_no_tokenizer(name: str, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_names_that_are_not_tokenizers(name: str, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         TokenizerSpec.from_name(name).build()

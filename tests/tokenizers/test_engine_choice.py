@@ -1,4 +1,4 @@
-"""Which engine runs a tokenizer: one that is proved, or the tokenizer's own library."""
+"""Choice of the engine: a verified one, or the reference library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def documents(n: int = 50) -> list[str]:
     return [Path(json.__file__).parent.joinpath("decoder.py").read_text(encoding="utf-8") * 4] * n
 
 
-def test_auto_takes_the_first_engine_that_is_proved(tokenizer_files: dict[str, Path]) -> None:
+def test_auto_selects_the_first_verified_engine(tokenizer_files: dict[str, Path]) -> None:
     spec = spec_of(tokenizer_files["gpt2"])
     chosen, _, sentence = choose(spec, "auto", documents)
     assert (spec.engine, chosen.engine) == ("tokenizers", "gigatoken")
@@ -39,13 +39,13 @@ def test_auto_takes_the_first_engine_that_is_proved(tokenizer_files: dict[str, P
     assert isinstance(chosen.build(), GigatokenTokenizer)
 
 
-def test_auto_leaves_little_text_to_the_tokenizers_own_library(tokenizer_files: dict[str, Path]) -> None:
+def test_auto_uses_the_reference_library_for_short_texts(tokenizer_files: dict[str, Path]) -> None:
     spec = spec_of(tokenizer_files["gpt2"])
     assert choose(spec, "auto", lambda: ["a little text"])[::2] == (spec, None)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, kind: type[Any], word: str) -> None:
-    """Make an engine err by one id on texts with `word`."""
+    """Make an engine return one wrong id for texts that contain `word`."""
     right = kind.encode_many
 
     def wrong(self: Any, texts: Sequence[str], eod: int | None = None) -> Any:
@@ -59,7 +59,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, kind: type[Any], word: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["JSONDecoder", "\u3053\u3093\u306b\u3061\u306f"])
-def test_a_planted_difference_is_caught(
+def test_planted_difference_is_detected(
     word: str, tokenizer_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = spec_of(tokenizer_files["gpt2"])
@@ -89,7 +89,7 @@ def without_engines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_engines")
-def test_engines_that_are_not_installed(tokenizer_files: dict[str, Path]) -> None:
+def test_engines_not_installed(tokenizer_files: dict[str, Path]) -> None:
     spec = spec_of(tokenizer_files["gpt2"])
     chosen, _, sentence = choose(spec, "auto", documents)
     assert chosen == spec
@@ -100,7 +100,7 @@ def test_engines_that_are_not_installed(tokenizer_files: dict[str, Path]) -> Non
             choose(spec, engine, documents)
 
 
-OWN = BytesTokenizer()  # stands for any
+OWN = BytesTokenizer()  # any tokenizer
 
 
 def refused_sample() -> list[str]:
@@ -117,7 +117,7 @@ def refused_sample() -> list[str]:
         (HF, "fastest", "unknown engine 'fastest': choose one of auto, tokenizers"),
     ],
 )
-def test_engines_that_do_not_fit(variant_key: str, engine: str, message: str) -> None:
+def test_engines_that_do_not_support_the_tokenizer(variant_key: str, engine: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         choose_engine(TokenizerSpec(variant_key), OWN, engine, refused_sample)
 
@@ -132,13 +132,13 @@ def test_engines_that_do_not_fit(variant_key: str, engine: str, message: str) ->
         ("builtin_bytes", "auto"),
     ],
 )
-def test_a_tokenizers_own_library_needs_no_proof(variant_key: str, engine: str) -> None:
+def test_reference_library_is_not_verified(variant_key: str, engine: str) -> None:
     spec = TokenizerSpec(variant_key, {"x": 1})
     assert engine in ENGINES
     assert choose_engine(spec, OWN, engine, refused_sample) == (spec, OWN, None)
 
 
-def test_an_engine_in_a_spec_that_does_not_run_it(tokenizer_files: dict[str, Path]) -> None:
+def test_spec_with_an_unsupported_engine(tokenizer_files: dict[str, Path]) -> None:
     path = str(tokenizer_files["gpt2"])
     with pytest.raises(EngineDeclines, match="does not run this kind"):
         TokenizerSpec(HF, {"pretrained_model_name_or_path": path}, "sentencepiece").build()
@@ -169,7 +169,7 @@ def test_packing_gives_the_same_bytes(engine: Any, tmp_path: Path) -> None:
     assert len(packed[engine][1]) == 5
 
 
-def test_the_sample_is_thinned_evenly() -> None:
+def test_sample_is_thinned_evenly() -> None:
     texts = [str(i) * 1000 for i in range(10)] * 1000
     thinned = engines._evenly(texts)
     assert sum(map(len, thinned)) <= 2 * engines.COMPARED_BYTES

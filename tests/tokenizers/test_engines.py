@@ -1,4 +1,4 @@
-"""Engines: the very ids of `tokenizers`, or none."""
+"""Engines give the ids of `tokenizers`, or decline."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ TEXTS = st.lists(st.one_of(st.sampled_from(PIECES), st.text(st.characters(exclud
 
 @pytest.fixture(scope="module")
 def both(tokenizer_files: dict[str, Path]) -> dict[tuple[str, str], Pair]:
-    """Each kind on its own library and on each engine."""
-    own = {kind: built(spec_of(tokenizer_files[kind])) for kind in KINDS}
-    return {(kind, engine): (own[kind], run_on_engine(own[kind], engine)) for kind in KINDS for engine in FASTER}
+    """Return each kind of tokenizer on the reference library and on each engine."""
+    reference = {kind: built(spec_of(tokenizer_files[kind])) for kind in KINDS}
+    return {
+        (kind, engine): (reference[kind], run_on_engine(reference[kind], engine)) for kind in KINDS for engine in FASTER
+    }
 
 
-def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
+def assert_same_ids(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
     (expected, expected_lengths), (found, lengths) = (tokenizer.encode_many(texts, eod) for tokenizer in pair)
     assert lengths.tolist() == expected_lengths.tolist()
     assert np.array_equal(found, expected)
@@ -41,10 +43,10 @@ def assert_alike(pair: Pair, texts: Sequence[str], eod: int | None) -> None:
 
 @pytest.mark.parametrize("engine", FASTER)
 @pytest.mark.parametrize("kind", KINDS)
-def test_hard_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_probe_texts_give_the_same_ids(kind: str, engine: str, both: dict[tuple[str, str], Pair]) -> None:
     pair = both[kind, engine]
     literals = [token.content for token in pair[0].backend.get_added_tokens_decoder().values()]
-    assert_alike(pair, probe_texts(literals), pair[0].eod_id(EOD))
+    assert_same_ids(pair, probe_texts(literals), pair[0].eod_id(EOD))
 
 
 @pytest.mark.parametrize("engine", FASTER)
@@ -55,8 +57,8 @@ def test_any_text_gives_the_same_ids(
     kind: str, engine: str, both: dict[tuple[str, str], Pair], texts: list[str], ends: bool
 ) -> None:
     pair = both[kind, engine]
-    assert_alike(pair, texts, pair[0].eod_id(EOD) if ends else None)
-    assert_alike(pair, texts + ["x"] * FEW_TEXTS, pair[0].eod_id(EOD) if ends else None)
+    assert_same_ids(pair, texts, pair[0].eod_id(EOD) if ends else None)
+    assert_same_ids(pair, texts + ["x"] * FEW_TEXTS, pair[0].eod_id(EOD) if ends else None)
 
 
 @pytest.mark.slow
@@ -69,17 +71,17 @@ def test_every_code_point_gives_the_same_ids(
     codes = [*range(0xD800), *range(0xE000, 0x34000), *range(0xDFFF0, 0xE0200), *range(0x34000, 0x110000, 997)]
     texts = [form.replace("%s", chr(code)) for code in codes]
     for i in range(0, len(texts), 20_000):
-        assert_alike(both[kind, engine], texts[i : i + 20_000], None)
+        assert_same_ids(both[kind, engine], texts[i : i + 20_000], None)
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_the_golden_tokenizer(engine: str) -> None:
+def test_golden_tokenizer(engine: str) -> None:
     own = built(spec_of(GOLDEN))
     assert first_difference(own, run_on_engine(own, engine), probe_texts([EOD])) is None
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_what_sets_the_file_is_the_tokenizers_own(engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_vocabulary_size_and_eod_id_equal_the_reference(engine: str, both: dict[tuple[str, str], Pair]) -> None:
     own, fast = both["llama3", engine]
     assert (fast.vocab_size, fast.eod_id(EOD)) == (own.vocab_size, own.eod_id(EOD))
     with pytest.raises(ValueError, match="single token id"):
@@ -87,7 +89,7 @@ def test_what_sets_the_file_is_the_tokenizers_own(engine: str, both: dict[tuple[
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_a_text_that_is_no_unicode_is_faulty(engine: str, both: dict[tuple[str, str], Pair]) -> None:
+def test_lone_surrogates_are_faulty(engine: str, both: dict[tuple[str, str], Pair]) -> None:
     _, fast = both["gpt2", engine]
     for texts in (["\ud800"], ["fine", "x\udfff"], ["fine"] * FEW_TEXTS + ["\ud800"]):
         with pytest.raises(FaultyText):
@@ -95,12 +97,12 @@ def test_a_text_that_is_no_unicode_is_faulty(engine: str, both: dict[tuple[str, 
 
 
 class PanicException(BaseException):
-    """As Rust's, which no module holds."""
+    """Stand-in for the exception of Rust panics, which no module exports."""
 
 
 @pytest.mark.parametrize(("engine", "method"), [("gigatoken", "encode"), ("tiktoken", "encode_to_numpy")])
 @pytest.mark.parametrize("error", [PanicException("stack"), ValueError("odd")])
-def test_an_engine_that_fails_is_stood_in_for(
+def test_failing_engine_falls_back_to_the_reference(
     engine: str, method: str, error: BaseException, tokenizer_files: dict[str, Path]
 ) -> None:
     own = built(spec_of(tokenizer_files["gpt2"]))
@@ -110,11 +112,11 @@ def test_an_engine_that_fails_is_stood_in_for(
         raise error
 
     fast._engine = SimpleNamespace(**{method: fail})
-    assert_alike((own, fast), ["some text", ""], 0)
+    assert_same_ids((own, fast), ["some text", ""], 0)
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_an_interrupt_is_no_refusal(engine: str, tokenizer_files: dict[str, Path]) -> None:
+def test_interrupt_is_not_a_fallback(engine: str, tokenizer_files: dict[str, Path]) -> None:
     fast: Any = run_on_engine(built(spec_of(tokenizer_files["gpt2"])), engine)
 
     def interrupt(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +127,9 @@ def test_an_interrupt_is_no_refusal(engine: str, tokenizer_files: dict[str, Path
         fast.encode_many(["text"])
 
 
-def test_blanks_that_overflow_tiktoken(both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]) -> None:
+def test_long_whitespace_does_not_overflow_tiktoken(
+    both: dict[tuple[str, str], Pair], capfd: pytest.CaptureFixture[str]
+) -> None:
     texts = ["a", "x" + " " * 1_000_000 + "y", "\r\n" * MAX_BLANKS, " " * LONG, "b"]
-    assert_alike(both["gpt2", "tiktoken"], texts, 0)
+    assert_same_ids(both["gpt2", "tiktoken"], texts, 0)
     assert capfd.readouterr().err == ""

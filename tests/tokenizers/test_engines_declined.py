@@ -1,4 +1,4 @@
-"""What an engine cannot express it declines, and what it takes it does alike."""
+"""Engines decline tokenizers that they do not support, and give the same ids for all others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _odd_pattern(tree: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [_dropout, _strips, _begins, _two_passes, _lowercases, _prefix, _swapped, _no_byte])
-def test_what_tiktoken_cannot_express_it_declines(
+def test_tiktoken_declines_unsupported_tokenizers(
     change: Callable[[dict[str, Any]], None], tokenizer_files: dict[str, Path], tmp_path: Path
 ) -> None:
     path = changed(tokenizer_files["gpt2"], change, tmp_path / "tokenizer.json")
@@ -76,7 +76,7 @@ def test_what_tiktoken_cannot_express_it_declines(
 @pytest.mark.parametrize(
     "change", [_strips, _begins, _two_passes, _lowercases, _prefix, _swapped, _no_byte, _odd_pattern]
 )
-def test_what_an_engine_takes_it_does_alike(
+def test_accepted_tokenizers_give_the_same_ids(
     engine: str, change: Callable[[dict[str, Any]], None], tokenizer_files: dict[str, Path], tmp_path: Path
 ) -> None:
     spec = spec_of(changed(tokenizer_files["gpt2"], change, tmp_path / "tokenizer.json"))
@@ -97,7 +97,7 @@ def test_what_an_engine_takes_it_does_alike(
         ({}, _dropout),
     ],
 )
-def test_options_that_no_engine_has(
+def test_options_that_no_engine_supports(
     engine: str, options: dict[str, Any], change: Any, tokenizer_files: dict[str, Path], tmp_path: Path
 ) -> None:
     path = changed(tokenizer_files["gpt2"], change, tmp_path / "x.json") if change else tokenizer_files["gpt2"]
@@ -115,7 +115,7 @@ def test_other_models_are_declined(engine: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_a_template_that_repeats_the_text_is_declined(
+def test_template_that_adds_other_tokens_is_declined(
     engine: str, tokenizer_files: dict[str, Path], tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer.from_file(str(tokenizer_files["gpt2"]))
@@ -128,7 +128,7 @@ def test_a_template_that_repeats_the_text_is_declined(
 
 
 @pytest.mark.parametrize("engine", FASTER)
-def test_tokens_of_many_kinds_found_in_text(engine: str, tokenizer_files: dict[str, Path], tmp_path: Path) -> None:
+def test_added_tokens_with_options(engine: str, tokenizer_files: dict[str, Path], tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(tokenizer_files["gpt2"]))
     odd = [AddedToken("<l>", lstrip=True), AddedToken("<r>", rstrip=True), AddedToken("word", single_word=True)]
     tokenizer.add_tokens(odd)
@@ -149,7 +149,7 @@ def test_tokens_of_many_kinds_found_in_text(engine: str, tokenizer_files: dict[s
         ("a plain reason", "a plain reason"),
     ],
 )
-def test_places_in_rust_sources_are_not_shown(text: str, shown: str) -> None:
+def test_messages_omit_rust_source_locations(text: str, shown: str) -> None:
     from fastpack.tokenizers.interface import FaultyText, refusals
 
     with pytest.raises(FaultyText) as refused, refusals():

@@ -1,4 +1,4 @@
-"""Tokenizers: ids as the peer's libraries give them, text by text."""
+"""Tokenizers give the ids of the reference libraries."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_token_size(vocab_size: int, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [0, -1, (1 << 32) + 1])
-def test_token_sizes_that_are_refused(vocab_size: int) -> None:
+def test_unsupported_token_sizes(vocab_size: int) -> None:
     with pytest.raises(ValueError, match="token"):
         token_size(vocab_size)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_bytes_are_utf8_and_a_mark_at_the_end(texts: list[str]) -> None:
+def test_byte_tokens_are_utf8_with_an_end_token(texts: list[str]) -> None:
     tokens, lengths = BytesTokenizer().encode_many(texts, 256)
     expected = [[*text.encode(), 256] if text else [] for text in texts]
     assert tokens.tolist() == [token for document in expected for token in document]
@@ -47,7 +47,7 @@ def test_bytes_are_utf8_and_a_mark_at_the_end(texts: list[str]) -> None:
     assert lengths.tolist() == [len(text.encode()) for text in texts]
 
 
-def test_the_mark_written_out_is_plain_bytes() -> None:
+def test_end_token_in_text_is_plain_bytes() -> None:
     tokenizer = TokenizerSpec("builtin_bytes").build()
     assert (tokenizer.vocab_size, tokenizer.eod_id("<|endoftext|>")) == (257, 256)
     tokens, _ = tokenizer.encode_many(["<|endoftext|>"], 256)
@@ -73,19 +73,19 @@ def test_the_mark_written_out_is_plain_bytes() -> None:
         (SP, {}, "tokenizer_model_file: found nothing"),
     ],
 )
-def test_options_that_are_refused(variant_key: str, config: dict[str, Any], message: str) -> None:
+def test_rejected_options(variant_key: str, config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TokenizerSpec(variant_key, config).build()
 
 
-def test_a_name_of_a_hub_is_refused_without_asking_the_network() -> None:
+def test_hub_name_is_rejected_without_network_access() -> None:
     with pytest.raises(FileNotFoundError, match=r"openai-community/gpt2 is neither .* nothing is downloaded"):
         TokenizerSpec(HF, {"pretrained_model_name_or_path": "openai-community/gpt2"}).build()
 
 
 @pytest.fixture(scope="module")
 def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directories from which transformers made the golden cases."""
+    """Write the directories for which transformers made the golden cases."""
     root = tmp_path_factory.mktemp("tokenizers")
     for name, directory in CASES["directories"].items():
         (root / name).mkdir()
@@ -97,7 +97,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("case", CASES["cases"], ids=lambda case: f"{case['directory']}-{json.dumps(case['options'])}")
 @pytest.mark.filterwarnings("ignore:The provided eod token")
-def test_directories_are_read_as_transformers_reads_them(case: dict[str, Any], directories: Path) -> None:
+def test_directories_are_read_as_by_transformers(case: dict[str, Any], directories: Path) -> None:
     spec = TokenizerSpec(HF, {"pretrained_model_name_or_path": str(directories / case["directory"]), **case["options"]})
     if "error" in case:
         with pytest.raises((ValueError, NotImplementedError), match=r"pad|known|Truncation|stride"):
@@ -105,7 +105,7 @@ def test_directories_are_read_as_transformers_reads_them(case: dict[str, Any], d
         return
     tokenizer = spec.build()
     tokens, lengths = tokenizer.encode_many(CASES["texts"])
-    found = [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
+    found = [ids.tolist() for ids in np.split(tokens, np.cumsum(lengths)[:-1])]
     assert found == case["ids"]
     assert found == [tokenizer.encode_many([text])[0].tolist() for text in CASES["texts"]]
     for token, token_id in case.get("eod", {}).items():
@@ -118,13 +118,13 @@ def test_directories_are_read_as_transformers_reads_them(case: dict[str, Any], d
         assert tokenizer.vocab_size == case["vocab_size"]
 
 
-def test_an_eod_token_that_is_the_unknown_token_is_warned_of(directories: Path) -> None:
+def test_eod_token_equal_to_the_unknown_token_warns(directories: Path) -> None:
     tokenizer = TokenizerSpec(HF, {"pretrained_model_name_or_path": str(directories / "llama")}).build()
     with pytest.warns(UserWarning, match="same token id"):
         assert tokenizer.eod_id("no such token") == tokenizer.eod_id("<unk>")
 
 
-def test_a_tokenizer_json_is_used_as_it_is_written(directories: Path) -> None:
+def test_tokenizer_json_is_used_unchanged(directories: Path) -> None:
     from tokenizers import Tokenizer
 
     path = directories / "llama" / "tokenizer.json"
@@ -132,12 +132,12 @@ def test_a_tokenizer_json_is_used_as_it_is_written(directories: Path) -> None:
     plain = Tokenizer.from_file(str(path))
     for text in CASES["texts"]:
         assert tokenizer.encode_many([text])[0].tolist() == plain.encode(text).ids
-    # In the directory its class has a template of its own, without an end.
+    # For the directory, its class has another template, without an end token.
     directory = TokenizerSpec(HF, {"pretrained_model_name_or_path": str(path.parent)}).build()
     assert directory.encode_many(["x"])[0].tolist() == plain.encode("x").ids[:-1]
 
 
-def test_truncation_in_a_tokenizer_json_is_not_used_unless_asked_for(directories: Path) -> None:
+def test_truncation_in_tokenizer_json_is_used_only_on_request(directories: Path) -> None:
     path = str(directories / "trunc_in_json" / "tokenizer.json")
     tokenizer = TokenizerSpec(HF, {"pretrained_model_name_or_path": path}).build()
     assert len(tokenizer.encode_many(["fox " * 30])[0]) >= 30  # the file truncates to 7 and pads to 20
@@ -155,7 +155,7 @@ def test_truncation_in_a_tokenizer_json_is_not_used_unless_asked_for(directories
         ({"tokenizer_config.json": {"eos_token": 5}}, "expected an added token"),
     ],
 )
-def test_directories_that_are_refused(files: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_rejected_directories(files: dict[str, Any], message: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(CASES["tokenizers"]["t0"]), encoding="utf-8")
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
@@ -163,7 +163,7 @@ def test_directories_that_are_refused(files: dict[str, Any], message: str, tmp_p
         TokenizerSpec(HF, {"pretrained_model_name_or_path": str(tmp_path)}).build()
 
 
-def test_files_that_are_no_tokenizers(tmp_path: Path) -> None:
+def test_files_that_are_not_tokenizers(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json is not there"):
         TokenizerSpec(HF, {"pretrained_model_name_or_path": str(tmp_path)}).build()
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -174,7 +174,7 @@ def test_files_that_are_no_tokenizers(tmp_path: Path) -> None:
         TokenizerSpec(HF, {"pretrained_model_name_or_path": str(tmp_path)}).build()
 
 
-def test_the_old_command_names_a_file_and_a_class(directories: Path) -> None:
+def test_old_configuration_with_a_file_and_a_class(directories: Path) -> None:
     path = str(directories / "gpt2" / "tokenizer.json")
     tokenizer = TokenizerSpec("llm_gym_tokenizer", {"tokenizer_file": path}).build()
     expected = next(case for case in CASES["cases"] if case["directory"] == "gpt2" and not case["options"])
@@ -208,13 +208,13 @@ def test_sentencepiece(sentencepiece_model: Path) -> None:
     eod = tokenizer.eod_id("</s>")
     assert eod == plain.eos_id()
     tokens, lengths = tokenizer.encode_many(CASES["texts"], eod)
-    parts = np.split(tokens, np.cumsum(lengths)[:-1])
-    assert [part.tolist() for part in parts] == [[*plain.Encode(t), eod] if t else [] for t in CASES["texts"]]
+    documents = np.split(tokens, np.cumsum(lengths)[:-1])
+    assert [ids.tolist() for ids in documents] == [[*plain.Encode(t), eod] if t else [] for t in CASES["texts"]]
     with pytest.raises(ValueError, match="single token id"):
         tokenizer.eod_id("no such piece")
 
 
-def test_sentencepiece_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentencepiece_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"absent\.model"):
         TokenizerSpec(SP, {"tokenizer_model_file": "absent.model"}).build()
     (tmp_path / "x.model").write_bytes(b"nonsense")
@@ -232,6 +232,6 @@ def test_sentencepiece_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         TokenizerSpec(SP, {"tokenizer_model_file": "absent.model"}).build()
 
 
-def test_a_spec_is_pickled_to_workers() -> None:
+def test_spec_can_be_pickled() -> None:
     spec = TokenizerSpec(HF, {"pretrained_model_name_or_path": "x", "padding": False})
     assert pickle.loads(pickle.dumps(spec)) == spec

@@ -1,4 +1,4 @@
-"""Frames of ids round texts, and texts that are left to the slow engine."""
+"""Post-processing for fast engines: special tokens, and texts for the reference tokenizer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def flat(documents: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(IDS, SIDE, SIDE, st.sampled_from([None, EOD]), st.sampled_from([np.uint16, np.uint32]))
-def test_both_ways_of_framing_do_what_is_said(
+def test_frame_adds_special_tokens(
     documents: list[list[int]], before: tuple[int, ...], after: tuple[int, ...], eod: int | None, dtype: type
 ) -> None:
     expected = [[*before, *document, *after] for document in documents]
@@ -38,7 +38,7 @@ def test_both_ways_of_framing_do_what_is_said(
 
 
 @given(IDS, st.data())
-def test_texts_are_put_back_in_their_places(documents: list[list[int]], data: st.DataObject) -> None:
+def test_replace_texts_keeps_the_order(documents: list[list[int]], data: st.DataObject) -> None:
     places = [i for i in range(len(documents)) if data.draw(st.booleans())]
     others = [data.draw(st.lists(st.integers(0, 9), max_size=3)) for _ in places]
     tokens, lengths = replace_texts(flat(documents), places, flat(others))
@@ -55,20 +55,20 @@ def test_texts_are_put_back_in_their_places(documents: list[list[int]], data: st
         ("a", True, False),
         ("\u201c", True, False),
         ("\u4e2d", True, False),
-        ("\u0915", True, False),  # Devanagari, since the first Unicode
+        ("\u0915", True, False),  # Devanagari, in Unicode since 1.0
         ("\U0001f600", False, False),
         ("\u0301", True, False),
         ("\u088f", False, True),  # a letter since Unicode 17
         ("\U000323b0", False, True),
         ("\U00010940", False, True),
-        ("\U0003fffd", False, False),  # no script will stand there
-        ("\u08d3", False, False),  # a mark since Unicode 11
+        ("\U0003fffd", False, False),  # reserved: never assigned
+        ("\u08d3", False, False),  # a combining mark since Unicode 11
         ("\u08d3", True, True),
         ("\u07fd", True, True),
-        ("\ud800", True, False),  # refused by every engine
+        ("\ud800", True, False),  # every engine rejects lone surrogates
     ],
 )
-def test_unsettled_characters(character: str, normalizes: bool, found: bool) -> None:
+def test_characters_affected_by_unicode_drift(character: str, normalizes: bool, found: bool) -> None:
     characters = UnicodeDrift(normalizes)
     texts = ["plain", f"caf\u00e9 {character}", "", character]
     assert characters.find(texts) == ([1, 3] if found else [])

@@ -1,4 +1,4 @@
-"""Tokenizers under Modalities' names: what its own answer."""
+"""Tokenizer classes of Modalities: the same results as the originals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_directory(folder: Path, name: str, **config: Any) -> str:
 
 
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: f"{answer['directory']}-{answer['cleans_up']}")
-def test_they_answer_as_modalities(answer: dict[str, Any], tmp_path: Path) -> None:
+def test_results_equal_those_of_modalities(answer: dict[str, Any], tmp_path: Path) -> None:
     folder = write_directory(tmp_path, answer["directory"], clean_up_tokenization_spaces=answer["cleans_up"])
     tokenizer = fastpack.PreTrainedHFTokenizer(folder)
     assert [tokenizer.tokenize(text) for text in TEXTS] == answer["ids"]
@@ -57,7 +57,7 @@ def test_options_and_errors(tmp_path: Path) -> None:
         fastpack.PreTrainedHFTokenizer(folder, special_tokens={"pad_token": "no such token"})
 
 
-def test_they_pickle(tmp_path: Path) -> None:
+def test_pickle(tmp_path: Path) -> None:
     tokenizer = fastpack.PreTrainedHFTokenizer(write_directory(tmp_path, "llama"), max_length=4, truncation=True)
     again = pickle.loads(pickle.dumps(tokenizer))
     assert again.tokenize("the quick brown fox") == tokenizer.tokenize("the quick brown fox")
@@ -87,7 +87,7 @@ def test_sentencepiece(tmp_path: Path) -> None:
         tokenizer.is_special_token_id(10_000)
 
 
-def test_sentencepiece_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sentencepiece(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileNotFoundError, match=r"absent\.model"):
         fastpack.PreTrainedSPTokenizer("absent.model")
     monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)

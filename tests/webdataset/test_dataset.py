@@ -209,9 +209,9 @@ def test_pickles_as_paths(three: Path) -> None:
     dataset[0]
     data = pickle.dumps(dataset)
     assert b"text of s0" not in data
-    copy = pickle.loads(data)
-    assert keys_of(copy) == keys_of(dataset)
-    assert copy[0]["__subflavors__"] == {"a": 1}
+    restored = pickle.loads(data)
+    assert keys_of(restored) == keys_of(dataset)
+    assert restored[0]["__subflavors__"] == {"a": 1}
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
@@ -295,7 +295,7 @@ def damage(path: Path, offset: int, data: bytes) -> None:
 @pytest.mark.parametrize(
     ("offset", "data", "text"),
     [
-        (2048 + 60, b"x", "at byte 2048: found a block that sums to"),
+        (2048 + 60, b"x", "at byte 2048: found a block with the sum"),
         (2048, bytes(512), "at byte 2048: found the end of the archive"),
         (2048 + 1024, bytes(1024), "at byte 3072: found the end of the archive"),
     ],

@@ -117,7 +117,7 @@ def _target(settings: Mapping[str, Any]) -> Path:
 def _existing(settings: Mapping[str, Any], key: str) -> Path:
     path = Path(_text(settings, key, "settings."))
     if not path.is_file():
-        raise InputNotFound(f"settings.{key}: {path} is not there (or is not a file)")
+        raise InputNotFound(f"settings.{key}: {path} does not exist or is not a file")
     return path
 
 

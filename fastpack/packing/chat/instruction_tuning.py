@@ -39,7 +39,7 @@ _BUFFER = 1 << 20  # bytes of rows collected for one write
 
 @dataclass(frozen=True, repr=False)
 class PreparedPartition(Result):
-    """One partition (train, val or test) of an instruction-tuning data set.
+    r"""One partition (train, val or test) of an instruction-tuning data set.
 
     Attributes
     ----------
@@ -53,6 +53,38 @@ class PreparedPartition(Result):
         The byte-offset index, the packed file, and the configuration that packed it.
     documents, tokens, skipped
         As in `PackResult`; 0 and empty in a dry run.
+
+    Examples
+    --------
+    >>> import contextlib, tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with contextlib.chdir(folder.name):
+    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n' * 20)
+    ...     _ = Path("pack.yaml").write_text('''
+    ... settings:
+    ...   {src_path: x, dst_path: x, jq_pattern: .chat, num_cpus: 1, eod_token: "<|endoftext|>",
+    ...    processing_batch_size: 1, raw_samples_queue_size: 1, processed_samples_queue_size: 1}
+    ... tokenizer: {component_key: tokenizer, variant_key: builtin_bytes}
+    ... ''')
+    ...     _ = Path("chat.yaml").write_text('''
+    ... settings:
+    ...   src_path: rows.jsonl
+    ...   dst_path: out/rows.jsonl
+    ...   messages_key: messages
+    ...   pbin_creation_config_file_path: pack.yaml
+    ...   split_config: {splitting: {train: 100, val: 0, test: 0}, seed: 1}
+    ... instruction_data_transformation: {role_mapping: {user: User}}
+    ... jinja2_chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    ... chat_template_data: {}
+    ... ''')
+    ...     (train,) = fastpack.prepare_instruction_tuning_data("chat.yaml").partitions
+    >>> train.name, train.rows, train.documents, train.tokens
+    ('train', 20, 20, 180)
+    >>> Path(train.pbin_path).suffix
+    '.pbin'
+    >>> folder.cleanup()
     """
 
     _shown = facts("name", "rows", "documents", "tokens", "skipped")
@@ -70,7 +102,7 @@ class PreparedPartition(Result):
 
 @dataclass(frozen=True, repr=False)
 class PreparedChat(Result):
-    """The result of `prepare_instruction_tuning_data`.
+    r"""The result of `prepare_instruction_tuning_data`.
 
     Attributes
     ----------
@@ -84,6 +116,38 @@ class PreparedChat(Result):
         Whether nothing was written.
     kept_existing
         Whether the copy of the configuration existed and nothing was done.
+
+    Examples
+    --------
+    >>> import contextlib, tempfile
+    >>> from pathlib import Path
+    >>> import fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with contextlib.chdir(folder.name):
+    ...     _ = Path("rows.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n' * 20)
+    ...     _ = Path("pack.yaml").write_text('''
+    ... settings:
+    ...   {src_path: x, dst_path: x, jq_pattern: .chat, num_cpus: 1, eod_token: "<|endoftext|>",
+    ...    processing_batch_size: 1, raw_samples_queue_size: 1, processed_samples_queue_size: 1}
+    ... tokenizer: {component_key: tokenizer, variant_key: builtin_bytes}
+    ... ''')
+    ...     _ = Path("chat.yaml").write_text('''
+    ... settings:
+    ...   src_path: rows.jsonl
+    ...   dst_path: out/rows.jsonl
+    ...   messages_key: messages
+    ...   pbin_creation_config_file_path: pack.yaml
+    ...   split_config: {splitting: {train: 100, val: 0, test: 0}, seed: 1}
+    ... instruction_data_transformation: {role_mapping: {user: User}}
+    ... jinja2_chat_template: "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    ... chat_template_data: {}
+    ... ''')
+    ...     result = fastpack.prepare_instruction_tuning_data("chat.yaml", dry_run=True)
+    ...     Path("out").exists()
+    False
+    >>> result.dry_run, [(partition.name, partition.rows) for partition in result.partitions]
+    (True, [('train', 20)])
+    >>> folder.cleanup()
     """
 
     _shown = facts("folder", "partitions", "dry_run", "kept_existing")
@@ -251,7 +315,7 @@ class _Job:
 
     def _check_rows(self) -> None:
         if not any(self.rows.values()):
-            raise ValueError(f"{self.config.src_path} has no rows: there is nothing to prepare")
+            raise ValueError(f"{self.config.src_path} has no rows, so there is nothing to prepare")
 
     def _packing_progress(self) -> Progress | None:
         """Return the progress of packing: as many bytes as the source has, after those of the source."""

@@ -197,6 +197,18 @@ def create_filtered_tokenized_dataset(
     ------
     ValueError
         As `filter_packed_data`, and if no document is kept.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source, target = f"{folder.name}/a.pbin", f"{folder.name}/b.pbin"
+    >>> with fastpack.PackedWriter(source, 2) as writer:
+    ...     writer.append_many([1, 0, 2, 2, 0, 3, 0], [2, 3, 2])
+    >>> result = fastpack.create_filtered_tokenized_dataset(source, lambda i: i != 1, target)
+    >>> result.documents, result.left_out
+    (2, 1)
+    >>> folder.cleanup()
     """
     decide = _by_number(filter_routine)
     paths = as_path(input_data_path), as_path(output_data_path)

@@ -60,6 +60,17 @@ class RepairResult(Result):
         Bytes of the source that were left out, because they are not part of a complete document or line.
     written
         Whether the repaired file was written.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append_many([1, 0, 2, 0], [2, 2])
+    >>> result = fastpack.repair(writer.path, dry_run=True)
+    >>> result.problem, result.written
+    ('', False)
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "documents", "tokens", "lost_bytes", "written", "problem")

@@ -60,6 +60,18 @@ class ManifestResult(Result):
         Whether the manifest existed and was kept.
     warnings
         Sentences about shards that are probably not what they seem.
+
+    Examples
+    --------
+    >>> import tempfile, numpy, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> numpy.save(f"{folder.name}/0.npy", numpy.array([1, 2, 0], numpy.uint16))
+    >>> result = fastpack.write_manifest(folder.name)
+    >>> result.shards, result.tokens, result.bytes, result.dtypes
+    (1, 3, 134, ['uint16'])
+    >>> result.documents is None
+    True
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "shards", "tokens", "documents", "bytes", "kept_existing", "warnings")

@@ -1,4 +1,4 @@
-"""Cells and pages of b-trees, on every backend: against records built by hand, and against the specification."""
+"""B-tree cells and pages on every backend, compared with records built by hand and with the specification."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def integers(values: list[int]) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def joined(parts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    bounds = integers([0, *np.cumsum([len(part) for part in parts]).tolist()])
-    return bounds, np.frombuffer(b"".join(parts), np.uint8)
+def joined(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    bounds = integers([0, *np.cumsum([len(text) for text in texts]).tolist()])
+    return bounds, np.frombuffer(b"".join(texts), np.uint8)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_record(values: list[int | bytes | None], expected: str) -> None:
     assert record(values).hex() == expected
 
 
-def test_a_header_of_two_bytes_for_its_length_is_refused() -> None:
+def test_a_two_byte_header_length_is_rejected() -> None:
     with pytest.raises(ValueError, match="a header of 128 bytes"):
         record([0] * 127)
 
@@ -83,7 +83,7 @@ def test_a_header_of_two_bytes_for_its_length_is_refused() -> None:
     seed=st.integers(0, 99),
 )
 def test_cells(backend: str, rows: list[tuple[int, int, bytes]], columns: list[int], kind: int, seed: int) -> None:
-    """Rows in any order, with the text of any row: each cell is its record, and what is too large is not taken."""
+    """Encode rows in any order: each cell equals its record, and encoding stops at a cell that is too large."""
     if columns.count(TEXT) > 1:
         columns = [k for k in columns if k != TEXT]
     rng = np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def test_cells(backend: str, rows: list[tuple[int, int, bytes]], columns: list[i
         assert cells[ends[1 + i] : ends[2 + i]].tobytes() == expected
 
 
-def test_cells_stop_where_there_is_no_room(backend: str) -> None:
+def test_encoding_stops_when_the_buffer_is_full(backend: str) -> None:
     rows, none = np.zeros((9, 1), np.int64), integers([])
     state, cells, ends = integers([0, 0, 0]), np.zeros(CELL_ROOM + 7, np.uint8), np.zeros(5, np.int64)
     call = (TABLE_LEAF, rows, np.arange(9), integers([0]), none, none, np.empty(0, np.uint8), state, cells)
@@ -121,19 +121,19 @@ def test_cells_stop_where_there_is_no_room(backend: str) -> None:
     assert kernels.encode_cells(*call, ends[:1]) == 0
 
 
-def packed(implementation: object, kind: int, sizes: list[int], is_last: bool, n_pages: int) -> tuple[object, ...]:
+def pack_pages(implementation: object, kind: int, sizes: list[int], is_last: bool, n_pages: int) -> tuple[object, ...]:
     rng = np.random.default_rng(1)
     ends = integers(np.cumsum(sizes).tolist())
     cells = rng.integers(0, 256, sum(sizes), dtype=np.uint8)
     pages, parents = np.full(PAGE_BYTES * n_pages + 5, 7, np.uint8), np.zeros(1040 * n_pages, np.uint8)
     parent_ends, state = np.zeros(n_pages, np.int64), np.zeros(2, np.int64)
-    made = implementation.pack_cells(kind, cells, ends, is_last, 77, 1000, 128, state, pages, parents, parent_ends)  # type: ignore[attr-defined]
-    n_parents = made - (made > 0 and state[0] == len(sizes))
+    n_packed = implementation.pack_cells(kind, cells, ends, is_last, 77, 1000, 128, state, pages, parents, parent_ends)  # type: ignore[attr-defined]
+    n_parents = n_packed - (n_packed > 0 and state[0] == len(sizes))
     parents[state[1] :] = 0
     return (
-        made,
+        n_packed,
         state.tolist(),
-        pages[: PAGE_BYTES * made].tobytes(),
+        pages[: PAGE_BYTES * n_packed].tobytes(),
         parents.tobytes(),
         parent_ends[:n_parents].tolist(),
     )
@@ -145,31 +145,31 @@ def packed(implementation: object, kind: int, sizes: list[int], is_last: bool, n
     is_last=st.booleans(),
     n_pages=st.integers(0, 12),
 )
-def test_implementations_write_the_same_pages(kind: int, sizes: list[int], is_last: bool, n_pages: int) -> None:
-    found = packed(btree_cy, kind, sizes, is_last, n_pages)
-    assert found == packed(btree_np, kind, sizes, is_last, n_pages)
-    made, (taken, _), pages, _, _ = found
-    counts = [struct.unpack_from(">H", pages, PAGE_BYTES * i + 3)[0] for i in range(made)]  # type: ignore[arg-type,call-overload]
+def test_implementations_write_equal_pages(kind: int, sizes: list[int], is_last: bool, n_pages: int) -> None:
+    found = pack_pages(btree_cy, kind, sizes, is_last, n_pages)
+    assert found == pack_pages(btree_np, kind, sizes, is_last, n_pages)
+    n_packed, (taken, _), pages, _, _ = found
+    counts = [struct.unpack_from(">H", pages, PAGE_BYTES * i + 3)[0] for i in range(n_packed)]  # type: ignore[arg-type,call-overload]
     assert all(counts) or not sizes
     divides = kind != TABLE_LEAF
-    assert taken == sum(counts) + divides * (made - (taken == len(sizes) and made > 0))  # type: ignore[operator]
-    if not is_last and made < n_pages:  # type: ignore[operator]
-        assert sum(sizes[taken:]) + 2 * len(sizes[taken:]) <= PAGE_BYTES + 1021  # only what one page more may hold
+    assert taken == sum(counts) + divides * (n_packed - (taken == len(sizes) and n_packed > 0))  # type: ignore[operator]
+    if not is_last and n_packed < n_pages:  # type: ignore[operator]
+        assert sum(sizes[taken:]) + 2 * len(sizes[taken:]) <= PAGE_BYTES + 1021  # at most one more page
 
 
 @pytest.mark.parametrize("n_left", range(5))
-def test_no_page_is_left_without_cells(backend: str, n_left: int) -> None:
-    """Behind a full page of an index comes a divider, and then at least one cell more."""
+def test_every_page_has_cells(backend: str, n_left: int) -> None:
+    """After a full index page comes a divider, and then at least one more cell."""
     per_page = (PAGE_BYTES - 8) // 6
     for is_last in (False, True):
-        made, (taken, _), *_ = packed(kernels, INDEX_LEAF, [4] * (per_page + n_left), is_last, 3)
+        n_packed, (taken, _), *_ = pack_pages(kernels, INDEX_LEAF, [4] * (per_page + n_left), is_last, 3)
         if not is_last:
-            assert (made, taken) == ((0, 0) if n_left < 2 else (1, per_page + 1))
+            assert (n_packed, taken) == ((0, 0) if n_left < 2 else (1, per_page + 1))
         else:
-            assert (made, taken) == (1 if n_left == 0 else 2, per_page + n_left)
+            assert (n_packed, taken) == (1 if n_left == 0 else 2, per_page + n_left)
 
 
-def test_a_page_byte_for_byte(backend: str) -> None:
+def test_the_bytes_of_a_page(backend: str) -> None:
     cells, ends = np.frombuffer(b"abcdEFGHIjklm", np.uint8), integers([4, 9, 13])
     pages, parents, state = np.ones(PAGE_BYTES, np.uint8), np.zeros(1040, np.uint8), np.zeros(2, np.int64)
     call = (cells, ends, True, 0x01020304, 5, 1, state, pages, parents, np.zeros(1, np.int64))
@@ -181,7 +181,7 @@ def test_a_page_byte_for_byte(backend: str) -> None:
     assert state.tolist() == [0, 0]
 
 
-def test_cython_refuses_what_does_not_fit() -> None:
+def test_cython_rejects_invalid_arguments() -> None:
     none, nothing, state = integers([]), np.empty(0, np.uint8), np.zeros(3, np.int64)
     rows, order = np.zeros((2, 2), np.int64), integers([0, 1])
     cells, ends = np.zeros(CELL_ROOM, np.uint8), np.zeros(2, np.int64)

@@ -1,4 +1,4 @@
-"""The constants that Cython includes are those of Python."""
+"""The generated .pxi files contain the constants of the Python modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON kernel against json.loads: it must never accept what json.loads refuses."""
+"""The JSON kernel compared with json.loads: it must never accept a line that json.loads rejects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fastpack import kernels
 from fastpack.kernels.codecs import json_cy
 
-# Lines the kernel must settle itself: were they only "unsure", every corpus would be parsed by Python.
+# Lines that the kernel must accept. If it were "unsure" about them, Python would parse every line of a corpus.
 CERTAIN = [
     b'{"text":"a"}',
     b' { "a" : [ 1 , -0 , 0.5 , 1e9 , -1.25E-07 ] , "b" : { } , "c" : [ ] } ',
@@ -32,7 +32,7 @@ CERTAIN = [
     b"[" * 200 + b"]" * 200,
     b'{"a":1,"a":2}',
 ]
-# Accepted by json.loads beyond the RFC, or near its limits: the kernel must leave them to it.
+# Lines that json.loads accepts beyond the RFC or near its limits: the kernel must be "unsure".
 UNSURE = [
     b"NaN",
     b"-Infinity",
@@ -126,31 +126,31 @@ def simd(request: pytest.FixtureRequest):
     json_cy.use_simd(True)
 
 
-def test_certain(backend: str, simd: None) -> None:
+def test_valid_json_is_accepted(backend: str, simd: None) -> None:
     assert all(map(accepted, CERTAIN))
     assert verdicts(CERTAIN) == [1] * len(CERTAIN)
     assert [verdicts([line])[0] for line in CERTAIN] == [1] * len(CERTAIN)
 
 
-def test_unsure(backend: str, simd: None) -> None:
+def test_unusual_json_is_unsure(backend: str, simd: None) -> None:
     assert all(map(accepted, UNSURE))
     expected = 1 if backend == "numpy" else 0
     assert verdicts(UNSURE) == [expected] * len(UNSURE)
 
 
-def test_refused(backend: str, simd: None) -> None:
+def test_invalid_json_is_not_accepted(backend: str, simd: None) -> None:
     assert not any(map(accepted, REFUSED))
     assert verdicts(REFUSED) == [0] * len(REFUSED)
 
 
-def test_a_faulty_neighbour_changes_nothing(backend: str, simd: None) -> None:
-    """UTF-8 is checked for all lines at once when that is enough."""
+def test_an_invalid_adjacent_line_changes_nothing(backend: str, simd: None) -> None:
+    """The kernel first checks the UTF-8 of all lines together."""
     lines = [line for pair in zip(CERTAIN, REFUSED, strict=False) for line in pair]
     assert verdicts(lines) == [1, 0] * (len(lines) // 2)
 
 
-def test_every_cut_and_every_offset(simd: None) -> None:
-    """Prefixes of one line, at each place of a block: no read beyond the line decides anything."""
+def test_every_prefix_at_every_offset(simd: None) -> None:
+    """Bytes after the end of the line do not change the result."""
     line = '{"k": ["é", "\\u00e9\\n", -1.5e3, true], "t": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\"😀"}'.encode()
     cuts = [line[:end] for end in range(len(line) + 1)]
     assert verdicts(cuts) == [0] * len(line) + [1]
@@ -159,13 +159,13 @@ def test_every_cut_and_every_offset(simd: None) -> None:
         assert verdicts([line, b"x" * shift]) == [1, 0]
 
 
-def test_a_string_does_not_end_behind_its_line(simd: None) -> None:
+def test_a_string_does_not_end_after_its_line(simd: None) -> None:
     assert verdicts([b'"abc', b'"']) == [0, 0]
     assert verdicts([b'{"a":"\\', b'"}']) == [0, 0]
     assert verdicts([b"tr", b"ue"]) == [0, 0]
 
 
-def test_rows_may_be_few_and_in_any_order(backend: str) -> None:
+def test_a_subset_of_rows_in_any_order(backend: str) -> None:
     data, rows = pack_lines([b"{}", b"{oops", b"[1]", b'"\xff"'])
     verdict = np.empty(2, np.uint8)
     kernels.validate_json_rows(data, np.ascontiguousarray(rows[[2, 0]]), verdict)
@@ -174,7 +174,7 @@ def test_rows_may_be_few_and_in_any_order(backend: str) -> None:
 
 
 @pytest.mark.parametrize("row", [(-1, 2), (0, -1), (0, 4), (4, 0), (2**62, 2**62), (1, 2**63 - 1)])
-def test_rows_outside_the_data(backend: str, row: tuple[int, int]) -> None:
+def test_rows_outside_the_data_are_rejected(backend: str, row: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="outside the 3 bytes"):
         kernels.validate_json_rows(np.frombuffer(b"{}\n", np.uint8), np.array([row]), np.empty(1, np.uint8))
 
@@ -217,14 +217,14 @@ BITS += [b"\xed", b"\xf0", b"\xf4", b"\xff", "é".encode(), "€".encode(), "�
 def check(lines: list[bytes]) -> None:
     lines = [line.replace(b"\n", b" ") for line in lines]
     truth = list(map(accepted, lines))
-    for wanted in (False, True):
-        json_cy.use_simd(wanted)
+    for enabled in (False, True):
+        json_cy.use_simd(enabled)
         for verdict, true, line in zip(verdicts(lines), truth, lines, strict=True):
             assert not verdict or true, line
 
 
 @given(values=st.lists(json_values, min_size=1, max_size=4), ascii_only=st.booleans())
-def test_what_json_dumps_writes_is_certain(values: list[object], ascii_only: bool) -> None:
+def test_output_of_json_dumps_is_accepted(values: list[object], ascii_only: bool) -> None:
     lines = [json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "replace") for value in values]
     assert verdicts(lines) == [1] * len(lines)
 
@@ -232,7 +232,7 @@ def test_what_json_dumps_writes_is_certain(values: list[object], ascii_only: boo
 @settings(max_examples=400)
 @given(pieces=st.lists(st.sampled_from(BITS), max_size=14))
 @example(pieces=[b'"', b"\xed", b"\xbf", b"\x80", b'"'])
-def test_pieces_of_json(pieces: list[bytes]) -> None:
+def test_random_json_tokens(pieces: list[bytes]) -> None:
     inside = b"".join(pieces)
     check([inside, b'"' + inside + b'"', b"[" + inside + b"]", b'{"a":' + inside + b"}"])
 
@@ -249,7 +249,7 @@ def test_damaged_json(value: object, data: st.DataObject) -> None:
 
 
 def test_every_pair_of_bytes_in_utf8(simd: None) -> None:
-    """All two-byte strings, and all that begin like longer characters: json.loads is the judge but for surrogates."""
+    """All two-byte strings and prefixes of longer characters. json.loads is the reference, except for surrogates."""
     heads = [b"", b"\xe0", b"\xe1", b"\xed", b"\xf0\x90", b"\xf0\x8f", b"\xf4\x8f", b"\xf4\x90", b"\xf1\x80"]
     strings = [head + bytes((a, b)) for head in heads for a in range(0x7E, 256) for b in (*range(0x7E, 256, 5), 0xBF)]
     strings += [head + bytes((a,)) for head in heads for a in range(0x7E, 256)]
@@ -262,7 +262,7 @@ def test_every_pair_of_bytes_in_utf8(simd: None) -> None:
         except UnicodeDecodeError:
             truth.append(0)
     data, rows = pack_lines(lines)
-    for step in (1, len(lines)):  # each line alone, then with good neighbours only
+    for step in (1, len(lines)):  # each line alone, then all valid lines together
         good = rows if step == 1 else np.ascontiguousarray(rows[np.array(truth, bool)])
         verdict = np.empty(len(good), np.uint8)
         json_cy.validate_json_rows(data, good, verdict)

@@ -1,4 +1,4 @@
-"""Rows of a table, read from the pages that SQLite wrote."""
+"""Table rows decoded from pages written by SQLite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def database(path: Path, rows: Sequence[Row]) -> npt.NDArray[np.uint8]:
 
 
 def leaves(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """The pages that are leaves of tables, but for the schema's, in the order in which SQLite appended them."""
+    """Return the table leaf pages, except the schema's, in the order in which SQLite appended them."""
     return np.flatnonzero(data.reshape(-1, PAGE)[1:, 0] == 13) + 2
 
 
@@ -48,7 +48,7 @@ def read(data: npt.NDArray[np.uint8], pages: npt.NDArray[np.int64], room: int = 
 
 
 @given(rows=rows_of_a_table)
-def test_rows_are_those_of_sqlite(backend: str, tmp_path: Path, rows: list[Row]) -> None:
+def test_rows_equal_those_of_sqlite(backend: str, tmp_path: Path, rows: list[Row]) -> None:
     data = database(tmp_path / "x.sqlite", rows)
     found = read(data, leaves(data))
     assert found is not None
@@ -59,7 +59,7 @@ def test_rows_are_those_of_sqlite(backend: str, tmp_path: Path, rows: list[Row])
         assert texts[first] == texts[number]
 
 
-def test_few_texts_have_few_first_rows(backend: str, tmp_path: Path) -> None:
+def test_first_rows_of_repeated_texts(backend: str, tmp_path: Path) -> None:
     data = database(tmp_path / "x.sqlite", [(k, ("jpg", "json", "txt")[k % 3], k, k, k) for k in range(300)])
     found = read(data, leaves(data))
     assert found is not None
@@ -71,18 +71,18 @@ def test_few_texts_have_few_first_rows(backend: str, tmp_path: Path) -> None:
     [(1, None, 1, 1, 1), (1, b"blob", 1, 1, 1), (None, "a", 1, 1, 1), (1, "a", 0.5, 1, 1)],
     ids=["null text", "blob", "null", "float"],
 )
-def test_other_values_are_refused(backend: str, tmp_path: Path, row: Row) -> None:
+def test_other_value_types_are_rejected(backend: str, tmp_path: Path, row: Row) -> None:
     data = database(tmp_path / "x.sqlite", [(1, "a", 1, 1, 1), row])
     assert read(data, leaves(data)) is None
 
 
-def test_records_on_several_pages_and_pages_of_other_kinds_are_refused(backend: str, tmp_path: Path) -> None:
+def test_overflow_records_and_other_page_types_are_rejected(backend: str, tmp_path: Path) -> None:
     data = database(tmp_path / "x.sqlite", [(1, "a" * 4000, 1, 1, 1)])
     assert read(data, leaves(data)) is not None
     data = database(tmp_path / "x.sqlite", [(1, "a" * 5000, 1, 1, 1)])
     assert read(data, leaves(data)) is None
     data = database(tmp_path / "x.sqlite", [(k, "a" * 90, 1, 1, 1) for k in range(200)])
-    assert read(data, np.array([2])) is None  # the root, which is no leaf
+    assert read(data, np.array([2])) is None  # the root is not a leaf
     for page in (0, -1, len(data) // PAGE + 1, 2**62):
         assert read(data, np.array([page])) is None
     assert read(data, leaves(data), room=199) is None
@@ -91,7 +91,7 @@ def test_records_on_several_pages_and_pages_of_other_kinds_are_refused(backend: 
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_damaged_pages_never_lead_beyond_the_data(backend: str, tmp_path: Path, seed: int) -> None:
+def test_damaged_pages_cause_no_read_outside_the_data(backend: str, tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = database(tmp_path / "x.sqlite", [(k, "ab" * (k % 40), k * 7919, -k, 1 << k % 60) for k in range(120)])
     pages = leaves(data)

@@ -1,4 +1,4 @@
-"""The pickled index codecs: against golden files, against pickle, and against each other."""
+"""The pickled index codecs compared with golden files, with pickle, and with each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def refuse(data: bytes) -> IndexSyntaxError:
 
 
 def random_rows(n_rows: int, seed: int) -> list[tuple[int, int]]:
-    """Rows whose numbers take every width, near its bounds and within."""
+    """Return rows with integers of every width, near the limits of the width and between them."""
     rng = np.random.default_rng(seed)
     table = np.array(BOUNDARIES, dtype=np.int64)
     widths = rng.integers(0, 63, (n_rows, 2))
@@ -56,7 +56,7 @@ def test_decodes_every_protocol(backend: str, protocol: int, n_rows: int) -> Non
 
 
 @pytest.mark.parametrize("protocol", range(1, 6))
-def test_decodes_what_the_pickler_in_python_writes(backend: str, protocol: int) -> None:
+def test_decodes_the_output_of_the_python_pickler(backend: str, protocol: int) -> None:
     rows = random_rows(1001, seed=1)
     data = pickle._dumps(rows, protocol)  # type: ignore[attr-defined]
     assert data != pickle.dumps(rows, protocol), "it appends the last of 1001 rows by itself"
@@ -79,18 +79,18 @@ def test_decodes_rows_without_memo_opcodes(backend: str) -> None:
 
 @pytest.mark.parametrize("n_more", [1, 2, 3, 5, 20, 100, 20_000])
 def test_rows_of_two_bytes_in_a_small_file(backend: str, n_more: int) -> None:
-    """A row fetched from the memo takes fewer bytes than any that is spelled out: room for rows must grow with them."""
+    """A memoised row takes fewer bytes than any other row, so the row buffer must grow."""
     data = b"\x80\x04]\x94(K\x05K\x07\x86\x94" + b"h\x01" * n_more + b"e."
     assert decode(data) == ([(5, 7)] * (n_more + 1), len(data))
     assert refuse(data[:-2]).offset == len(data) - 2
 
 
-def test_bytes_after_the_pickle_are_left_alone(backend: str) -> None:
+def test_bytes_after_the_pickle_are_ignored(backend: str) -> None:
     data = pickle.dumps([(1, 2)], 4)
     assert decode(data + b"cos\nsystem\n") == ([(1, 2)], len(data))
 
 
-def test_a_read_only_and_an_odd_address_are_fine(backend: str) -> None:
+def test_read_only_and_unaligned_buffers(backend: str) -> None:
     data = pickle.dumps([(i, 7) for i in range(100)], 4)
     view = np.frombuffer(b"\0" + data, np.uint8)[1:]
     assert not view.flags.writeable
@@ -104,7 +104,7 @@ class Exploit:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("content", [Exploit(), [Exploit()], [(1, Exploit())], [(np.int64(1), 2)]])
-def test_nothing_is_ever_run(backend: str, protocol: int, content: object) -> None:
+def test_no_code_is_executed(backend: str, protocol: int, content: object) -> None:
     data = pickle.dumps(content, protocol)
     error = refuse(data)
     assert error.fault in (Fault.OPCODE, Fault.GRAMMAR)
@@ -153,7 +153,7 @@ LIST = b"\x80\x04]\x94"
         (b"\x80\x04\x95\x03" + bytes(7) + b"]\x94K\x05K\x05\x86a.", Fault.STRADDLE, 13),
     ],
 )
-def test_says_what_is_wrong_and_where(backend: str, data: bytes, fault: Fault | None, offset: int) -> None:
+def test_errors_contain_the_cause_and_the_offset(backend: str, data: bytes, fault: Fault | None, offset: int) -> None:
     fuzz.differential(data)
     if fault is None:
         assert decode(data)[0] == []
@@ -164,7 +164,7 @@ def test_says_what_is_wrong_and_where(backend: str, data: bytes, fault: Fault | 
     assert pickle.loads(pickle.dumps(error)).__dict__ == error.__dict__
 
 
-def test_a_frame_may_end_between_opcodes_only(backend: str) -> None:
+def test_a_frame_ends_between_opcodes(backend: str) -> None:
     content = b"]\x94(" + b"\x8a\x05\0\0\0\0\x01K\x05\x86\x94" * 20 + b"e."
     between = {position - 2 for _, _, position in pickletools.genops(b"\x80\x04" + content)} | {len(content)}
     for length in range(len(content) + 1):
@@ -176,7 +176,7 @@ def test_a_frame_may_end_between_opcodes_only(backend: str) -> None:
         fuzz.differential(data)
 
 
-def test_a_frame_may_end_between_opcodes_only_in_a_single_row() -> None:
+def test_a_frame_ends_between_opcodes_in_a_single_row() -> None:
     content = b"]\x94\x8a\x05\0\0\0\0\x01\x8a\x08\0\0\0\0\0\0\0\x01\x86\x94a."
     results = [fuzz.differential(b"\x80\x04\x95" + struct.pack("<Q", n) + content) for n in range(len(content) + 1)]
     straddling = [n for n, result in enumerate(results) if result[0] == Fault.STRADDLE]
@@ -186,7 +186,7 @@ def test_a_frame_may_end_between_opcodes_only_in_a_single_row() -> None:
 
 @settings(max_examples=150)
 @given(index_lists, st.integers(0, 5))
-def test_three_readers_and_pickle_agree_on_good_streams(rows: list[tuple[int, int]], protocol: int) -> None:
+def test_three_decoders_and_pickle_agree_on_valid_streams(rows: list[tuple[int, int]], protocol: int) -> None:
     data = pickle.dumps(rows, protocol)
     assert fuzz.differential(data) == (rows, len(data))
 
@@ -225,7 +225,7 @@ SNIPPETS = st.one_of(
     st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 3), st.one_of(st.just(b""), SNIPPETS)), max_size=3),
 )
 @example([(2**33, 5)], 4, [(3, 1, b"\x0a")])
-def test_three_readers_and_pickle_agree_on_damaged_streams(
+def test_three_decoders_and_pickle_agree_on_damaged_streams(
     rows: list[tuple[int, int]], protocol: int, edits: list[tuple[int, int, bytes]]
 ) -> None:
     fuzz.differential(_edit(pickle.dumps(rows, protocol), edits))
@@ -247,17 +247,17 @@ OPCODES = st.one_of(
 
 @settings(max_examples=400)
 @given(st.lists(OPCODES, max_size=14), st.lists(st.tuples(st.integers(0, 30), st.integers(-2, 12)), max_size=2))
-def test_three_readers_and_pickle_agree_on_random_opcodes(opcodes: list[bytes], frames: list[tuple[int, int]]) -> None:
-    """Opcodes in any order, with frames set round some of them, here and there of a wrong length."""
-    parts = [b"]\x94", *opcodes, b"."]
+def test_three_decoders_and_pickle_agree_on_random_opcodes(opcodes: list[bytes], frames: list[tuple[int, int]]) -> None:
+    """Opcodes in any order; some are inside frames, and some frames have a wrong length."""
+    pieces = [b"]\x94", *opcodes, b"."]
     for place, n_bytes in frames:
-        rest = sum(map(len, parts[place:]))
-        parts.insert(place, b"\x95" + struct.pack("<Q", max(0, rest + min(n_bytes, 0)) if n_bytes <= 0 else n_bytes))
-    fuzz.differential(b"".join(parts))
+        rest = sum(map(len, pieces[place:]))
+        pieces.insert(place, b"\x95" + struct.pack("<Q", max(0, rest + min(n_bytes, 0)) if n_bytes <= 0 else n_bytes))
+    fuzz.differential(b"".join(pieces))
 
 
-def test_every_byte_of_a_small_index_damaged() -> None:
-    """Each byte 0, ff, one more, one less, dropped, doubled; each 8 bytes a number that bounds or overflows."""
+def test_damage_to_every_byte_of_a_small_index() -> None:
+    """Set each byte to 0 and ff, add and subtract 1, delete it, double it; replace each 8 bytes by a limit value."""
     for protocol in range(6):
         data = pickle.dumps([(0, 5), (300, 2**33), (70_000, 12)], protocol)
         for at in range(len(data)):
@@ -272,7 +272,7 @@ def test_every_byte_of_a_small_index_damaged() -> None:
 
 
 def check_mutants(n_mutants: int, seed: int) -> None:
-    """Seeded random edits of real streams, which cost a twentieth of hypothesis's examples."""
+    """Compare the decoders on seeded random edits of real streams, which are 20 times faster than hypothesis."""
     rng = random.Random(seed)
     streams = fuzz.seeds() + [pickle.dumps(random_rows(n, n), protocol) for n in (6, 14) for protocol in range(6)]
     codes = bytes(pickled_index_decoder_np.ACTIONS)
@@ -281,8 +281,8 @@ def check_mutants(n_mutants: int, seed: int) -> None:
         data = bytearray(rng.choice(streams))
         for _ in range(rng.randrange(1, 4)):
             at = rng.randrange(len(data) + 1)
-            part = rng.choice([bytes([rng.choice(codes)]), rng.randbytes(1), data[at : at + 9], b""])
-            data[at : at + rng.choice([0, 1, 1, len(part)])] = part
+            inserted = rng.choice([bytes([rng.choice(codes)]), rng.randbytes(1), data[at : at + 9], b""])
+            data[at : at + rng.choice([0, 1, 1, len(inserted)])] = inserted
         accepted += not isinstance(fuzz.differential(bytes(data))[0], Fault)
     assert n_mutants // 50 < accepted < n_mutants // 2, "mutants neither all harmless nor all hopeless"
 
@@ -296,12 +296,12 @@ def test_many_damaged_streams() -> None:
     check_mutants(100_000, seed=2)
 
 
-def test_seeds_of_the_fuzzer() -> None:
+def test_fuzzer_seeds() -> None:
     assert all(not isinstance(fuzz.differential(seed)[0], Fault) for seed in fuzz.seeds())
 
 
 def encode_in(rows: np.ndarray, n_frames: int) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """The pieces that encode_rows completes in a buffer of so many frames; its state and the buffer at the end."""
+    """Return the pieces that encode_rows writes to a buffer of `n_frames` frames, its final state, and the buffer."""
     out = np.zeros(n_frames * (pickled_index_encoder_np.FRAME_BYTES + 128), np.uint8)
     out[:13] = np.frombuffer(b"\x80\x04" + bytes(9) + b"]\x94", np.uint8)
     state, pieces, done = np.array([0, 2, 13], np.int64), b"", 0
@@ -322,11 +322,11 @@ def test_encoder_stops_before_its_buffer_is_full(backend: str, n_frames: int) ->
     assert expected.startswith(pieces)
     assert len(pieces) > 3 * pickled_index_encoder_np.FRAME_BYTES
     assert state[0] == len(rows)
-    tail = out[9 : int(state[2])].tobytes()  # the header of the open frame is not written yet
+    tail = out[9 : int(state[2])].tobytes()  # without the header of the open frame
     assert expected[len(pieces) + 9 :] == tail + b"."
 
 
-def test_encoder_refuses_a_state_that_leaves_the_buffer() -> None:
+def test_encoder_rejects_a_state_outside_the_buffer() -> None:
     out, rows = np.zeros(2 * (pickled_index_encoder_np.FRAME_BYTES + 128), np.uint8), np.zeros((1, 2), np.int64)
     for state in ([0, -1, 13], [0, 20, 13], [0, 2, len(out)]):
         with pytest.raises(ValueError, match="does not fit"):

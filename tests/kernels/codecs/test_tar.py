@@ -1,4 +1,4 @@
-"""The walk through a tar: against Python's tarfile, against each other, and fault by fault."""
+"""The tar walk compared with Python's tarfile, the implementations compared with each other, and each fault."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rows(data: bytes) -> list[tuple[object, ...]]:
 
 @st.composite
 def archives(draw: st.DrawFn) -> bytes:
-    """What tarfile writes of any names and kinds, as far as the format can hold them."""
+    """Draw archives written by tarfile, with any names and member types that the format supports."""
     file = io.BytesIO()
     name = draw(st.sampled_from(sorted(FORMATS)))
     with tarfile.open(fileobj=file, mode="w", format=FORMATS[name], encoding="utf-8", errors="surrogateescape") as tar:
@@ -60,7 +60,7 @@ def archives(draw: st.DrawFn) -> bytes:
             info = tarfile.TarInfo(draw(NAMES))
             info.type = draw(st.sampled_from(KINDS))
             info.linkname = draw(NAMES) if info.type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
-            # A V7 file whose name, or its first 100 bytes, ends with a slash is a directory to all readers.
+            # All readers treat a V7 file as a directory if its name, or the first 100 bytes of it, ends with a slash.
             is_file = info.isreg() and not (info.type == tarfile.AREGTYPE and "/" in info.name)
             content = draw(st.binary(max_size=1200)) if is_file else b""
             info.size = len(content)
@@ -72,17 +72,17 @@ def archives(draw: st.DrawFn) -> bytes:
 
 
 @given(archives())
-def test_what_tarfile_writes_is_read_as_tarfile_reads_it(data: bytes) -> None:
+def test_archives_of_tarfile_are_read_as_by_tarfile(data: bytes) -> None:
     result = fuzz.differential(data)
     assert result[0] != "refused", result
 
 
 @pytest.mark.parametrize("number", range(len(SEEDS)))
-def test_small_archives_of_every_kind(number: int) -> None:
+def test_small_archives_of_every_type(number: int) -> None:
     assert fuzz.differential(SEEDS[number])[0] != "refused"
 
 
-def test_single_bytes_of_small_archives_changed() -> None:
+def test_changed_bytes_of_small_archives() -> None:
     n_refused = 0
     for seed in SEEDS[:12]:
         n_bytes = len(seed.rstrip(b"\0"))
@@ -93,8 +93,8 @@ def test_single_bytes_of_small_archives_changed() -> None:
     assert n_refused > 1000
 
 
-def test_archives_cut_anywhere() -> None:
-    """An archive may end where a member does, without zeros; anywhere else it was cut."""
+def test_archives_truncated_anywhere() -> None:
+    """An archive may end after a member, without zero blocks. At any other position it is truncated."""
     n_blocks = (2, 4, 5, 6, 7, 8, 10, 11, 13, 15, 19, 22, 26, 28, 29, 31, 33, 37, 42)
     whole, ends = SEEDS[12], {0, *(512 * n for n in n_blocks)}
     for n_bytes in sorted({*range(0, len(whole) + 1, 61), *ends}):
@@ -154,7 +154,7 @@ NAME_TABLE = [
 
 @pytest.mark.parametrize(("name", "names"), NAME_TABLE, ids=[repr(name) for name, _ in NAME_TABLE])
 @pytest.mark.usefixtures("backend")
-def test_names_are_split_into_key_and_part(name: bytes, names: tuple[bytes, bytes] | None) -> None:
+def test_names_are_split_into_key_and_field(name: bytes, names: tuple[bytes, bytes] | None) -> None:
     _, _, found, samples = walk(member(name, b"1"))
     assert samples == ([] if names is None else [(names[0], 0)])
     assert found == ([] if names is None else [(0, names[1], 512, 1, False)])
@@ -162,7 +162,7 @@ def test_names_are_split_into_key_and_part(name: bytes, names: tuple[bytes, byte
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_sample_begins_wherever_the_key_changes() -> None:
+def test_a_sample_begins_when_the_key_changes() -> None:
     names = [b"a.x", b"A.x", b"A.y", b"d/", b"A.z", b"a.x", b"a.x"]
     _, n_members, found, samples = walk(b"".join(member(name) for name in names) + END)
     assert n_members == len(names)
@@ -171,7 +171,7 @@ def test_a_sample_begins_wherever_the_key_changes() -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_offsets_count_headers_of_the_member_but_not_global_ones() -> None:
+def test_offsets_include_member_headers_but_not_global_headers() -> None:
     long_name = b"n" * 200
     data = (
         records([(b"comment", b"x")], b"g")
@@ -188,7 +188,7 @@ def test_offsets_count_headers_of_the_member_but_not_global_ones() -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_tar_may_end_with_global_records() -> None:
+def test_a_tar_may_end_with_global_headers() -> None:
     data = member(b"a.b") + records([(b"comment", b"x")], b"g")
     assert walk(data)[:2] == walk(data + END)[:2] == (len(data), 1)
 
@@ -202,16 +202,16 @@ SPARSE = {
 
 @pytest.mark.parametrize("kind", sorted(SPARSE))
 @pytest.mark.usefixtures("backend")
-def test_sparse_files_have_their_real_size_and_are_marked(kind: str) -> None:
-    data, (part, offset, size) = SPARSE[kind]
-    assert rows(data) == [(0, part, offset, size, True)]
+def test_sparse_files_have_their_real_size_and_a_flag(kind: str) -> None:
+    data, (field, offset, size) = SPARSE[kind]
+    assert rows(data) == [(0, field, offset, size, True)]
 
 
 FAULTS = {
     "header cut": (member(b"a.b") + header(b"c.d")[:300], Fault.SHORT_HEADER, 512, "300 bytes"),
     "data cut": (member(b"a.b", b"x" * 600)[:1024], Fault.DATA_END, 512, "512 bytes"),
     "padding cut": (member(b"a.b", b"x" * 600)[:-1], Fault.DATA_END, 512, "1023 bytes"),
-    "bit flipped": (member(b"a.b") + b"d" + header(b"c.d")[1:], Fault.CHECKSUM, 512, "a block that sums to"),
+    "bit flipped": (member(b"a.b") + b"d" + header(b"c.d")[1:], Fault.CHECKSUM, 512, "a block with the sum"),
     "no tar": (b"PNG" * 400, Fault.NUMBER, 148, "'NGPNGPNG'"),
     "mode": (header(b"a.b", mode=b"0000899\0"), Fault.NUMBER, 100, "'0000899"),
     "negative size": (header(b"a.b", b"\xff" * 12), Fault.SIZE, 124, "as a size"),
@@ -237,7 +237,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
 @pytest.mark.usefixtures("backend")
-def test_faults_are_named_where_they_are(name: str) -> None:
+def test_faults_are_reported_with_their_position(name: str) -> None:
     data, kind, offset, found = FAULTS[name]
     assert fault(data)[:2] == (kind, offset)
     assert found in fault(data)[2]
@@ -245,45 +245,45 @@ def test_faults_are_named_where_they_are(name: str) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_headers_of_one_member_are_bounded() -> None:
+def test_the_headers_of_one_member_are_limited() -> None:
     more = header(b"a", 0, b"S", tail=bytes(41 + 96) + b"\1" + b"%011o\0" % 1)
     data = more + (bytes(504) + b"\1" + bytes(7)) * (MAX_GROUP_BYTES // 512)
     assert fault(data)[:2] == (Fault.LONG_GROUP, 0)
 
 
 @pytest.mark.usefixtures("backend")
-def test_more_members_than_allowed_are_refused() -> None:
+def test_too_many_members_are_rejected() -> None:
     store = fuzz.Store()
     store.state[State.MAX_MEMBERS] = 2
     result = fuzz.outcome(kernels.walk_tar, member(b"a.b") * 3, None, store)
     assert result[:3] == ("refused", Fault.MEMBERS, 1024)
 
 
-@pytest.mark.parametrize("n_parts", [1, 3])
+@pytest.mark.parametrize("n_fields", [1, 3])
 @pytest.mark.usefixtures("backend")
-def test_full_stores_are_emptied_and_filled_again(n_parts: int) -> None:
-    names = [b"%d.%s" % (i, part) for i in range(7) for part in (b"jpg", b"txt", b"json", b"jpg")]
+def test_full_buffers_are_emptied_and_filled_again(n_fields: int) -> None:
+    names = [b"%d.%s" % (i, field) for i in range(7) for field in (b"jpg", b"txt", b"json", b"jpg")]
     data = b"".join(member(name) for name in names)
-    few = fuzz.outcome(kernels.walk_tar, data, 512, fuzz.Store(n_rows=3, n_parts=n_parts))
+    few = fuzz.outcome(kernels.walk_tar, data, 512, fuzz.Store(n_rows=3, n_fields=n_fields))
     assert few == walk(data)
     assert [row[1] for row in few[2]] == [name.partition(b".")[2] for name in names]
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_checksum_of_signed_bytes_is_accepted() -> None:
+def test_a_signed_checksum_is_accepted() -> None:
     block = header(b"caf\xe9.jpg")
     signed = block[:148] + b"%06o\0 " % (int(block[148:154], 8) - 256) + block[156:]
     assert rows(signed) == [(0, b"jpg", 512, 0, False)]
 
 
-def test_every_fault_has_texts_and_the_error_can_be_pickled() -> None:
+def test_every_fault_has_a_message_and_can_be_pickled() -> None:
     assert set(TEXTS) == set(Fault)
     error = TarSyntaxError(Fault.CHECKSUM, 5, "this", "that")
-    made, arguments = error.__reduce__()
-    assert str(made(*arguments)) == str(error) == "at byte 5: found this, expected that"
+    rebuild, arguments = error.__reduce__()
+    assert str(rebuild(*arguments)) == str(error) == "at byte 5: found this, expected that"
 
 
-def test_the_compiled_implementation_checks_its_arguments() -> None:
+def test_cython_checks_its_arguments() -> None:
     window = np.frombuffer(member(b"a.b"), np.uint8)
     for change, message in {
         State.N_ROWS: "does not fit the arrays",

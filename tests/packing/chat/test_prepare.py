@@ -1,4 +1,4 @@
-"""Conversations to packed files: Modalities' files byte for byte, and nothing half-written where it fails."""
+"""Prepare instruction-tuning data: Modalities' files byte for byte, and no partial files after a failure."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CASES = ["split", "tojson", "train_only", "val_and_test", "empty_partition", "dr
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Every file below `folder`, hidden ones too, with its bytes."""
+    """Return the bytes of every file below `folder`, including hidden files."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+def modalities_folder(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create the working directory in which Modalities wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities" / "chat", tmp_path / "chat", ignore=shutil.ignore_patterns("out"))
     shutil.copytree(golden / "modalities" / "tokenizers", tmp_path / "tokenizers")
     monkeypatch.chdir(tmp_path / "chat")
@@ -39,10 +39,10 @@ def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_files_of_modalities(case: str, peer: Path) -> None:
+def test_files_equal_those_of_modalities(case: str, modalities_folder: Path) -> None:
     before = random.getstate()
     result = prepare_instruction_tuning_data(f"configs/{case}.yaml")
-    assert tree(Path("out") / case) == tree(peer / case)
+    assert tree(Path("out") / case) == tree(modalities_folder / case)
     assert len(tree(Path("out") / case)) > 3
     assert random.getstate() == before
     assert Path(result.config_path).read_bytes() == Path(f"configs/{case}.yaml").read_bytes()
@@ -50,8 +50,8 @@ def test_the_files_of_modalities(case: str, peer: Path) -> None:
         assert Path(partition.jsonl_path).read_bytes().count(b"\n") == partition.rows == partition.documents
 
 
-def test_every_golden_case_is_tested(peer: Path) -> None:
-    assert sorted(path.name for path in peer.iterdir()) == sorted(CASES)
+def test_golden_cases_are_complete(modalities_folder: Path) -> None:
+    assert sorted(path.name for path in modalities_folder.iterdir()) == sorted(CASES)
 
 
 GOOD = '{"messages": [{"role": "human", "value": "hi"}]}\n'
@@ -70,7 +70,7 @@ CHAT = {
 
 
 def changed(tree: Any, path: str, value: Any) -> Any:
-    """A copy of `tree` with the value at a dotted path replaced, or taken out (None)."""
+    """Return a copy of `tree` with the value at a dotted path replaced, or removed (None)."""
     copy = deepcopy(tree)
     *rooms, key = path.split(".")
     node = copy
@@ -95,14 +95,14 @@ def write_config(tree: Any = CHAT, source: str = GOOD * 20) -> str:
         ("settings", None, "c.yaml: settings: found nothing, expected a mapping"),
         ("settings", [1], r"c.yaml: settings: found \[1\], expected a mapping"),
         ("settings.src_path", None, "settings.src_path: found nothing"),
-        ("settings.src_path", "absent.jsonl", "settings.src_path: absent.jsonl is not there"),
+        ("settings.src_path", "absent.jsonl", "settings.src_path: absent.jsonl does not exist"),
         ("settings.dst_path", "", "settings.dst_path: found '.'"),
         ("settings.dst_path", "out/c.idx", "expected the name of a JSON Lines file"),
         ("settings.dst_path", "out/c.pbin", "expected the name of a JSON Lines file"),
         ("settings.dst_path", "out/c.jsonl.gz", "expected the name of a JSON Lines file"),
         ("settings.messages_key", 3, "settings.messages_key: found 3, expected a string"),
         ("settings.pbin_creation_config_file_path", None, "pbin_creation_config_file_path: found nothing"),
-        ("settings.pbin_creation_config_file_path", "absent.yaml", "absent.yaml is not there"),
+        ("settings.pbin_creation_config_file_path", "absent.yaml", "absent.yaml does not exist"),
         ("settings.split_config", None, "settings.split_config: found nothing"),
         ("settings.split_config.seed", "x", "settings.split_config.seed: found 'x', expected an integer"),
         ("settings.split_config.seed", float("nan"), "seed: found nan"),
@@ -118,7 +118,7 @@ def write_config(tree: Any = CHAT, source: str = GOOD * 20) -> str:
         ("chat_template_data", {1: 2}, "chat_template_data: found the key 1"),
     ],
 )
-def test_a_configuration_that_is_wrong(path: str, value: Any, message: str, peer: Path) -> None:
+def test_invalid_configuration(path: str, value: Any, message: str, modalities_folder: Path) -> None:
     config = write_config(changed(CHAT, path, value))
     with pytest.raises(ValueError, match=message):
         prepare_instruction_tuning_data(config)
@@ -137,7 +137,7 @@ def test_a_configuration_that_is_wrong(path: str, value: Any, message: str, peer
         ("tokenizer.variant_key", "nosuch", "nosuch"),
     ],
 )
-def test_packing_is_checked_before_the_work(path: str, value: Any, message: str, peer: Path) -> None:
+def test_packing_configuration_is_validated_first(path: str, value: Any, message: str, modalities_folder: Path) -> None:
     packing = yaml.safe_load(Path("configs/packing.yaml").read_text().replace("2024-01-01", "x"))
     Path("configs/packing.yaml").write_text(yaml.dump(changed(packing, path, value)))
     with pytest.raises(ValueError, match=f"configs/packing.yaml: .*{message}"):
@@ -145,7 +145,7 @@ def test_packing_is_checked_before_the_work(path: str, value: Any, message: str,
     assert not Path("out").exists()
 
 
-def test_a_packing_that_differs_from_partition_to_partition_is_refused(peer: Path) -> None:
+def test_packing_that_differs_between_partitions_is_rejected(modalities_folder: Path) -> None:
     packing = (
         Path("configs/packing.yaml")
         .read_text()
@@ -159,20 +159,20 @@ def test_a_packing_that_differs_from_partition_to_partition_is_refused(peer: Pat
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @pytest.mark.parametrize("source", [GOOD * 30_000 + "{}\n" + GOOD, "\n", GOOD + '{"messages": [{"role": "robot"}]}'])
-def test_a_faulty_row_leaves_nothing(source: str, dry_run: bool, peer: Path) -> None:
+def test_faulty_row_leaves_no_files(source: str, dry_run: bool, modalities_folder: Path) -> None:
     with pytest.raises(FaultyRow, match=r"^data/s.jsonl: line \d+ at byte \d+: "):
         prepare_instruction_tuning_data(write_config(source=source), dry_run=dry_run)
     assert tree(Path("out")) == {}
     assert list(Path("out").rglob("*")) == [] if Path("out").exists() else True
 
 
-def test_a_source_without_rows(peer: Path) -> None:
+def test_source_without_rows(modalities_folder: Path) -> None:
     with pytest.raises(ValueError, match=r"data/s.jsonl has no rows"):
         prepare_instruction_tuning_data(write_config(source=""))
     assert tree(Path("out")) == {}
 
 
-def test_a_failure_keeps_the_files_of_the_run_before(peer: Path) -> None:
+def test_failure_keeps_the_files_of_the_previous_run(modalities_folder: Path) -> None:
     folder = Path(prepare_instruction_tuning_data(write_config()).folder)
     before = tree(folder)
     with pytest.raises(FaultyRow):
@@ -180,7 +180,7 @@ def test_a_failure_keeps_the_files_of_the_run_before(peer: Path) -> None:
     assert tree(folder) == before
 
 
-def test_policies(peer: Path) -> None:
+def test_existence_policies(modalities_folder: Path) -> None:
     config = write_config()
     result = prepare_instruction_tuning_data(config, file_existence_policy="error")
     folder = Path(result.folder)
@@ -191,7 +191,7 @@ def test_policies(peer: Path) -> None:
     kept = prepare_instruction_tuning_data(config, file_existence_policy="skip")
     assert (kept.kept_existing, kept.folder, kept.partitions) == (True, result.folder, [])
     assert tree(folder) == before
-    Path(result.config_path).unlink()  # as a run that was killed while it packed leaves it
+    Path(result.config_path).unlink()  # as after a run that was killed while packing
     with pytest.raises(TargetExists, match="chat_train"):
         prepare_instruction_tuning_data(config, file_existence_policy="error")
     again = prepare_instruction_tuning_data(config, file_existence_policy="skip")
@@ -200,7 +200,7 @@ def test_policies(peer: Path) -> None:
         prepare_instruction_tuning_data(config, file_existence_policy="never")  # type: ignore[arg-type]
 
 
-def test_a_partition_that_has_no_rows_any_more_keeps_no_old_files(peer: Path) -> None:
+def test_partition_without_rows_removes_its_old_files(modalities_folder: Path) -> None:
     config = write_config()
     first = prepare_instruction_tuning_data(config)
     write_config(source=GOOD)
@@ -212,7 +212,7 @@ def test_a_partition_that_has_no_rows_any_more_keeps_no_old_files(peer: Path) ->
     assert not any(map(os.path.exists, filter(None, (old.index_path, old.pbin_path, old.pbin_config_path))))
 
 
-def test_a_dry_run_writes_nothing_and_knows_the_names(peer: Path) -> None:
+def test_dry_run_writes_nothing_and_returns_the_paths(modalities_folder: Path) -> None:
     config = write_config()
     planned = prepare_instruction_tuning_data(config, dry_run=True)
     assert planned.dry_run
@@ -221,12 +221,14 @@ def test_a_dry_run_writes_nothing_and_knows_the_names(peer: Path) -> None:
     assert (planned.folder, planned.config_path) == (done.folder, done.config_path)
     for before, after in zip(planned.partitions, done.partitions, strict=True):
         assert replace(after, documents=0, tokens=0) == before
-    written = {path for part in done.partitions for path in list(vars(part).values())[2:6]} | {done.config_path}
+    written = {path for partition in done.partitions for path in list(vars(partition).values())[2:6]} | {
+        done.config_path
+    }
     assert {str(path) for path in Path(done.folder).iterdir()} == written
 
 
-def test_a_name_with_several_dots_keeps_them(peer: Path) -> None:
-    """Modalities 0.5.0 calls all partitions chat.<hash>.v1..jsonl, so that each replaces the one before."""
+def test_name_with_several_dots_keeps_them(modalities_folder: Path) -> None:
+    """Modalities 0.5.0 names all partitions chat.<hash>.v1..jsonl, so that each replaces the previous one."""
     result = prepare_instruction_tuning_data(write_config(changed(CHAT, "settings.dst_path", "out/chat.v1.jsonl")))
     digest = Path(result.folder).name.removeprefix("s_")
     names = sorted(path.name for path in Path(result.folder).iterdir())
@@ -235,7 +237,7 @@ def test_a_name_with_several_dots_keeps_them(peer: Path) -> None:
     assert len(names) == 9
 
 
-def test_chats_that_cannot_be_packed(peer: Path) -> None:
+def test_chats_that_cannot_be_packed_are_skipped(modalities_folder: Path) -> None:
     tree_ = changed(CHAT, "jinja2_chat_template", "{% for t in messages %}{{ t.value }}{% endfor %}")
     tree_ = changed(tree_, "settings.split_config.splitting", {"train": 100, "val": 0, "test": 0})
     config = write_config(tree_, source=GOOD + '{"messages": []}\n' + GOOD)
@@ -248,10 +250,10 @@ def test_chats_that_cannot_be_packed(peer: Path) -> None:
     assert len(read_raw_index(str(partition.index_path))) == 3
     with pytest.raises(ValueError, match="line 2 at byte"):
         prepare_instruction_tuning_data(config, on_faulty="error")
-    assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is not done
+    assert not list(Path(partition.pbin_path).parent.glob("instruction_chat_template_config*"))  # the job is unfinished
 
 
-def test_progress_goes_from_the_rows_to_the_packing(peer: Path) -> None:
+def test_progress_covers_rows_and_packing(modalities_folder: Path) -> None:
     seen: list[tuple[int, int]] = []
     config = write_config(source=GOOD * 500)
     prepare_instruction_tuning_data(config, progress=lambda done, total: seen.append((done, total)))
@@ -262,7 +264,7 @@ def test_progress_goes_from_the_rows_to_the_packing(peer: Path) -> None:
     assert seen[-1][0] > 0.95 * total
 
 
-def test_an_interrupted_run_leaves_no_partial_file(peer: Path) -> None:
+def test_interrupted_run_leaves_no_partial_file(modalities_folder: Path) -> None:
     write_config(source=GOOD * 400_000)
     command = [sys.executable, "-m", "fastpack", "chat", "c.yaml", "-q"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)

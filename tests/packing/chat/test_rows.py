@@ -1,4 +1,4 @@
-"""Rows as Modalities reads and writes them, and what is said of one that cannot be used."""
+"""Rows are read and written as by Modalities, and errors name unusable rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ values = st.recursive(
 
 @given(st.dictionaries(st.text(st.characters(codec="utf-8")), values, max_size=5), st.booleans())
 @example({"chat": 1, "a": 2}, False)
-def test_a_row_is_written_as_json_dump_writes_it(tmp_path: Path, row: dict[str, Any], escaped: bool) -> None:
+def test_row_is_written_as_by_json_dump(tmp_path: Path, row: dict[str, Any], escaped: bool) -> None:
     row["messages"] = [{"role": "human", "value": 1, "more": row.get("x")}]
     ((_, written),) = rows(json.dumps(row, ensure_ascii=escaped), tmp_path)
     row = json.loads(json.dumps(row))
@@ -64,7 +64,7 @@ def test_a_row_is_written_as_json_dump_writes_it(tmp_path: Path, row: dict[str, 
 @given(st.lists(st.integers(1, 98), min_size=2, max_size=2), st.integers(), st.integers(0, 60))
 @example([0, 0], 0, 20)
 @example([0, 100], 0, 20)
-def test_the_split_is_modalities(tmp_path: Path, cuts: list[int], seed: int, n_rows: int) -> None:
+def test_split_equals_that_of_modalities(tmp_path: Path, cuts: list[int], seed: int, n_rows: int) -> None:
     low, high = sorted(cuts)
     weights = (low, high - low, 100 - high)
     found = [partition for partition, _ in rows(GOOD * n_rows, tmp_path, weights=weights, seed=seed)]
@@ -76,7 +76,7 @@ def test_the_split_is_modalities(tmp_path: Path, cuts: list[int], seed: int, n_r
 
 
 @given(st.lists(st.sampled_from([b"a", b"\xc3\xa9\xe2\x80\xa8", b"\r", b"\n", b"\r\n", b"\x0b\x1c", b""]), max_size=30))
-def test_lines_are_those_of_a_text_file(tmp_path: Path, parts: list[bytes]) -> None:
+def test_lines_equal_those_of_a_text_file(tmp_path: Path, parts: list[bytes]) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"".join(parts))
     with path.open(encoding="utf-8") as file:
@@ -116,7 +116,7 @@ def test_lines_are_those_of_a_text_file(tmp_path: Path, parts: list[bytes]) -> N
         ('{"messages": [], "x": "\\ud800"}', "the lone surrogate \\ud800 cannot be written as UTF-8"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_named(line: str | bytes, reason: str, tmp_path: Path) -> None:
+def test_unusable_row_is_named(line: str | bytes, reason: str, tmp_path: Path) -> None:
     bad = line.encode() if isinstance(line, str) else line
     source = GOOD.encode() * 2 + bad + b"\n" + GOOD.encode()
     with pytest.raises(FaultyRow) as caught:
@@ -129,14 +129,14 @@ def test_a_row_that_cannot_be_used_is_named(line: str | bytes, reason: str, tmp_
     assert (str(copy), copy.reason, copy.path) == (str(error), error.reason, error.path)
 
 
-def test_a_template_that_fails_names_the_row(tmp_path: Path) -> None:
+def test_failing_template_names_the_row(tmp_path: Path) -> None:
     template = "{% if messages[0].value == 'bad' %}{{ raise_exception('bad turn') }}{% endif %}"
     bad = '{"messages": [{"role": "human", "value": "bad"}]}'
     with pytest.raises(FaultyRow, match=r"line 1 at byte 49: the template failed: bad turn$"):
         rows(GOOD + bad, tmp_path, template=template)
 
 
-def test_no_turns_and_no_rows(tmp_path: Path) -> None:
+def test_empty_conversations_and_empty_files(tmp_path: Path) -> None:
     found = rows('{"messages": []}\r\n{"messages": ""}\r{"messages": {}}', tmp_path)
     assert [line for _, line in found] == [
         b'{"messages": [], "chat": ""}\n',
@@ -146,7 +146,7 @@ def test_no_turns_and_no_rows(tmp_path: Path) -> None:
     assert rows("", tmp_path) == []
 
 
-def test_progress_and_memory_are_those_of_windows(tmp_path: Path) -> None:
+def test_rows_are_read_in_windows(tmp_path: Path) -> None:
     path = tmp_path / "large.jsonl"
     line = json.dumps({"messages": [{"role": "human", "value": "x" * 2000}]}).encode() + b"\n"
     path.write_bytes(line * 10_000)

@@ -1,4 +1,4 @@
-"""Chat templates: the sandbox holds, errors say why, and random draws come from the job's own stream."""
+"""Chat templates: sandbox, error messages, and random choices from the generator of the job."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def render(source: str, data: dict[str, Any] | None = None, messages: list[Any] 
         "{{ raise_exception('roles must alternate') }}",
     ],
 )
-def test_a_hostile_or_failing_template_is_refused(source: str) -> None:
+def test_hostile_or_failing_template_is_rejected(source: str) -> None:
     turns = [{"role": "user", "value": "hello"}]
     with pytest.raises(TemplateFault, match="the template failed: "):
         render(source, {"tools": [1]}, turns)
@@ -58,11 +58,11 @@ def test_a_hostile_or_failing_template_is_refused(source: str) -> None:
 @pytest.mark.parametrize(
     "source", ["{{ ''.__class__ }}", "{{ ''['__class__'] }}", "{{ '' | attr('__class__') }}", "{{ messages.__len__ }}"]
 )
-def test_attributes_of_objects_are_nothing(source: str) -> None:
+def test_object_attributes_render_as_empty(source: str) -> None:
     assert render(source) == ""
 
 
-def test_the_reason_is_the_templates_own() -> None:
+def test_error_contains_the_template_message() -> None:
     with pytest.raises(TemplateFault, match=r"^the template failed: only one system turn$"):
         render("{{ raise_exception('only one system turn') }}")
     with pytest.raises(TemplateFault, match="ZeroDivisionError: "):
@@ -80,12 +80,12 @@ def test_the_reason_is_the_templates_own() -> None:
         ("{% break %}", "unknown tag 'break'"),
     ],
 )
-def test_a_template_that_cannot_be_compiled(source: str, message: str) -> None:
+def test_template_that_does_not_compile(source: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compile_template(source, {}, random.Random(0))
 
 
-def test_blocks_leave_no_lines() -> None:
+def test_blocks_are_trimmed() -> None:
     source = "  {% for t in messages %}\n{{ t.value }}\n  {% endfor %}\n{{ 1 }}\n{{ 2 }}\n"
     assert render(source) == "hello\n12"
 
@@ -97,18 +97,18 @@ def test_json_is_not_escaped_for_html() -> None:
     assert render(source, {"v": value}) == '{"a":[1.5,null],"b":"<\\u00e9&\'\\">"}'
 
 
-def test_what_is_drawn_comes_from_the_given_stream() -> None:
+def test_random_choices_use_the_given_generator() -> None:
     expected = random.Random(7)
-    wanted = [expected.choice("abcdef") for _ in range(3)]
+    choices = [expected.choice("abcdef") for _ in range(3)]
     stream, before = random.Random(7), random.getstate()
     compiled = compile_template("{{ 'abcdef' | random }}", {}, stream)
-    assert [compiled([]) for _ in range(3)] == wanted
+    assert [compiled([]) for _ in range(3)] == choices
     assert stream.getstate() == expected.getstate()
     assert random.getstate() == before
     assert render("{{ [] | random }}") == ""
 
 
-def test_jinja_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_jinja_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def refusing(name: str, *args: Any, **kwargs: Any) -> Any:

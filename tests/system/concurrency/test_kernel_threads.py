@@ -1,4 +1,4 @@
-"""Every kernel under many threads at once gives what it gives alone, on every backend."""
+"""Every kernel returns the same results in many concurrent threads as in one, on every backend."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.save(folder / f"{number}.npy", tokens)
     with tarfile.open(folder / "a.tar", "w") as tar:
         for number in rng.permutation(150).tolist():
-            for part in ("jpg", "txt"):
-                info = tarfile.TarInfo(f"k{number}.{part}")
+            for field in ("jpg", "txt"):
+                info = tarfile.TarInfo(f"k{number}.{field}")
                 info.size = number
                 tar.addfile(info, io.BytesIO(bytes(number)))
     return folder
@@ -81,10 +81,10 @@ def batches(data: Path, folder: Path) -> Any:
     return found
 
 
-def places(data: Path, folder: Path) -> Any:
-    cumulative, asked = np.array([0, 5, 5, 90, 4000], np.int64), np.arange(0, 4000, 7)
-    shards, rest = np.empty_like(asked), np.empty_like(asked)
-    bad = kernels.locate_many(cumulative, asked, shards, rest)
+def locations(data: Path, folder: Path) -> Any:
+    cumulative, indices = np.array([0, 5, 5, 90, 4000], np.int64), np.arange(0, 4000, 7)
+    shards, rest = np.empty_like(indices), np.empty_like(indices)
+    bad = kernels.locate_many(cumulative, indices, shards, rest)
     return bad, shards.tolist(), rest.tolist(), [kernels.locate(cumulative, i) for i in (0, 5, 89, 3999)]
 
 
@@ -112,14 +112,14 @@ def sample_index(data: Path, folder: Path) -> Any:
     return (folder / "index.sqlite").read_bytes(), [column.tolist() for column in rows]
 
 
-WORK: tuple[Callable[[Path, Path], Any], ...] = (index, packed, batches, places, documents, orders, sample_index)
+WORK: tuple[Callable[[Path, Path], Any], ...] = (index, packed, batches, locations, documents, orders, sample_index)
 
 
-def test_every_kernel_is_at_work(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or a kernel that is new would be left out of the test below."""
+def test_every_kernel_is_called(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, the test below would omit a new kernel."""
     called: set[str] = set()
 
-    def noted(name: str) -> Callable[..., Any]:
+    def recorded(name: str) -> Callable[..., Any]:
         kernel = getattr(kernels, name)
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -129,13 +129,13 @@ def test_every_kernel_is_at_work(data: Path, tmp_path: Path, monkeypatch: pytest
         return call
 
     for name in kernels.TABLE:
-        monkeypatch.setattr(kernels, name, noted(name))
+        monkeypatch.setattr(kernels, name, recorded(name))
     for work in WORK:
         work(data, tmp_path)
     assert set(kernels.TABLE) - called == set()
 
 
-def test_threads_get_what_one_gets_alone(backend: str, data: Path, tmp_path: Path) -> None:
+def test_threads_get_the_results_of_a_single_thread(backend: str, data: Path, tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     alone = {work: work(data, tmp_path / "alone") for work in WORK}
     together = threading.Barrier(N_THREADS)

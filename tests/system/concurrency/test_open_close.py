@@ -1,4 +1,4 @@
-"""A thousand times opened, read and closed: no file descriptor, mapping or memory is kept."""
+"""Opening, reading and closing a thousand times leaks no file descriptors, mappings or memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 import fastpack
 
-GROWTH = 3 << 20  # bytes; a kilobyte a cycle would be as much
+GROWTH = 3 << 20  # bytes; a leak of some kilobytes per cycle exceeds it
 
 Open = Callable[[Path], object]
 
@@ -25,21 +25,21 @@ def read_and_close(dataset: object) -> None:
 
 
 def loader(folder: Path) -> None:
-    made = iter(fastpack.StatefulDataLoader(fastpack.MemoryMappedDataset(folder, 9), 2))
-    next(made)
-    made.close()
+    batches = iter(fastpack.StatefulDataLoader(fastpack.MemoryMappedDataset(folder, 9), 2))
+    next(batches)
+    batches.close()
 
 
 def mixture(folder: Path) -> fastpack.MixtureDataset:
-    parts = [fastpack.MemoryMappedDataset(folder, 9), fastpack.MemoryMappedDataset(folder, 5)]
-    return fastpack.MixtureDataset(parts, ["a", "b"])
+    datasets = [fastpack.MemoryMappedDataset(folder, 9), fastpack.MemoryMappedDataset(folder, 5)]
+    return fastpack.MixtureDataset(datasets, ["a", "b"])
 
 
-SLOW = ("TatmMemmapDataset", "MemMapDataset", "WebDataset", "WebDataset-pread")  # milliseconds to open
+SLOW = ("TatmMemmapDataset", "MemMapDataset", "WebDataset", "WebDataset-pread")  # take milliseconds to open
 
 
 class Upper:
-    """A tokenizer of sorts."""
+    """A minimal tokenizer."""
 
     def tokenize(self, text: str) -> list[int]:
         return list(text.encode())
@@ -87,8 +87,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def used() -> tuple[int, int, int]:
-    """File descriptors, mappings and bytes of memory of this process."""
+def used_resources() -> tuple[int, int, int]:
+    """Return the file descriptors, mappings and bytes of memory of this process."""
     gc.collect()
     with open("/proc/self/maps") as maps, open("/proc/self/statm") as memory:
         return len(os.listdir("/proc/self/fd")), len(maps.readlines()), int(memory.read().split()[1]) * 4096
@@ -99,7 +99,7 @@ def used() -> tuple[int, int, int]:
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in (*DATASETS, "StatefulDataLoader")],
 )
-def test_a_thousand_cycles_keep_nothing(name: str, folder: Path) -> None:
+def test_a_thousand_cycles_leak_nothing(name: str, folder: Path) -> None:
     def cycle() -> None:
         if name == "StatefulDataLoader":
             loader(folder)
@@ -108,10 +108,10 @@ def test_a_thousand_cycles_keep_nothing(name: str, folder: Path) -> None:
 
     for _ in range(100):
         cycle()
-    before = used()
+    before = used_resources()
     for _ in range(1000):
         cycle()
-    after = used()
+    after = used_resources()
     assert after[0] <= before[0]
-    assert after[1] <= before[1] + 20  # the allocator's own come and go
+    assert after[1] <= before[1] + 20  # the number of mappings of the allocator varies
     assert after[2] <= before[2] + GROWTH

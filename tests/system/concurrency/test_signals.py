@@ -1,4 +1,4 @@
-"""A signal in the middle of a batch: the loader's state stays true, and a process that should end does."""
+"""A signal during a batch: the loader's state remains correct, and a process that should end does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import fastpack
 
 
 class Interrupt(BaseException):
-    """Stands for KeyboardInterrupt, which pytest would take for its own."""
+    """A substitute for KeyboardInterrupt, which would end pytest."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def dataset(tmp_path: Path) -> fastpack.MemoryMappedDataset:
 
 
 class Interrupted:
-    """A queue whose `get` is interrupted once, before it takes what is there, or when it has taken it."""
+    """A queue whose `get` is interrupted once, before or after it takes an item."""
 
     def __init__(self, queue: Any, when: str) -> None:
         self.queue, self.when = queue, when
@@ -62,9 +62,7 @@ class Interrupted:
 
 @pytest.mark.parametrize("prefetch", [1, 3])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_no_batch_is_lost_when_next_is_interrupted(
-    dataset: fastpack.MemoryMappedDataset, prefetch: int, when: str
-) -> None:
+def test_interrupting_next_loses_no_batch(dataset: fastpack.MemoryMappedDataset, prefetch: int, when: str) -> None:
     expected = [
         batch["input_ids"].copy() for batch in fastpack.StatefulDataLoader(dataset, 4, range(len(dataset)), prefetch=0)
     ]
@@ -81,7 +79,7 @@ def test_no_batch_is_lost_when_next_is_interrupted(
 
 
 class Fragile:
-    """A dataset that is interrupted at some samples, once at each."""
+    """A dataset that is interrupted once at each of some samples."""
 
     def __init__(self) -> None:
         self.left = {5, 6, 11}
@@ -96,7 +94,7 @@ class Fragile:
         return index
 
 
-def test_an_interrupted_batch_is_made_again() -> None:
+def test_an_interrupted_batch_is_produced_again() -> None:
     loader = iter(fastpack.StatefulDataLoader(Fragile(), 4, range(len(Fragile())), prefetch=0))
     found, interrupts = [], 0
     while len(found) < 5:
@@ -108,11 +106,11 @@ def test_an_interrupted_batch_is_made_again() -> None:
     assert next(loader, None) is None
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt within a finaliser
-def test_batches_go_on_where_the_state_says(dataset: fastpack.MemoryMappedDataset) -> None:
-    """400 interrupts at random places of `next`: none leaves the loader stuck, or a batch behind that is not counted.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt in a finaliser
+def test_batches_continue_at_the_position_in_the_state(dataset: fastpack.MemoryMappedDataset) -> None:
+    """After 400 interrupts at random positions of `next`, the loader never blocks or returns an uncounted batch.
 
-    Without a thread: that Python's own start of a thread is interrupted at random it does not always survive.
+    Without a thread, because Python itself does not always survive an interrupt while it starts a thread.
     """
     sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=3)
     loader = iter(fastpack.StatefulDataLoader(dataset, 4, sampler, prefetch=0))
@@ -131,7 +129,7 @@ def test_batches_go_on_where_the_state_says(dataset: fastpack.MemoryMappedDatase
                 continue
             if batch is None:
                 at_end = before["epoch"], before["batches_yielded"]
-                assert at_end in ((last, len(loader)), (last + 1, 0))  # the latter: interrupted at the end itself
+                assert at_end in ((last, len(loader)), (last + 1, 0))  # the second: interrupted at the end
                 iter(loader)
                 continue
             last = epoch = before["epoch"]
@@ -159,7 +157,7 @@ for batch in fastpack.StatefulDataLoader(Slow(), 4, range(len(Slow())), prefetch
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_signal_ends_a_process_in_the_middle_of_a_batch(sent: signal.Signals, prefetch: int) -> None:
+def test_a_signal_ends_a_process_during_a_batch(sent: signal.Signals, prefetch: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(prefetch)],
         stdout=subprocess.PIPE,

@@ -1,7 +1,7 @@
-"""What sharing the work costs: each command as one process, as ranks, and on two Ray nodes of this machine.
+"""Measure the overhead of distributed runs: each command as one process, as ranks, and on two local Ray nodes.
 
-`python tests/system/distributed/overhead.py [--megabytes N] [--ranks N] [--no-ray]` prints a table of ratios to one
-process: the CPU time of all processes together, and the wall time, the last step included.
+`python tests/system/distributed/overhead.py [--megabytes N] [--ranks N] [--no-ray]` prints a table of ratios to
+one process: the CPU time of all processes, and the wall time including the last step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHUNK = ["--chunk-id", "0", "--num-chunks", "2", "--seed", "1"]
 
 
 class Cost(NamedTuple):
-    """Seconds."""
+    """CPU and wall time in seconds."""
 
     cpu: float
     wall: float
@@ -49,7 +49,7 @@ def measured(work: Callable[[], None]) -> Cost:
 
 
 def run(folder: Path, *commands: list[str]) -> None:
-    """All of them at once."""
+    """Run all commands at the same time."""
     started = [subprocess.Popen([*COMMAND, *words, "-q"], cwd=folder) for words in commands]
     assert [process.wait() for process in started] == [0] * len(commands)
 
@@ -71,7 +71,7 @@ def make(folder: Path, n_bytes: int) -> None:
 
 
 def make_packed(folder: Path, n_bytes: int) -> None:
-    """Documents of 800 tokens, more or less, in two files."""
+    """Write two files of documents of about 800 tokens."""
     rng = np.random.default_rng(0)
     for name in ("a.pbin", "b.pbin"):
         with PackedWriter(folder / name, 2) as writer:
@@ -81,19 +81,19 @@ def make_packed(folder: Path, n_bytes: int) -> None:
 
 
 def jobs(ranks: int, n_bytes: int) -> dict[str, tuple[list[str], list[str], str]]:
-    """Name -> words, those of the last step alone, what is written."""
-    part = ["--part-bytes", str(max(1, n_bytes // (4 * ranks)))]
+    """Return for each job its command, the options of the last step, and the output."""
+    large = ["--part-bytes", str(max(1, n_bytes // (4 * ranks)))]
     small = ["--part-bytes", str(max(1, n_bytes // (64 * ranks)))]
     tokens = ["--tokenizer", "tokenizer", "--eod-token", EOD, "-o", "x.pbin"]
     return {
-        "index": (["index", "large.jsonl", "--index-path", "x.idx", *part], [], "x.idx"),
-        "pack, bytes": (["pack", "large.jsonl", "--tokenizer", "bytes", "-o", "x.pbin", *part], [], "x.pbin"),
+        "index": (["index", "large.jsonl", "--index-path", "x.idx", *large], [], "x.idx"),
+        "pack, bytes": (["pack", "large.jsonl", "--tokenizer", "bytes", "-o", "x.pbin", *large], [], "x.pbin"),
         "pack, BPE": (["pack", "small.jsonl", *tokens, *small], [], "x.pbin"),
-        "merge": (["merge", "a.pbin", "b.pbin", "x.pbin", *part], [], "x.pbin"),
-        "shuffle": (["shuffle", "a.pbin", "x.pbin", "--seed", "1", *part], [], "x.pbin"),
-        "shuffle lines": (["shuffle", "large.jsonl", "x.jsonl", "--seed", "1", *part], [], "x.jsonl"),
-        "chunk": (["chunk", "a.pbin", "b.pbin", "-o", "x.pbin", *CHUNK, *part], [], "x.pbin"),
-        "prepare": (["prepare", "shards", *part], ["--split-ratio", "8,1,1", "--non-interactive"], "shards/.nv-meta"),
+        "merge": (["merge", "a.pbin", "b.pbin", "x.pbin", *large], [], "x.pbin"),
+        "shuffle": (["shuffle", "a.pbin", "x.pbin", "--seed", "1", *large], [], "x.pbin"),
+        "shuffle lines": (["shuffle", "large.jsonl", "x.jsonl", "--seed", "1", *large], [], "x.jsonl"),
+        "chunk": (["chunk", "a.pbin", "b.pbin", "-o", "x.pbin", *CHUNK, *large], [], "x.pbin"),
+        "prepare": (["prepare", "shards", *large], ["--split-ratio", "8,1,1", "--non-interactive"], "shards/.nv-meta"),
     }
 
 
@@ -129,15 +129,15 @@ def line(folder: Path, words: list[str], last: list[str], written: str, n_ranks:
         run(folder, *([*words, "--rank", str(rank), "--world-size", str(n_ranks)] for rank in range(n_ranks)))
         run(folder, [*words, *last, "--collect"])
 
-    spread = measured(ranks)
+    shared = measured(ranks)
     clean(folder, written)
-    text = f"{local.wall:8.2f} {local.cpu:7.2f} {spread.cpu / local.cpu:16.2f} {spread.wall / local.wall:7.2f}"
+    text = f"{local.wall:8.2f} {local.cpu:7.2f} {shared.cpu / local.cpu:16.2f} {shared.wall / local.wall:7.2f}"
     if no_ray is not None:
         return f"{text} {'-':>12}"
-    far = run_on_two_nodes(folder, [*words, *last, "-q"])
-    assert far["code"] == 0, far["err"]
+    on_ray = run_on_two_nodes(folder, [*words, *last, "-q"])
+    assert on_ray["code"] == 0, on_ray["err"]
     clean(folder, written)
-    return f"{text} {far['seconds'] / local.wall:12.2f}"
+    return f"{text} {on_ray['seconds'] / local.wall:12.2f}"
 
 
 def clean(folder: Path, written: str) -> None:

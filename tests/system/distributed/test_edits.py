@@ -1,4 +1,4 @@
-"""`merge`, `shuffle` and `chunk` by ranks give the local run's bytes, whoever does what, and whoever is killed."""
+"""`merge`, `shuffle` and `chunk` by ranks give the bytes of a local run, also when ranks are killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ranks import run, run_and_kill
 
 from fastpack import EditResult
 from fastpack.cli import main
-from fastpack.distributed import edit_tasks as parts
+from fastpack.distributed import edit_tasks
 from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuffling
 from fastpack.distributed.plan import clear
 from fastpack.distributed.ranks import run_rank
@@ -65,21 +65,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_joined_parts_are_what_one_run_writes(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
     local, warned = capsys.readouterr()
-    for world_size, part_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
-        far = [*command.replace("OUT", "far").split(), *part_bytes.split(), "--json"]
+    for world_size, task_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
+        distributed = [*command.replace("OUT", "distributed").split(), *task_bytes.split(), "--json"]
         for rank in reversed(range(world_size)):
-            assert main([*far, "--rank", str(rank), "--world-size", str(world_size)]) == 0
+            assert main([*distributed, "--rank", str(rank), "--world-size", str(world_size)]) == 0
         capsys.readouterr()
-        assert main([*far, "--collect"]) == 0
-        assert Path("far").read_bytes() == Path("local").read_bytes()
-        said, again = capsys.readouterr()
-        assert {**json.loads(said), "path": 0} == {**json.loads(local), "path": 0}
+        assert main([*distributed, "--collect"]) == 0
+        assert Path("distributed").read_bytes() == Path("local").read_bytes()
+        collected, again = capsys.readouterr()
+        assert {**json.loads(collected), "path": 0} == {**json.loads(local), "path": 0}
         assert again == warned
-        assert not Path("far.parts").exists()
-        os.remove("far")
+        assert not Path("distributed.parts").exists()
+        os.remove("distributed")
 
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
@@ -87,28 +87,28 @@ DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
 
 @settings(deadline=None, max_examples=30)
 @given(
-    documents=DOCUMENTS, more=DOCUMENTS, size=st.sampled_from([1, 2, 4]), n_parts=st.integers(1, 12), seed=st.integers()
+    documents=DOCUMENTS, more=DOCUMENTS, size=st.sampled_from([1, 2, 4]), n_tasks=st.integers(1, 12), seed=st.integers()
 )
-def test_any_documents_in_parts_of_any_size(
+def test_any_documents_and_task_sizes(
     documents: list[list[int]],
     more: list[list[int]],
     size: int,
-    n_parts: int,
+    n_tasks: int,
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("edit")
-    one, two, target = folder / "a.pbin", folder / "b.pbin", folder / "far"
+    one, two, target = folder / "a.pbin", folder / "b.pbin", folder / "distributed"
     for path, content in ((one, documents), (two, more)):
         path.write_bytes(packed_bytes(content, 5, size))
     expected = list(documents)
     random.Random(seed).shuffle(expected)
-    part = -(-(one.stat().st_size + two.stat().st_size) // n_parts)
-    plan = plan_shuffling("shuffle pbin", [one], target, {"seed": seed}, bytes_per_task=part)
+    n_bytes = -(-(one.stat().st_size + two.stat().st_size) // n_tasks)
+    plan = plan_shuffling("shuffle pbin", [one], target, {"seed": seed}, bytes_per_task=n_bytes)
     assert finish(plan).documents == len(documents)
     assert target.read_bytes() == packed_bytes(expected, 5, size)
     target.unlink()
-    assert finish(plan_merge([one, two], target, bytes_per_task=part)).sources == 2
+    assert finish(plan_merge([one, two], target, bytes_per_task=n_bytes)).sources == 2
     assert target.read_bytes() == packed_bytes([*documents, *more], 5, size)
 
 
@@ -118,76 +118,74 @@ def finish(plan: Any) -> EditResult:
     return collect_edit(plan)
 
 
-def test_what_is_missing_is_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["shuffle", "a.pbin", "far.pbin", "--seed", "1", "--part-bytes", "2000"]
+def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--part-bytes", "2000"]
     assert main([*words, "--rank", "1", "--world-size", "2"]) == 0
     assert main([*words, "--collect"]) == 1
     assert "tasks are not done: 000000, 000002" in capsys.readouterr().err
-    assert not Path("far.pbin").exists()
+    assert not Path("distributed.pbin").exists()
 
 
-@pytest.mark.parametrize("command", ["merge a.pbin b.pbin far", "shuffle a.pbin far --seed 1"])
-def test_a_source_that_changes_makes_another_plan(
-    folder: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("command", ["merge a.pbin b.pbin distributed", "shuffle a.pbin distributed --seed 1"])
+def test_changed_source_gives_another_plan(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
     Path("a.pbin").write_bytes(packed_bytes([[1, 2, 3]], 5, 2))
     assert main([*command.split(), "--collect"]) == 1
     assert "are not done: 000000" in capsys.readouterr().err
     assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
     assert main([*command.split(), "--collect"]) == 0
-    assert Path("far").read_bytes()[12:18] == bytes([1, 0, 2, 0, 3, 0])
+    assert Path("distributed").read_bytes()[12:18] == bytes([1, 0, 2, 0, 3, 0])
 
 
 @pytest.mark.parametrize("kind", ["merge", "shuffle"])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_source_that_changes_under_a_plan_is_named(folder: Path, kind: str, late: bool) -> None:
+def test_source_that_changes_after_planning_is_named(folder: Path, kind: str, late: bool) -> None:
     if kind == "merge":
-        plan = plan_merge(["a.pbin"], "far", bytes_per_task=3000)
+        plan = plan_merge(["a.pbin"], "distributed", bytes_per_task=3000)
     else:
-        plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 1}, bytes_per_task=3000)
+        plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 1}, bytes_per_task=3000)
     if late:
         run_rank(plan, 0, 1)
     os.utime("a.pbin", ns=(1, 1))
     with pytest.raises(JobError, match=r"a\.pbin has changed since the job was planned"):
         collect_edit(plan) if late else run_rank(plan, 0, 1)
-    assert not Path("far").exists()
+    assert not Path("distributed").exists()
 
 
-def test_the_order_is_found_out_once_a_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_is_computed_once_per_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def make(*arguments: Any, **options: Any) -> Any:
         made.append(arguments)
-        return parts.shuffled_documents(*arguments, **options)
+        return edit_tasks.shuffled_documents(*arguments, **options)
 
-    monkeypatch.setitem(parts._EDITS, "shuffle pbin", make)
-    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 123}, bytes_per_task=500)
+    monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", make)
+    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 123}, bytes_per_task=500)
     assert len(plan.tasks) > 10
     run_rank(plan, 0, 1)
     assert len(made) == 1
     clear(plan)
 
 
-def test_what_is_wrong_with_the_sources_is_found_out_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_error_is_computed_once_per_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def fail(*arguments: Any, **_options: Any) -> Any:
         made.append(arguments)
         raise ValueError("damaged")
 
-    monkeypatch.setitem(parts._EDITS, "shuffle pbin", fail)
-    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": 124}, bytes_per_task=500)
+    monkeypatch.setitem(edit_tasks._EDITS, "shuffle pbin", fail)
+    plan = plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": 124}, bytes_per_task=500)
     with pytest.raises(JobError, match="damaged"):
         run_rank(plan, 0, 1)
     assert len(made) == 1
 
 
-def test_failures_are_told_and_counted(
+def test_failures_are_reported_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
-    words = ["merge", "n.pbin", "far", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
+    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
 
     def copy(source: Any, start: int, *given: Any) -> Any:
         if start >= 500:
@@ -196,36 +194,36 @@ def test_failures_are_told_and_counted(
 
     monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
-        context.setattr(parts, "copy_tokens", copy)
+        context.setattr(edit_tasks, "copy_tokens", copy)
         assert main(words) == 1
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split("%")[0] for line in told[:2]] == ["merge: 2", "merge: 5"]
-    assert told[20] == "task 000020 failed: token 500 cannot be read"
-    assert len([line for line in told if line.startswith("task ")]) == 10  # the others are only counted
-    assert told[-2].startswith("merge (20 tasks failed): 100%, ")
-    assert told[-2].endswith("MiB/s, 0 s left")
-    assert told[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in lines[:2]] == ["merge: 2", "merge: 5"]
+    assert lines[20] == "task 000020 failed: token 500 cannot be read"
+    assert len([line for line in lines if line.startswith("task ")]) == 10  # the others are only counted
+    assert lines[-2].startswith("merge (20 tasks failed): 100%, ")
+    assert lines[-2].endswith("MiB/s, 0 s left")
+    assert lines[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
     assert main(words) == 0
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split("%")[0] for line in told[:2]] == ["merge: 5", "merge: 10"]  # of what was still to do
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("%")[0] for line in lines[:2]] == ["merge: 5", "merge: 10"]  # percent of the remaining work
 
 
-def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["chunk", "a.pbin", "-o", "far", *CHUNK.split()]
-    Path("far").write_bytes(b"there")
+def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["chunk", "a.pbin", "-o", "distributed", *CHUNK.split()]
+    Path("distributed").write_bytes(b"there")
     with pytest.raises(TargetExists):
-        plan_merge(["a.pbin"], "far")
+        plan_merge(["a.pbin"], "distributed")
     assert main([*words, "--rank", "0", "--world-size", "1"]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect"]):
         assert main([*words, *rank, "--file-existence-policy", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[1])["kept_existing"]
-    assert Path("far").read_bytes() == b"there"
+    assert Path("distributed").read_bytes() == b"there"
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect", "--write-checksums"]):
         assert main([*words, *rank, "--force"]) == 0
     assert main([*words[:3], "local", *CHUNK.split()]) == 0
-    assert Path("far").read_bytes() == Path("local").read_bytes()
-    assert Path("far.fpsum").exists()
+    assert Path("distributed").read_bytes() == Path("local").read_bytes()
+    assert Path("distributed.fpsum").exists()
 
 
 @pytest.mark.parametrize(
@@ -238,30 +236,28 @@ def test_the_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("merge a.pbin x --part-bytes 5", "--part-bytes: only with"),
     ],
 )
-def test_options_that_do_not_go_together(
-    folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_conflicting_options(folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert message in capsys.readouterr().err
 
 
-def test_from_python_a_seed_is_needed_too(folder: Path) -> None:
-    with pytest.raises(ValueError, match="need a seed"):
-        plan_shuffling("shuffle pbin", ["a.pbin"], "far", {"seed": None})
+def test_planning_without_a_seed_is_an_error(folder: Path) -> None:
+    with pytest.raises(ValueError, match="needs a seed"):
+        plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": None})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["merge a.pbin b.pbin OUT", "shuffle a.jsonl OUT --seed 1"])
-def test_killed_ranks_are_run_again(tmp_path: Path, command: str) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, command: str) -> None:
     rng = random.Random(1)
     for name in ("a.pbin", "b.pbin"):
         documents = [[rng.randrange(256)] * rng.randrange(400) for _ in range(4000)]
         (tmp_path / name).write_bytes(packed_bytes(documents, 5, 2))
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(b"x" * rng.randrange(600) for _ in range(4000)) + b"y")
     assert run(command.replace("OUT", "local").split(), tmp_path).returncode == 0
-    words = [*command.replace("OUT", "far").split(), "--part-bytes", "8000"]
+    words = [*command.replace("OUT", "distributed").split(), "--part-bytes", "8000"]
     assert run_and_kill(words, tmp_path, 3, kills=4, seed=1) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr
-    assert (tmp_path / "far").read_bytes() == (tmp_path / "local").read_bytes()
+    assert (tmp_path / "distributed").read_bytes() == (tmp_path / "local").read_bytes()
     assert not list(tmp_path.glob("*.parts"))

@@ -1,4 +1,4 @@
-"""`index` by ranks gives the local run's bytes and complaints."""
+"""`index` by ranks gives the bytes, warnings and errors of a local run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = st.sampled_from([b'{"a": 1}', b"", b"{torn", b"12", b'"\xff"', b'{"text"
 
 
 def outcome(work: Callable[[], Any]) -> tuple[Any, ...]:
-    """The result or error, its notes, and the warnings."""
+    """Return the result, or the error with its notes, and the warnings."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         try:
@@ -36,7 +36,9 @@ def outcome(work: Callable[[], Any]) -> tuple[Any, ...]:
     return result, [str(warning.message) for warning in seen]
 
 
-def far(source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: int | None, size: int) -> Any:
+def run_distributed(
+    source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: int | None, size: int
+) -> Any:
     plan = plan_index(source, target, validate=validate, bytes_per_task=n_bytes)
     for rank in range(size):
         run_rank(plan, rank, size)
@@ -47,7 +49,7 @@ def far(source: Any, target: Path | None, drop: bool, validate: bool, n_bytes: i
 
 @settings(deadline=None, max_examples=80)
 @given(st.lists(LINES, max_size=40), st.booleans(), st.booleans(), st.booleans(), st.integers(1, 300))
-def test_whatever_the_lines(
+def test_any_lines(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ends: bool, drop: bool, validate: bool, n_bytes: int
 ) -> None:
     folder = tmp_path_factory.mktemp("index")
@@ -56,10 +58,10 @@ def test_whatever_the_lines(
     n_bytes = max(n_bytes, source.stat().st_size // 5)
     options = {"validate": validate, "drop_faulty_entries": drop}
     local = outcome(lambda: [create_raw_index(source, folder / "local.idx", **options)])
-    assert outcome(lambda: far(source, folder / "far.idx", drop, validate, n_bytes, 2)) == local
-    assert (folder / "far.idx").exists() == (folder / "local.idx").exists()
-    if (folder / "far.idx").exists():
-        assert (folder / "far.idx").read_bytes() == (folder / "local.idx").read_bytes()
+    assert outcome(lambda: run_distributed(source, folder / "distributed.idx", drop, validate, n_bytes, 2)) == local
+    assert (folder / "distributed.idx").exists() == (folder / "local.idx").exists()
+    if (folder / "distributed.idx").exists():
+        assert (folder / "distributed.idx").read_bytes() == (folder / "local.idx").read_bytes()
 
 
 @pytest.fixture
@@ -79,48 +81,48 @@ def test_several_files(corpus: Path) -> None:
     assert len(bytes_of) == 3
     for path in bytes_of:
         path.unlink()
-    assert outcome(lambda: far(corpus, None, True, True, 50_000, 3)) == local
+    assert outcome(lambda: run_distributed(corpus, None, True, True, 50_000, 3)) == local
     assert {path: path.read_bytes() for path in corpus.rglob("*.idx")} == bytes_of
     assert not list(corpus.rglob("*.parts"))
 
 
-def test_on_the_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", str(corpus / "a.jsonl"), "--json"]
-    spread = [*words, "--index-path", str(tmp_path / "far.idx"), "--part-bytes", "100000"]
+    command = [*words, "--index-path", str(tmp_path / "distributed.idx"), "--part-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
     error = capsys.readouterr().err
     assert "line 50 at byte" in error
     for rank in "01":
-        assert main([*spread, "--rank", rank, "--world-size", "2"]) == 0
+        assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
-    assert main([*spread, "--collect"]) == 1
+    assert main([*command, "--collect"]) == 1
     assert capsys.readouterr().err == error
-    assert not (tmp_path / "far.idx").exists()
+    assert not (tmp_path / "distributed.idx").exists()
     assert main([*words, "--index-path", str(tmp_path / "local.idx"), "--drop-faulty"]) == 0
     local = capsys.readouterr()
-    assert main([*spread, "--collect", "--drop-faulty"]) == 0  # the tasks are the same
+    assert main([*command, "--collect", "--drop-faulty"]) == 0  # the tasks do not depend on it
     collected = capsys.readouterr()
     assert {**json.loads(collected.out), "path": 0} == {**json.loads(local.out), "path": 0}
     assert collected.err == local.err
-    assert (tmp_path / "far.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
-    assert not (tmp_path / "far.idx.parts").exists()
-    assert main([*spread, "--collect", "--repair-legacy"]) == 2
+    assert (tmp_path / "distributed.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
+    assert not (tmp_path / "distributed.idx.parts").exists()
+    assert main([*command, "--collect", "--repair-legacy"]) == 2
 
 
-def test_a_source_that_changed_is_noticed(corpus: Path) -> None:
+def test_changed_source_is_detected(corpus: Path) -> None:
     source = corpus / "a.jsonl"
     plan = plan_index(source, bytes_per_task=100_000)
     run_rank(plan, 0, 1)
     source.write_text(source.read_text().replace("{oops", '"oop"'))
     with pytest.raises(JobError, match="changed"):
         collect_index(plan, drop_faulty_entries=True)
-    with pytest.raises(JobError, match="are not done"):  # as a new command sees it
+    with pytest.raises(JobError, match="are not done"):  # as in a new command
         collect_index(plan_index(source, bytes_per_task=100_000))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     line = json.dumps({"text": "x" * 300}) + "\n"
     (tmp_path / "a.jsonl").write_text(line * 60_000)
     create_raw_index(tmp_path / "a.jsonl", tmp_path / "local.idx")

@@ -1,4 +1,4 @@
-"""`pack` by ranks gives the local run's bytes, whoever does which part, and however often they are killed."""
+"""`pack` by ranks gives the bytes of a local run, also when ranks are killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def config_of(src: Any, dst: Path | None) -> dict[str, Any]:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> list[Path]:
-    """Indexed, not indexed, compressed, empty, and small files."""
+    """Write indexed, unindexed, compressed, empty and small files."""
     paths = [tmp_path / "in" / name for name in ("a.jsonl", "b.jsonl", "c.jsonl.gz", "d.jsonl", "e.jsonl", "f.jsonl")]
     for seed, (path, n_lines) in enumerate(zip(paths, (400, 300, 100, 0, 3, 5), strict=True)):
         write_lines(path, n_lines, seed)
@@ -56,51 +56,52 @@ def corpus(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("world_size", [1, 3])
 @pytest.mark.parametrize("bytes_per_task", [3000, 10_000, None])
-def test_joined_parts_are_what_one_run_writes(
+def test_concatenated_tasks_equal_a_local_run(
     corpus: list[Path], tmp_path: Path, world_size: int, bytes_per_task: int | None
 ) -> None:
     local = pack_encoded_data(config_of(corpus, tmp_path / "local.pbin"))
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=bytes_per_task)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed.pbin")), bytes_per_task=bytes_per_task)
     assert bytes_per_task is None or len(plan.tasks) > 4
     for rank in reversed(range(world_size)):
         run_rank(plan, rank, world_size)
-    (far,) = collect_pack(plan)
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
-    assert far.skipped == local.skipped
-    assert len(far.skipped) > 20
-    assert (far.documents, far.tokens, far.engine) == (local.documents, local.tokens, local.engine)
+    (distributed,) = collect_pack(plan)
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert distributed.skipped == local.skipped
+    assert len(distributed.skipped) > 20
+    assert (distributed.documents, distributed.tokens) == (local.documents, local.tokens)
+    assert distributed.engine == local.engine
     clear(plan)
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_each_source_into_a_file_of_its_own(corpus: list[Path], tmp_path: Path) -> None:
+def test_per_source_output_files(corpus: list[Path], tmp_path: Path) -> None:
     local = pack_each(config_of(corpus, tmp_path / "local"))
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far"), per_source=True), bytes_per_task=15000)
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed"), per_source=True), bytes_per_task=15000)
     run_rank(plan, 0, 1)
-    far = collect_pack(plan)
-    assert [result.skipped for result in far] == [result.skipped for result in local]
+    distributed = collect_pack(plan)
+    assert [result.skipped for result in distributed] == [result.skipped for result in local]
     for one in (tmp_path / "local").iterdir():
-        assert one.read_bytes() == (tmp_path / "far" / one.name).read_bytes()
-    (tmp_path / "far" / "b.pbin").unlink()
+        assert one.read_bytes() == (tmp_path / "distributed" / one.name).read_bytes()
+    (tmp_path / "distributed" / "b.pbin").unlink()
     clear(plan)
-    settings = settings_of(config_of(corpus, tmp_path / "far"), per_source=True, if_exists="skip")
+    settings = settings_of(config_of(corpus, tmp_path / "distributed"), per_source=True, if_exists="skip")
     plan = plan_pack(settings, bytes_per_task=15000)
     run_rank(plan, 0, 1)
     assert [result.kept_existing for result in collect_pack(plan, if_exists="skip")] == [
         True, False, True, True, True, True,
     ]  # fmt: skip
-    assert (tmp_path / "far" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
+    assert (tmp_path / "distributed" / "b.pbin").read_bytes() == (tmp_path / "local" / "b.pbin").read_bytes()
 
 
-def test_the_first_faulty_document_is_named_as_the_local_run_names_it(corpus: list[Path], tmp_path: Path) -> None:
+def test_first_faulty_document_is_reported_as_in_a_local_run(corpus: list[Path], tmp_path: Path) -> None:
     for source in corpus[:2]:
         config = config_of([source], tmp_path / "x.pbin")
         with pytest.raises(ValueError, match=r"line \d+ at byte \d+") as local:
             pack_encoded_data(config, on_faulty="error")
         plan = plan_pack(settings_of(config, on_error="raise"), bytes_per_task=4000)
-        with pytest.raises(JobError, match="failed") as far:
+        with pytest.raises(JobError, match="failed") as distributed:
             run_rank(plan, 0, 1)
-        assert str(local.value) in str(far.value)
+        assert str(local.value) in str(distributed.value)
         with pytest.raises(JobError, match="are not done"):
             collect_pack(plan)
 
@@ -112,56 +113,56 @@ LINES = st.binary(max_size=9).map(lambda line: line.replace(b"\n", b""))
 @given(
     st.lists(st.binary(max_size=9).map(lambda line: line.replace(b"\n", b"")), max_size=30), st.booleans(), st.data()
 )
-def test_every_line_is_in_one_part(
+def test_every_line_is_in_one_chunk(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], ends: bool, data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("lines")
     text = b"\n".join(lines) + b"\n" * ends
     (folder / "a.jsonl").write_bytes(text)
-    n_parts = data.draw(st.integers(1, max(1, len(text) + 2)))
+    n_chunks = data.draw(st.integers(1, max(1, len(text) + 2)))
     create_raw_index(folder / "a.jsonl", validate=False)
     for source in (Source(str(folder / "a.jsonl"), None), Source(str(folder / "a.jsonl"), str(folder / "a.idx"))):
         whole = [row for piece in read_batches(source, 0, 1 << 20) for row in piece.batch.rows.tolist()]
-        parts = []
-        for part in range(n_parts):
-            n_before = len(parts)
-            for piece in read_chunk(source, part, n_parts, 8):
-                assert lines_before(source, part, n_parts) == n_before
-                assert piece.first_row == len(parts) - n_before
+        found = []
+        for chunk in range(n_chunks):
+            n_before = len(found)
+            for piece in read_chunk(source, chunk, n_chunks, 8):
+                assert lines_before(source, chunk, n_chunks) == n_before
+                assert piece.first_row == len(found) - n_before
                 assert piece.lines.tolist() == list(range(piece.first_row + 1, piece.next_row + 1))
-                parts += piece.batch.rows.tolist()
-        assert parts == whole
+                found += piece.batch.rows.tolist()
+        assert found == whole
 
 
-def test_an_index_that_was_shuffled_keeps_its_order(tmp_path: Path) -> None:
+def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
     rows = [(30, 9), (0, 9), (20, 9), (10, 9)]
     (tmp_path / "a.jsonl").write_text("".join(f'"line {k:02}"\n' for k in range(4)))
     write_raw_index(tmp_path / "a.idx", rows)
     source = Source(str(tmp_path / "a.jsonl"), str(tmp_path / "a.idx"))
-    for n_parts in range(1, 9):
-        pieces = [piece for part in range(n_parts) for piece in read_chunk(source, part, n_parts, 1)]
+    for n_chunks in range(1, 9):
+        pieces = [piece for chunk in range(n_chunks) for piece in read_chunk(source, chunk, n_chunks, 1)]
         assert [tuple(row) for piece in pieces for row in piece.batch.rows.tolist()] == rows
 
 
-def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pack", *map(str, corpus), "--tokenizer", "bytes", "--json"]
-    far = [*words, "-o", str(tmp_path / "far.pbin"), "--part-bytes", "9000"]
+    distributed = [*words, "-o", str(tmp_path / "distributed.pbin"), "--part-bytes", "9000"]
     assert main([*words, "-o", str(tmp_path / "local.pbin")]) == 0
     local = json.loads(capsys.readouterr().out)
-    assert main([*far, "--rank", "1", "--world-size", "2"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["rank"], said["world_size"], said["done_before"]) == (1, 2, 0)
-    assert said["left"] > 0
-    assert main([*far, "--collect"]) == 1
-    assert f"{said['left']} of " in capsys.readouterr().err
-    assert main([*far, "--rank", "0", "--world-size", "2"]) == 0
+    assert main([*distributed, "--rank", "1", "--world-size", "2"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["rank"], result["world_size"], result["done_before"]) == (1, 2, 0)
+    assert result["left"] > 0
+    assert main([*distributed, "--collect"]) == 1
+    assert f"{result['left']} of " in capsys.readouterr().err
+    assert main([*distributed, "--rank", "0", "--world-size", "2"]) == 0
     assert json.loads(capsys.readouterr().out)["left"] == 0
-    assert main([*far, "--collect"]) == 0
+    assert main([*distributed, "--collect"]) == 0
     collected = json.loads(capsys.readouterr().out)
     assert {**collected, "path": 0, "seconds": 0} == {**local, "path": 0, "seconds": 0}
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
-    assert not (tmp_path / "far.pbin.parts").exists()
-    assert main([*far, "--rank", "0", "--world-size", "2"]) == 1
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert not (tmp_path / "distributed.pbin.parts").exists()
+    assert main([*distributed, "--rank", "0", "--world-size", "2"]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
@@ -172,41 +173,41 @@ def test_on_the_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.
         ("--part-bytes 2", "only with --rank, --collect or"),
         ("--rank 0", "needs --world-size"),
         ("--rank 2 --world-size 2", "rank 2 of 2"),
-        ("--rank 0 --world-size 2 --collect", "does not go with --rank"),
+        ("--rank 0 --world-size 2 --collect", "cannot be combined with --rank"),
         ("--collect --world-size 2", "takes no --world-size"),
         ("--collect --dry-run", "--dry-run: not with"),
         ("--rank 0 --world-size 1 --resume", "--resume: not with"),
         ("--collect --part-bytes 0", "at least 1"),
     ],
 )
-def test_options_that_do_not_go_together(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "a.jsonl", "--tokenizer", "bytes", *words.split()]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_slurm_says_which_rank_this_is(corpus: list[Path], tmp_path: Path) -> None:
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "far.pbin", "--part-bytes", "9000", "--json"]
+def test_rank_from_slurm(corpus: list[Path], tmp_path: Path) -> None:
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "9000", "--json"]
     done = run([*words, "--rank", "slurm"], tmp_path, {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"})
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert (said["rank"], said["world_size"]) == (1, 3)
+    result = json.loads(done.stdout)
+    assert (result["rank"], result["world_size"]) == (1, 3)
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(3)])
-def test_killed_ranks_are_run_again(tmp_path: Path, seed: int) -> None:
+def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     for number in range(3):
         write_lines(tmp_path / "in" / f"{number}.jsonl", 20_000, number)
     pack_encoded_data(config_of([str(tmp_path / "in")], tmp_path / "local.pbin"))
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "far.pbin", "--part-bytes", "30000"]
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "30000"]
     assert run_and_kill(words, tmp_path, 2 + seed, kills=4, seed=seed) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
-def test_an_interrupted_rank_says_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "far.pbin")), bytes_per_task=9000)
+def test_interrupted_rank_reports_how_to_continue(corpus: list[Path], tmp_path: Path) -> None:
+    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "distributed.pbin")), bytes_per_task=9000)
 
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt

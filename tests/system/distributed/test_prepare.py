@@ -1,4 +1,4 @@
-"""`prepare` by ranks writes what the local run writes, but for the random uuid and the history's times."""
+"""`prepare` by ranks writes the files of a local run, except for the random uuid and timestamps."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult, pr
 from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings, SplitSpec
 from fastpack.webdataset.preparation.walk_shards import WalkResult
 
-TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # of media_filters: when the filter was first used
+TIME = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")  # media_filters records when a filter was first used
 RATIO = (8, 1, 1)
-BY_CHANCE = {"index.uuid", ".fastpack.json"}  # the one is random, the other has times of files
+VARYING = {"index.uuid", ".fastpack.json"}  # a random uuid; modification times
 
 
 def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
@@ -36,12 +36,12 @@ def make(folder: Path, n_shards: int, n_samples: int, first: int = 0) -> None:
         members = []
         for sample in range(rng.randrange(1, n_samples)):
             key = f"{shard}_{sample}_ü"
-            members += [f"{key}.{part}" for part in ("jpg", "json", "ä.txt")[: rng.randrange(1, 4)]]
+            members += [f"{key}.{field}" for field in ("jpg", "json", "ä.txt")[: rng.randrange(1, 4)]]
         write_tar(folder / f"{shard % 3}" / f"{shard:03}.tar", members, rng.randbytes(40))
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in BY_CHANCE)
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name not in VARYING)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -50,7 +50,7 @@ def prepared(folder: Path, walker: Callable[[str], WalkResult] | None = None, **
     return prepare_webdataset(folder, settings, walker=walker)
 
 
-def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
+def run_distributed(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
     skip = options.pop("skip_bad_shards", False)
     plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
     for rank in range(size):
@@ -63,34 +63,36 @@ def far(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) ->
 
 @pytest.fixture
 def two(tmp_path: Path) -> tuple[Path, Path]:
-    """A dataset and a copy of it."""
+    """Write a dataset and a copy of it."""
     make(tmp_path / "local", 14, 30)
-    shutil.copytree(tmp_path / "local", tmp_path / "far")
-    return tmp_path / "local", tmp_path / "far"
+    shutil.copytree(tmp_path / "local", tmp_path / "distributed")
+    return tmp_path / "local", tmp_path / "distributed"
 
 
 @pytest.mark.parametrize("sample_tables", [True, False])
 @pytest.mark.parametrize(("size", "n_bytes"), [(1, None), (2, 20_000), (5, 1)])
-def test_the_same_files(two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool) -> None:
+def test_files_equal_those_of_a_local_run(
+    two: tuple[Path, Path], size: int, n_bytes: int | None, sample_tables: bool
+) -> None:
     local = prepared(two[0], num_workers=1, sample_tables=sample_tables)
-    result = far(two[1], size, n_bytes, sample_tables=sample_tables)
+    result = run_distributed(two[1], size, n_bytes, sample_tables=sample_tables)
     assert content(two[1]) == content(two[0])
     assert (result.shards, result.splits, result.part_types) == (local.shards, local.splits, local.part_types)
     if sample_tables:
         assert len(rows(two[1], "samples")) == local.samples
 
 
-def test_shards_that_did_not_change_are_not_walked_again(two: tuple[Path, Path]) -> None:
+def test_unchanged_shards_are_not_scanned_again(two: tuple[Path, Path]) -> None:
     prepared(two[0])
-    far(two[1], 2)
+    run_distributed(two[1], 2)
     for folder in two:
         write_tar(folder / "1" / "new.tar", ["n.jpg", "n.json"])
         os.utime(folder / "0" / "003.tar")
     local = prepared(two[0], force_overwrite=True)
-    result = far(two[1], 2)
+    result = run_distributed(two[1], 2)
     assert result.reused == local.reused == 13
     assert content(two[1]) == content(two[0])
-    assert far(two[1], 1, walk_all=True).reused == 0
+    assert run_distributed(two[1], 1, walk_all=True).reused == 0
     assert content(two[1]) == content(two[0])
 
 
@@ -102,19 +104,21 @@ def test_bad_shards(two: tuple[Path, Path]) -> None:
     with pytest.raises(FormatError) as local:
         prepared(two[0])
     with pytest.raises(FormatError) as error:
-        far(two[1], 2)
-    assert str(error.value).replace("/far/", "/local/") == str(local.value)
+        run_distributed(two[1], 2)
+    assert str(error.value).replace("/distributed/", "/local/") == str(local.value)
     skipped = prepared(two[0], skip_bad_shards=True, force_overwrite=True).skipped
-    assert list(far(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
+    assert (
+        list(run_distributed(two[1], 2, skip_bad_shards=True).skipped) == list(skipped) == ["2/008.tar", "2/empty.tar"]
+    )
     assert content(two[1]) == content(two[0])
 
 
-def test_a_shard_that_changed_since_its_task_is_named(two: tuple[Path, Path]) -> None:
+def test_shard_that_changed_after_its_task_is_named(two: tuple[Path, Path]) -> None:
     plan = plan_walk(two[0])
     run_rank(plan, 0, 1)
     walker = walker_of(plan)
     write_tar(two[0] / "0" / "000.tar", ["other.txt"])
-    with pytest.raises(JobError, match=r"000\.tar was changed since its task"):
+    with pytest.raises(JobError, match=r"000\.tar has changed since its task"):
         prepared(two[0], walker)
     with pytest.raises(JobError, match="are not done"):
         walker_of(plan_walk(two[0]))
@@ -140,7 +144,7 @@ def test_media_are_read_by_the_ranks(two: tuple[Path, Path], capsys: pytest.Capt
     assert one == other
 
 
-def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prepare", str(two[1]), "--part-bytes", "20000", "--json"]
     assert main(["prepare", str(two[0]), "--split-ratio", "8,1,1", "--json"]) == 0
     local = json.loads(capsys.readouterr().out)
@@ -163,7 +167,7 @@ def test_on_the_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.long if n else pytest.mark.slow) for n in range(2)])
-def test_killed_ranks_are_run_again(two: tuple[Path, Path], seed: int) -> None:
+def test_killed_ranks_can_be_rerun(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
         make(folder / "more", 60, 300, first=100)
     prepared(two[0])

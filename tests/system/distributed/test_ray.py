@@ -1,4 +1,4 @@
-"""The same bytes from two Ray nodes, of which one is killed in mid-run."""
+"""Two Ray nodes give the bytes of a local run, also when one of them is killed."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ def test_pack_survives_a_killed_node(nodes: None, tmp_path: Path, golden: Path) 
     command = ["pack", "in", "--tokenizer", "tokenizer", "--eod-token", "<|endoftext|>", "--json"]
     local = run([*command, "-o", "local.pbin"], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, [*command, "-o", "far.pbin", "--part-bytes", "500000"], kill_after=6)
-    assert far["code"] == 0, far["err"]
-    said, expected = json.loads(far["out"]), json.loads(local.stdout)
-    assert {**said, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
-    assert 6 <= far["marked"] < 40
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    distributed = run_on_two_nodes(
+        tmp_path, [*command, "-o", "distributed.pbin", "--part-bytes", "500000"], kill_after=6
+    )
+    assert distributed["code"] == 0, distributed["err"]
+    found, expected = json.loads(distributed["out"]), json.loads(local.stdout)
+    assert {**found, "path": 0, "seconds": 0} == {**expected, "path": 0, "seconds": 0}
+    assert 6 <= distributed["marked"] < 40
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -62,15 +64,15 @@ def test_prepare_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     for shard in range(300):
         members = [f"{shard}_{k}.{part}" for k in range(100) for part in ("a", "b")]
         write_tar(tmp_path / "local" / f"{shard:03}.tar", members)
-    shutil.copytree(tmp_path / "local", tmp_path / "far")
+    shutil.copytree(tmp_path / "local", tmp_path / "distributed")
     words = ["--split-ratio", "8,1,1", "--json"]
     local = run(["prepare", "local", *words], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, ["prepare", "far", *words, "--part-bytes", "1"], kill_after=20)
-    assert far["code"] == 0, far["err"]
-    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
-    assert 20 <= far["marked"] < 300
-    assert content(tmp_path / "far") == content(tmp_path / "local")
+    distributed = run_on_two_nodes(tmp_path, ["prepare", "distributed", *words, "--part-bytes", "1"], kill_after=20)
+    assert distributed["code"] == 0, distributed["err"]
+    assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 20 <= distributed["marked"] < 300
+    assert content(tmp_path / "distributed") == content(tmp_path / "local")
 
 
 @pytest.mark.slow
@@ -82,12 +84,12 @@ def test_shuffle_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     command = ["shuffle", "a.pbin"]
     local = run([*command, "local.pbin", "--seed", "3", "--json"], tmp_path)
     assert local.returncode == 0, local.stderr
-    words = [*command, "far.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
-    far = run_on_two_nodes(tmp_path, words, kill_after=50)
-    assert far["code"] == 0, far["err"]
-    assert {**json.loads(far["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
-    assert 50 <= far["marked"] < 390
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    words = [*command, "distributed.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
+    distributed = run_on_two_nodes(tmp_path, words, kill_after=50)
+    assert distributed["code"] == 0, distributed["err"]
+    assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
+    assert 50 <= distributed["marked"] < 390
+    assert (tmp_path / "distributed.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
     assert not list(tmp_path.glob("*.parts"))
 
 
@@ -96,36 +98,36 @@ def test_index_and_verify_on_two_nodes(nodes: None, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x" * (k % 50)}) + "\n" for k in range(50_000)))
     local = run(["index", "a.jsonl", "--index-path", "local.idx"], tmp_path)
     assert local.returncode == 0, local.stderr
-    far = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
-    assert far["code"] == 0, far["err"]
+    distributed = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
+    assert distributed["code"] == 0, distributed["err"]
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
     (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-30])
     words = ["verify", "a.jsonl", "a.idx", "--json"]
     local = run(words, tmp_path)
-    far = run_on_two_nodes(tmp_path, words)
-    assert (far["code"], far["out"]) == (local.returncode, local.stdout)
-    assert far["code"] == 3
+    distributed = run_on_two_nodes(tmp_path, words)
+    assert (distributed["code"], distributed["out"]) == (local.returncode, local.stdout)
+    assert distributed["code"] == 3
 
 
 def plan_of(folder: Path) -> Plan:
     return Plan("index", str(folder / "x.parts"), {}, [], [Task("0", {}, 1)])
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"fastpack-llm\[ray\]"):
         run_on_ray(plan_of(tmp_path))
 
 
-def test_nothing_left_to_do_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_job_needs_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor, "finished", lambda _: {"0": None})
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     run_on_ray(plan_of(tmp_path))
 
 
-def test_a_node_without_the_shared_folder_says_so(tmp_path: Path) -> None:
+def test_node_without_the_shared_folder_is_an_error(tmp_path: Path) -> None:
     assert "absent" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
-    assert "cannot be seen on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
+    assert "is not visible on this machine" in str(do_task(str(tmp_path / "absent"), "0", str(tmp_path)))
     assert "No such file" in str(do_task(str(tmp_path), "0", str(tmp_path / "absent")))
 
 
@@ -133,11 +135,11 @@ def test_a_node_without_the_shared_folder_says_so(tmp_path: Path) -> None:
     ("words", "message"),
     [
         ("--address auto", "--address: only with --executor ray"),
-        ("--executor ray --rank 0 --world-size 2", "does not go with --rank"),
-        ("--executor ray --collect", "does not go with"),
+        ("--executor ray --rank 0 --world-size 2", "cannot be combined with --rank"),
+        ("--executor ray --collect", "cannot be combined with"),
         ("--executor ray --dry-run", "--dry-run: not with"),
     ],
 )
-def test_options_that_do_not_go_together(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "a.jsonl", "--tokenizer", "bytes", *words.split()]) == 2
     assert message in capsys.readouterr().err

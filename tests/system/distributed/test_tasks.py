@@ -1,4 +1,4 @@
-"""Plans, their tasks, markers and ranks."""
+"""Plans, tasks, completion markers and ranks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fastpack.io import AtomicFile
 
 
 def letters(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> int:
-    """A task: writes its letter as often as it is told."""
+    """Write the letter of the task three times."""
     if arguments["letter"] == settings.get("bad"):
         raise ValueError("a bad letter")
     with AtomicFile(path) as file:
@@ -47,32 +47,32 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     st.lists(st.tuples(st.integers(0, 500), st.booleans()), max_size=20),
     st.integers(1, 200),
 )
-def test_pieces_are_all_parts_of_all_sources_once_and_in_order(sources: list[tuple[int, bool]], n_bytes: int) -> None:
+def test_chunks_cover_all_sources_once_and_in_order(sources: list[tuple[int, bool]], n_bytes: int) -> None:
     sizes, whole = [size for size, _ in sources], [stays for _, stays in sources]
     groups = list(split_sources(sizes, whole, n_bytes))
     assert all(groups)
     pieces = [piece for group in groups for piece in group]
     expected = []
     for number, (size, stays) in enumerate(sources):
-        n_parts = 1 if stays else max(1, -(-size // n_bytes))
-        expected += [(number, part, n_parts) for part in range(n_parts)]
+        n_chunks = 1 if stays else max(1, -(-size // n_bytes))
+        expected += [(number, chunk, n_chunks) for chunk in range(n_chunks)]
     assert pieces == expected
     for group in groups:
-        n = sum(sizes[source] / parts for source, _, parts in group)
+        n = sum(sizes[source] / n_chunks for source, _, n_chunks in group)
         assert n <= n_bytes or len(group) == 1
-    for one, other in pairwise(groups):  # no two that would fit into one
+    for one, other in pairwise(groups):  # no two groups fit into one task
         if one[-1][2] == other[0][2] == 1:
             assert sum(sizes[source] for source, _, _ in one) + sizes[other[0][0]] > n_bytes
 
 
 @given(st.integers(0, 1 << 60))
-def test_no_job_has_many_thousand_tasks(total: int) -> None:
+def test_number_of_tasks_is_limited(total: int) -> None:
     assert total / task_bytes(total, None) <= 4096
     assert task_bytes(total, 7) == 7
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
-def test_ranks_do_all_tasks_and_none_twice(tmp_path: Path, size: int) -> None:
+def test_ranks_do_every_task_once(tmp_path: Path, size: int) -> None:
     plan = plan_of(tmp_path)
     left = [run_rank(plan, rank, size).left for rank in range(size)]
     assert left[-1] == 0
@@ -80,11 +80,11 @@ def test_ranks_do_all_tasks_and_none_twice(tmp_path: Path, size: int) -> None:
     done = results(plan)
     assert [Path(done[task.name].path).read_text() for task in plan.tasks] == [letter * 3 for letter in "abcdefg"]
     before = {path: path.stat().st_mtime_ns for path in Path(plan.home).iterdir()}
-    assert [run_rank(plan, rank, 2).done_before for rank in range(2)] == [4, 3]  # also for another world size
+    assert [run_rank(plan, rank, 2).done_before for rank in range(2)] == [4, 3]  # also with another world size
     assert before == {path: path.stat().st_mtime_ns for path in Path(plan.home).iterdir()}
 
 
-def test_what_is_missing_is_named_with_what_went_wrong(tmp_path: Path) -> None:
+def test_unfinished_tasks_are_named_with_their_errors(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, bad="c")
     with pytest.raises(JobError, match="7 of 7 tasks are not done: 0, 1, 2, 3, 4, 5, 6 "):
         results(plan)
@@ -96,10 +96,8 @@ def test_what_is_missing_is_named_with_what_went_wrong(tmp_path: Path) -> None:
     assert set(results(replace(plan, unneeded=frozenset("2")))) == set("013456")
 
 
-def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """4,096 ranks that each open 4,096 marks keep a file system busy for minutes."""
+def test_markers_of_other_ranks_are_read_only_when_all_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening 4,096 markers by each of 4,096 ranks takes a file system minutes."""
     plan, read, opened = plan_of(tmp_path), tasks.read_marker, list[str]()
 
     def noted(plan: Plan, task: Task) -> Any:
@@ -113,11 +111,11 @@ def test_the_marks_of_other_ranks_are_opened_once_all_are_there(
     broken = replace(plan, function=f"{__name__}:absent")
     broken.__dict__["identity"] = plan.identity
     assert run_task(broken, plan.tasks[6], "a")
-    assert run_rank(plan, 0, 7).left == 1  # whose mark says that it failed
+    assert run_rank(plan, 0, 7).left == 1  # the task with a failure marker
     assert run_rank(plan, 6, 7).left == 0
 
 
-def test_torn_and_foreign_markers_do_not_count(tmp_path: Path) -> None:
+def test_torn_and_foreign_markers_are_ignored(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     home = Path(plan.home)
@@ -130,7 +128,7 @@ def test_torn_and_foreign_markers_do_not_count(tmp_path: Path) -> None:
     assert len(finished(plan)) == 7
 
 
-def test_a_failed_attempt_leaves_the_mark_of_one_that_was_luckier(tmp_path: Path) -> None:
+def test_failed_attempt_keeps_the_marker_of_a_successful_one(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     assert run_task(plan, plan.tasks[0], "a") is None
     broken = replace(plan, function=f"{__name__}:absent")
@@ -139,21 +137,21 @@ def test_a_failed_attempt_leaves_the_mark_of_one_that_was_luckier(tmp_path: Path
     assert finished(plan)["0"].path.endswith(".a")
 
 
-def test_plans_of_other_settings_or_files_start_anew(tmp_path: Path) -> None:
+def test_plans_with_other_settings_or_files_start_again(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     for other in (plan_of(tmp_path, x=1), replace(plan, stamps=[["a", 1, 2]]), replace(plan, tasks=plan.tasks[:-1])):
         assert other.identity != plan.identity
         assert not finished(other)
     assert plan_of(tmp_path).identity == plan.identity
-    torn = tmp_path / "x.parts" / ("b" * 24)  # of a plan whose process was killed in its first task
+    torn = tmp_path / "x.parts" / ("b" * 24)  # a plan whose process was killed during its first task
     torn.mkdir()
     (torn / ".000001.rank0-of-2.partial").write_text("x")
     clear(plan)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_clearing_removes_nothing_of_anybody_else(tmp_path: Path) -> None:
+def test_clear_keeps_foreign_files(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     mine = tmp_path / "x.parts" / "my folder"
@@ -167,7 +165,7 @@ def test_clearing_removes_nothing_of_anybody_else(tmp_path: Path) -> None:
     )
 
 
-def test_files_that_changed_are_noticed(tmp_path: Path) -> None:
+def test_changed_task_files_are_detected(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     run_rank(plan, 0, 1)
     done = finished(plan)["0"]
@@ -180,7 +178,7 @@ def test_files_that_changed_are_noticed(tmp_path: Path) -> None:
         check_size(done, 3)
 
 
-def test_a_saved_plan_is_the_same_elsewhere(tmp_path: Path) -> None:
+def test_saved_plan_can_be_loaded(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, a=[1, "x"])
     save_plan(plan)
     again = load_plan(plan.home)
@@ -189,7 +187,7 @@ def test_a_saved_plan_is_the_same_elsewhere(tmp_path: Path) -> None:
     saved.write_text(json.dumps({**json.loads(saved.read_text()), "version": "0"}))
     with pytest.raises(JobError, match="install the same"):
         load_plan(plan.home)
-    with pytest.raises(JobError, match="cannot be seen"):
+    with pytest.raises(JobError, match="is not visible"):
         load_plan(str(tmp_path / "absent"))
 
 
@@ -218,7 +216,7 @@ ARRAY = {"SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_MAX": "7", "SLURM_ARRAY_
         ("torchrun", None, {"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
     ],
 )
-def test_ranks_are_found(asked: str, size: int | None, environment: dict[str, str], expected: tuple[int, int]) -> None:
+def test_find_rank(asked: str, size: int | None, environment: dict[str, str], expected: tuple[int, int]) -> None:
     assert find_rank(asked, size, environment) == expected
 
 
@@ -230,26 +228,24 @@ def test_ranks_are_found(asked: str, size: int | None, environment: dict[str, st
         ("one", 5, {}, "a number from 0, or one of slurm, torchrun"),
         ("²", 5, {}, "a number from 0"),
         ("slurm", None, {}, "not started by Slurm"),
-        ("slurm", 4, {"SLURM_PROCID": "3"}, "leave out --world-size"),
+        ("slurm", 4, {"SLURM_PROCID": "3"}, "omit --world-size"),
         ("slurm", None, {"SLURM_PROCID": "3", "SLURM_NTASKS": "2"}, "rank 3 of 2"),
         ("slurm", None, {**ARRAY, "SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_COUNT": "3"}, "has gaps"),
         ("torchrun", None, {"RANK": "1"}, "WORLD_SIZE is not set"),
         ("torchrun", None, {"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
     ],
 )
-def test_ranks_that_make_no_sense_are_errors(
-    asked: str, size: int | None, environment: dict[str, str], message: str
-) -> None:
+def test_invalid_ranks(asked: str, size: int | None, environment: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         find_rank(asked, size, environment)
 
 
-def test_a_plan_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_plan_of_another_format_is_rejected(tmp_path: Path) -> None:
     plan = plan_of(tmp_path)
     save_plan(plan)
     file = Path(plan.home, "plan.json")
     fields = json.loads(file.read_text())
-    del fields["format"]  # as plans were before they had a number of their format
+    del fields["format"]  # older plans have no format number
     file.write_text(json.dumps(fields))
-    with pytest.raises(JobError, match=r"holds the plan of another build of fastpack .* Remove it and start again"):
+    with pytest.raises(JobError, match=r"is the plan of another build of fastpack .* Remove it and start again"):
         load_plan(plan.home)

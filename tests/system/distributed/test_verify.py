@@ -1,4 +1,4 @@
-"""`verify` by ranks says what the local run says, with the same exit code."""
+"""`verify` by ranks gives the report and exit code of a local run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 @pytest.fixture
 def folder(tmp_path: Path, golden: Path) -> Path:
-    """Sound and damaged files of all kinds, one with checksums, and a WebDataset."""
+    """Write sound and damaged files of all kinds, one with checksums, and a WebDataset."""
     data = tmp_path / "data"
     data.mkdir()
     for number in range(4):
@@ -43,22 +43,24 @@ def folder(tmp_path: Path, golden: Path) -> Path:
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("deep", [False, True])
-def test_the_same_report(folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_equals_that_of_a_local_run(
+    folder: Path, tmp_path: Path, size: int, deep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(VerifyReport, "max_findings", 3)
     paths = [folder, tmp_path / "web", folder / "0.pbin", tmp_path / "absent.pbin", tmp_path]
     for vocab_size in (None, 4):
         plan = plan_verify(paths, deep=deep, vocab_size=vocab_size)
         for rank in range(size):
             run_rank(plan, rank, size)
-        far = collect_verify(plan)
+        distributed = collect_verify(plan)
         local = [verify(path, deep=deep, vocab_size=vocab_size) for path in paths[:3]]
-        assert far[:3] == local
+        assert distributed[:3] == local
         assert local[0].n_more > 0
-        assert isinstance(far[3], FileNotFoundError)
-        assert "not one of what can be verified" in str(far[4])
+        assert isinstance(distributed[3], FileNotFoundError)
+        assert "not one of what can be verified" in str(distributed[4])
 
 
-def test_on_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for paths, code in (([folder], 3), ([folder / "0.pbin"], 0), ([folder / "0.pbin", tmp_path / "absent.pbin"], 1)):
         words = ["verify", *map(str, paths)]
         assert main([*words, "--json"]) == code
@@ -66,10 +68,10 @@ def test_on_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.Captur
         assert main([*words, "--collect", "--parts-folder", str(tmp_path / "scratch")]) == 1
         assert "are not done" in capsys.readouterr().err
         for rank in "01":
-            spread = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
-            assert main([*spread, "--rank", rank, "--world-size", "2"]) == 0
+            command = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
+            assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
-        assert main([*spread, "--collect"]) == code
+        assert main([*command, "--collect"]) == code
         assert capsys.readouterr() == local
     assert not list((tmp_path / "scratch").iterdir())
     assert main(["verify", str(tmp_path / "absent.pbin"), "--collect"]) == 1
@@ -77,7 +79,7 @@ def test_on_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert main(["verify", str(folder), "--collect", "--write-checksums"]) == 2
 
 
-def test_a_file_that_changed_since_is_looked_at_again(folder: Path) -> None:
+def test_changed_file_is_verified_again(folder: Path) -> None:
     plan = plan_verify([folder / "0.pbin"])
     run_rank(plan, 0, 1)
     with PackedWriter(folder / "0.pbin", 2, file_existence_policy="override") as writer:
@@ -85,7 +87,7 @@ def test_a_file_that_changed_since_is_looked_at_again(folder: Path) -> None:
     assert plan_verify([folder / "0.pbin"]).identity != plan.identity
 
 
-def test_parts_inside_of_what_is_looked_at_do_not_count(
+def test_task_files_inside_the_verified_folder_are_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

@@ -1,7 +1,7 @@
-"""Commands that write files, in a folder that can be set back to any state; and a system whose n-th call goes wrong.
+"""Commands that write files, in a folder that can be reset to any state, and a system whose n-th call fails.
 
-`fastpack.io` is the only module that writes, but for SQLite: it sees a `System` in place of `os`, which counts the
-calls that change a file or fail on a bad disk. Every command is run once to count them, then once for each of them.
+Only `fastpack.io` writes files, except for SQLite. Its `os` is replaced by a `System`, which counts the calls that
+change a file or may fail on a bad disk. Every command runs once to count these calls, then once for each of them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fastpack.tokens.edit import merge
 from fastpack.tokens.pbin.packed_writer import PackedWriter
 
 COUNTED = ("open", "write", "pwrite", "ftruncate", "fdatasync", "fsync", "replace", "copy_file_range")
-Files = dict[str, Any]  # path below the folder -> what the file holds, in a form that can be compared
+Files = dict[str, Any]  # relative path -> comparable contents
 Fault = Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]  # (name of the call, the call, its arguments)
 
 
 @dataclass
 class Job:
-    """A command, run in a folder. `new`: the files that it writes; `old`: its preparation, if they are there before."""
+    """A command that runs in a folder. `new`: the files that it writes; `old`: creates earlier versions of them."""
 
     name: str
     words: list[str]
@@ -45,7 +45,7 @@ class Job:
     new: list[str]
     old: Callable[[Path], None] | None = None
     resumes: bool = False
-    keeps: bool = False  # what an interrupted run has done is kept for --resume
+    keeps: bool = False  # the result of an interrupted run is kept for --resume
 
     def __str__(self) -> str:
         return self.name
@@ -98,7 +98,7 @@ PACK = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--eod-token", "<|endoftex
 META = ("index.sqlite", "index.uuid", ".info.json", "split.yaml", "dataset.yaml", ".fastpack.json")
 CHECKSUMS = ["docs.jsonl.fpsum", "docs.idx.fpsum"]
 PREPARE = ["prepare", "ds", "--split-ratio", "1,1,1", "--num-workers", "1", "--sample-type", "CrudeWebdataset"]
-SINGLE = {  # command line without --force; what it needs; what it writes
+SINGLE = {  # command line without --force; function that writes its inputs; its outputs
     "index": (["index", "docs.jsonl"], write_documents, "docs.idx"),
     "pack": (PACK, write_index, "out"),
     "merge": (["merge", "a.pbin", "b.pbin", "out.pbin"], write_documents, "out.pbin"),
@@ -135,7 +135,7 @@ JOBS = [
     ),
     Job("write-checksums", ["verify", "docs.jsonl", "--write-checksums"], write_index, CHECKSUMS),
     Job(
-        "write-checksums anew",
+        "write-checksums again",
         ["verify", "docs.jsonl", "--write-checksums"],
         write_index,
         CHECKSUMS,
@@ -161,7 +161,7 @@ JOBS = [
 
 
 class System:
-    """The module os, which counts some of its calls, and does another thing in place of the one numbered `at`."""
+    """A substitute for the module os that counts some of its calls and replaces the call number `at` by `fault`."""
 
     def __init__(self, at: int = -1, fault: Fault | None = None) -> None:
         self.calls: list[str] = []
@@ -173,7 +173,7 @@ class System:
 
     def call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if name in ("fsync", "fdatasync"):
-            real = id  # nothing here cuts the power, and it takes milliseconds
+            real = id  # not needed without power failures, and takes milliseconds
         if name == "open" and not arguments[1] & os.O_CREAT:
             return real(*arguments)
         self.calls.append(name)
@@ -190,8 +190,8 @@ class System:
 
 
 @dataclass
-class Workplace:
-    """The folder in which a job runs, and what the job is to make of it."""
+class Workspace:
+    """The folder in which a job runs, and the expected result."""
 
     job: Job
     folder: Path
@@ -202,13 +202,13 @@ class Workplace:
     after: Files = field(default_factory=dict)
 
     def reset(self, to: Path | None = None) -> None:
-        """Set the folder back to how it was at the start, or to another copy."""
+        """Reset the folder to its start state, or to another copy."""
         shutil.rmtree(self.folder)
         shutil.copytree(to or self.start, self.folder, symlinks=True)
         os.chdir(self.folder)
 
     def run(self, at: int = -1, fault: Fault | None = None, *options: str) -> tuple[int, str, System]:
-        """Exit code, text on stderr, and the system that the job saw; options: further ones."""
+        """Run the job; return the exit code, the text on stderr, and the system. options: further options."""
         system = System(at, fault)
         with self.monkeypatch.context() as patch:
             patch.setattr(atomic, "os", system)
@@ -222,17 +222,17 @@ class Workplace:
         return {str(path.relative_to(self.folder)): content(path) for path in found}
 
     def is_old_or_new(self, name: str, now: Files) -> bool:
-        """Whether a file is as it was before the job, or as it is to be; or was not there and is not there."""
+        """Return whether a file has its contents from before or after the job, or is absent as before."""
         return now.get(name) in (self.before.get(name), self.after[name])
 
 
 def content(path: Path) -> Any:
     if path.name == "index.uuid":
-        return len(path.read_text())  # a random number
+        return len(path.read_text())  # a random UUID
     if path.suffix == ".fpsum" and path.read_bytes().startswith(b"{"):
-        return {**json.loads(path.read_text()), "mtime_ns": 0}  # that of a file that was written just now
+        return {**json.loads(path.read_text()), "mtime_ns": 0}  # varies between runs
     if path.name == ".fastpack.json":
-        return json.loads(path.read_text())["shards"]  # beside them the time at which the index was written
+        return json.loads(path.read_text())["shards"]  # without the time at which the index was written
     if path.name != "index.sqlite":
         return path.read_bytes()
     with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
@@ -242,8 +242,8 @@ def content(path: Path) -> Any:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several writes, and a checkpoint a batch, for small files."""
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cause several writes, and a checkpoint per batch, for small files."""
     monkeypatch.setattr(token_writer, "BUFFER_BYTES", 128)
     monkeypatch.setattr(merge, "_BLOCK", 128)
     monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 256)
@@ -251,7 +251,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
 
 
-SLOW = ("prepare shards",)  # some hundred calls
+SLOW = ("prepare shards",)  # some hundreds of calls
 
 
 @pytest.fixture(
@@ -262,9 +262,9 @@ def work(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    small_pieces: None,
-) -> Iterator[Workplace]:
-    """Each job in turn, ready to be run."""
+    small_buffers: None,
+) -> Iterator[Workspace]:
+    """Yield a workspace for each job."""
     job: Job = request.param
     folder = tmp_path / "work"
     folder.mkdir()
@@ -273,11 +273,11 @@ def work(
     if job.old is not None:
         job.old(folder)
     shutil.copytree(folder, tmp_path / "start")
-    place = Workplace(job, folder, tmp_path / "start", monkeypatch, capsys)
-    place.before = place.contents()
-    assert place.run()[0] == 0, capsys.readouterr().err
-    place.after = place.contents()
-    assert set(place.after) - set(place.before) <= set(job.new) <= set(place.after)
-    place.reset()
-    yield place
+    workspace = Workspace(job, folder, tmp_path / "start", monkeypatch, capsys)
+    workspace.before = workspace.contents()
+    assert workspace.run()[0] == 0, capsys.readouterr().err
+    workspace.after = workspace.contents()
+    assert set(workspace.after) - set(workspace.before) <= set(job.new) <= set(workspace.after)
+    workspace.reset()
+    yield workspace
     monkeypatch.undo()

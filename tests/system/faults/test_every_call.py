@@ -1,4 +1,4 @@
-"""Each call that a command makes to write goes wrong once: what was there stays, or what is new is complete."""
+"""Each write-related call of a command fails once: the old file remains, or the new file is complete."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from fastpack.io import AtomicFile
 
 
 def failing(number: int, cut: bool = False) -> Callable[..., Any]:
-    """The call fails; with `cut` after it wrote a half of what it was to write."""
+    """Return a fault that raises OSError; with `cut`, it first writes half of the data."""
 
     def fault(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if cut and name in ("write", "pwrite"):
-            halved(name, real, arguments)
-        raise OSError(number, os.strerror(number), *named(name, arguments))
+            short_write(name, real, arguments)
+        raise OSError(number, os.strerror(number), *file_arguments(name, arguments))
 
     return fault
 
 
-def named(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What else the real error tells: the files of calls that take names."""
+def file_arguments(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the file names that the real error contains."""
     return {"open": arguments[:1], "replace": (arguments[0], None, arguments[-1])}.get(name, ())
 
 
-def halved(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A short write: it takes a half of the bytes, as on a full disk or an interrupted call."""
+def short_write(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Write half of the bytes, as on a full disk or after an interrupt."""
     if name not in ("write", "pwrite"):
         return real(*arguments)
     fd, data, *offset = arguments
     return real(fd, bytes(data)[: max(1, len(data) // 2)], *offset)
 
 
-def is_stray(name: str) -> bool:
+def is_temporary(name: str) -> bool:
     return name.endswith((".partial", ".journal", "-journal"))
 
 
-def strays(folder: Path) -> list[str]:
-    return [path.name for path in folder.rglob("*") if is_stray(path.name)]
+def temporary_files(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if is_temporary(path.name)]
 
 
 def check_next_run(work: Any, what: str, *options: str) -> None:
-    """An undisturbed run gives what it would have given, and nothing else is there."""
+    """Check that a run without faults then gives the expected files and no others."""
     code, error, _ = work.run(-1, None, *options)
-    if code == 1 and "Pass --force" in error:  # the run before had come so far
+    if code == 1 and "Pass --force" in error:  # the previous run had already replaced the file
         assert "--force" not in work.job.words
         code = 0
     assert (code, work.contents()) == (0, work.after), (what, error)
 
 
 @pytest.mark.parametrize("fault", ["ENOSPC", "EIO"])
-def test_a_disk_that_fails(fault: str, work: Any) -> None:
+def test_a_failing_disk(fault: str, work: Any) -> None:
     number = getattr(errno, fault)
     calls = work.run()[2].calls
     assert len(calls) > 3
@@ -74,8 +74,8 @@ def test_a_disk_that_fails(fault: str, work: Any) -> None:
         assert os.strerror(number) in error, (what, error)
         assert error.count("\n") == 1, (what, error)
         assert any(os.path.basename(new) in error for new in work.job.new), (what, error)
-        assert work.job.resumes or not strays(work.folder), what
-        assert {name for name in now if not is_stray(name)} <= set(work.after), what
+        assert work.job.resumes or not temporary_files(work.folder), what
+        assert {name for name in now if not is_temporary(name)} <= set(work.after), what
         check_next_run(work, what)
 
 
@@ -84,7 +84,7 @@ def test_a_short_write_is_continued(work: Any) -> None:
     for at, name in enumerate(calls):
         if name in ("write", "pwrite"):
             work.reset()
-            assert work.run(at, halved)[0] == 0
+            assert work.run(at, short_write)[0] == 0
             assert work.contents() == work.after, f"call {at}: {name}"
 
 
@@ -98,7 +98,7 @@ def interrupt_before(name: str, real: Callable[..., Any], arguments: tuple[Any, 
 def interrupt_after(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     result = real(*arguments)
     if name == "open":
-        os.close(result)  # what a signal makes of a call is lost, but so is the descriptor: none is to be held here
+        os.close(result)  # the caller never gets the descriptor
     raise KeyboardInterrupt
 
 
@@ -112,7 +112,7 @@ def test_an_interrupt(fault: Callable[..., Any], work: Any) -> None:
         now = work.contents()
         assert code == 130, what
         assert all(work.is_old_or_new(new, now) for new in work.job.new), what
-        kept = strays(work.folder)
+        kept = temporary_files(work.folder)
         assert work.job.keeps or not kept, what
         if error:
             assert re.fullmatch(KEPT, error), what
@@ -122,7 +122,7 @@ def test_an_interrupt(fault: Callable[..., Any], work: Any) -> None:
 
 
 def test_a_kill(work: Any, tmp_path: Path) -> None:
-    """What lies in the folder before, in the middle of, and after each call is what a kill leaves there."""
+    """The state of the folder before, during and after each call is the state that a kill would leave."""
     states: list[Path] = []
     seen: list[dict[Path, bytes]] = [{}]
 
@@ -136,7 +136,7 @@ def test_a_kill(work: Any, tmp_path: Path) -> None:
     def watch(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         keep(f"before {name}")
         if name in ("write", "pwrite"):
-            done = halved(name, real, arguments)
+            done = short_write(name, real, arguments)
             keep(f"in {name}")
             return done
         return real(*arguments)
@@ -149,14 +149,14 @@ def test_a_kill(work: Any, tmp_path: Path) -> None:
     assert len(states) > 5
     for state in states:
         work.reset(state)
-        now = {name: value for name, value in work.contents().items() if not is_stray(name)}
+        now = {name: value for name, value in work.contents().items() if not is_temporary(name)}
         assert set(now) <= set(work.after), state.name
         assert all(work.is_old_or_new(new, now) for new in work.job.new), state.name
         check_next_run(work, state.name)
 
 
-def test_a_second_writer_is_told(work: Any) -> None:
-    """While another writes the same file a command fails at once, and leaves alone what is there."""
+def test_a_second_writer_fails(work: Any) -> None:
+    """A command fails immediately, without changes, while another process writes the same file."""
     for new in work.job.new[:1]:
         with AtomicFile(work.folder / new) as other:
             other.write(b"the other's")
@@ -166,8 +166,8 @@ def test_a_second_writer_is_told(work: Any) -> None:
         assert (work.folder / new).read_bytes() == b"the other's"
 
 
-def test_a_file_that_appears_meanwhile_is_kept(work: Any) -> None:
-    """Another run of the command was faster: it has been told that it wrote the file, so it stays, but for --force."""
+def test_a_file_that_appears_during_the_run_is_kept(work: Any) -> None:
+    """Another run of the command finished first and reported success, so its file is kept, except with --force."""
     target = work.folder / work.job.new[0]
 
     def overtake(name: str, real: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -181,4 +181,4 @@ def test_a_file_that_appears_meanwhile_is_kept(work: Any) -> None:
     assert code == 1
     assert "Pass --force to" in error
     assert target.read_bytes() == b"the other's"
-    assert not strays(work.folder)
+    assert not temporary_files(work.folder)

@@ -1,4 +1,4 @@
-"""Real processes on a real system: killed, failed by the system's own calls, racing, and within their memory."""
+"""Real processes: killed, with failing system calls, racing, and with limited memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def need_strace() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Sources, and an index to be replaced."""
+    """Return a folder with sources and existing outputs."""
     (tmp_path / "docs.jsonl").write_text("".join(f'{{"text": "document {n}"}}\n' for n in range(9)))
     (tmp_path / "docs.idx").write_bytes(b"")
     assert main(["index", str(tmp_path / "docs.jsonl"), "--force", "-q"]) == 0
@@ -77,7 +77,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def traced(folder: Path, words: list[str], *options: str) -> tuple[int, str, str]:
-    """Exit code, errors, and the log of calls on files of the folder."""
+    """Run with strace; return the exit code, stderr, and the log of calls on files of the folder."""
     log = folder.parent / f"{folder.name}.log"
     strace = ["strace", "-f", "-y", "-qq", "-o", str(log), "-e", f"trace={','.join(CALLS)}", *options]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -91,41 +91,41 @@ def states(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(found)}
 
 
-class Point(NamedTuple):
-    """The `at`-th call of one kind that a command makes."""
+class CallSite(NamedTuple):
+    """The `at`-th call of this name in a command."""
 
     call: str
     at: int
 
 
-def points(log: str, folder: Path) -> tuple[list[Point], list[str]]:
-    """The calls of a log that change files of the folder, and those files, relative to it."""
+def call_sites(log: str, folder: Path) -> tuple[list[CallSite], list[str]]:
+    """Return the logged calls that change files of the folder, and the relative paths of these files."""
     counts: Counter[str] = Counter()
     found, names = [], {""}
     for line in log.splitlines():
         paths = re.findall(rf"{re.escape(str(folder))}/?([^\">]*)", line)
         match = re.match(r"\d+ +(\w+)\(", line)
-        if match and "rename(" in line and not paths:  # by names below the working directory
+        if match and "rename(" in line and not paths:  # with paths relative to the working directory
             paths = re.findall(r'"([^"]+)"', line)
         if match and paths:
             counts[match[1]] += 1
-            found.append(Point(match[1], counts[match[1]]))
+            found.append(CallSite(match[1], counts[match[1]]))
             names.update(paths)
     return found, sorted(names)
 
 
 def case(name: str, fault: str) -> Any:
-    """A command and a fault; what takes a second or two is in the normal run."""
+    """Return the parameters of a command and a fault, marked slow unless they take only a second or two."""
     return pytest.param(name, fault, marks=[] if (name, fault) in FAST else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize(("name", "fault"), [case(name, fault) for name in WORDS for fault in FAULTS])
-def test_calls_of_the_system(
+def test_failing_system_calls(
     fault: str, name: str, folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call fails or is the last, by the system itself; an interrupted one (EINTR) must not even be noticed.
+    """strace lets each call fail, or kills the process at it; an interrupted call (EINTR) has no effect.
 
-    Of `prepare`, and of some faults, only the first calls of each kind, but for FASTPACK_EVERY_CALL=1.
+    For `prepare` and some faults, only the first calls of each name are tested, unless FASTPACK_EVERY_CALL is set.
     """
     need_strace()
     before, where = states(folder), tmp_path_factory.mktemp("run")
@@ -133,13 +133,13 @@ def test_calls_of_the_system(
     code, errors, log = traced(where / "whole", WORDS[name])
     assert code == 0, errors
     after = states(where / "whole")
-    calls, names = points(log, where / "whole")
+    calls, names = call_sites(log, where / "whole")
     assert {"write", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
-    if "FASTPACK_EVERY_CALL" not in os.environ:  # else four hundred processes
+    if "FASTPACK_EVERY_CALL" not in os.environ:  # otherwise four hundred processes
         last = 99 if fault in FAULTS[:2] else 1
         calls = [point for point in calls if point.at <= (min(last, 2) if name == "prepare" else last)]
 
-    def run(point: Point) -> tuple[int, str]:
+    def run(point: CallSite) -> tuple[int, str]:
         place = where / f"{point.call} {point.at}"
         shutil.copytree(folder, place)
         only = [word for name in names for word in ("-P", str(place / name))]
@@ -171,8 +171,8 @@ def test_calls_of_the_system(
 
 
 @pytest.mark.parametrize("name", ["index", "pack", "merge", "shuffle", "write-checksums", "prepare"])
-def test_a_file_that_may_not_grow(name: str, folder: Path) -> None:
-    """RLIMIT_FSIZE: the write fails with EFBIG, as the signal that comes with it is ignored."""
+def test_a_file_size_limit(name: str, folder: Path) -> None:
+    """With RLIMIT_FSIZE, the write fails with EFBIG, because the signal is ignored."""
     before = states(folder)
     limited = ["bash", "-c", 'ulimit -f 0; exec "$@"', "bash", *COMMAND, *WORDS[name]]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -182,8 +182,8 @@ def test_a_file_that_may_not_grow(name: str, folder: Path) -> None:
     assert states(folder) == before
 
 
-def test_of_commands_that_race_one_wins(folder: Path) -> None:
-    """Started together over and over: one writes the file, the other says that it is, or was, being written."""
+def test_one_of_several_concurrent_commands_succeeds(folder: Path) -> None:
+    """Of two concurrent commands, one writes the file; the other reports that the file is being or was written."""
     words = ["merge", "a.pbin", "a.pbin", "raced.pbin"]
     for _ in range(3):
         racers = [
@@ -192,8 +192,8 @@ def test_of_commands_that_race_one_wins(folder: Path) -> None:
         ]
         errors = [racer.communicate()[1] for racer in racers]
         assert sorted(racer.returncode for racer in racers) == [0, 1], errors
-        said = "".join(errors)
-        assert "another process is writing" in said or "exists. Pass --force to overwrite it." in said
+        messages = "".join(errors)
+        assert "another process is writing" in messages or "exists. Pass --force to overwrite it." in messages
         assert len(PackedFile(folder / "raced.pbin")) == 2
         (folder / "raced.pbin").unlink()
 
@@ -203,23 +203,23 @@ import contextlib, io, json, sys, time
 from fastpack.cli import main
 for line in sys.stdin:
     words, start = json.loads(line)
-    said = io.StringIO()
+    messages = io.StringIO()
     while time.monotonic() < start:
         pass
-    with contextlib.redirect_stderr(said):
+    with contextlib.redirect_stderr(messages):
         code = main(words)
-    print(json.dumps([code, said.getvalue()]), flush=True)
+    print(json.dumps([code, messages.getvalue()]), flush=True)
 """
 
 
 @pytest.mark.parametrize("name", ["index", "pack"])
-def test_of_fifty_races_each_has_one_winner(name: str, folder: Path) -> None:
-    """Two processes start a command at the same moment, fifty times; their interpreters are started but once."""
+def test_each_of_fifty_races_has_one_winner(name: str, folder: Path) -> None:
+    """Two processes start a command at the same moment, fifty times, without restarting their interpreters."""
     target = folder / ("raced.idx" if name == "index" else "raced.pbin")
     words = ["index", "docs.jsonl", "--index-path"] if name == "index" else [*PACK, "-o"]
     assert subprocess.run([*COMMAND, *words, target.name, "-q"], cwd=folder).returncode == 0
     expected, names = target.read_bytes(), sorted(os.listdir(folder))
-    told: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": folder}
     with contextlib.ExitStack() as stack:
         racers = [stack.enter_context(subprocess.Popen([sys.executable, "-c", RACER], **pipes)) for _ in range(2)]
@@ -229,16 +229,22 @@ def test_of_fifty_races_each_has_one_winner(name: str, folder: Path) -> None:
             for racer in racers:
                 racer.stdin.write(line + "\n")
                 racer.stdin.flush()
-            (won, quiet), (lost, said) = sorted(json.loads(racer.stdout.readline()) for racer in racers)
-            assert (won, quiet, lost, said.count("\n")) == (0, "", 1, 1), said
-            told["writing" if "another process is writing" in said else "exists" if "exists" in said else said] += 1
+            (won, quiet), (lost, messages) = sorted(json.loads(racer.stdout.readline()) for racer in racers)
+            assert (won, quiet, lost, messages.count("\n")) == (0, "", 1, 1), messages
+            outcomes[
+                "writing"
+                if "another process is writing" in messages
+                else "exists"
+                if "exists" in messages
+                else messages
+            ] += 1
             assert target.read_bytes() == expected
             assert sorted(os.listdir(folder)) == names
-    assert set(told) <= {"writing", "exists"}
-    assert told.total() == 50
+    assert set(outcomes) <= {"writing", "exists"}
+    assert outcomes.total() == 50
 
 
-def test_random_kills_end_in_the_same_bytes(folder: Path) -> None:
+def test_random_kills_and_resumes_give_equal_bytes(folder: Path) -> None:
     words = [*PACK, "--resume", "-o", "killed.pbin"]
     rng = np.random.default_rng(0)
     for _ in range(4):
@@ -284,7 +290,7 @@ BATCHES = """
 for first in range(0, len(dataset) - 64, 64):
     n_bytes += 2 * next(iter(dataset.batch(np.arange(first, first + 64)).values())).size
 """
-READERS = {  # what reads a gibibyte; whether by mapping
+READERS = {  # commands that read a gibibyte; whether they map it
     "shards": (f"dataset = MemoryMappedDataset('.', 8192, '*.bin', dtype='uint16', io='pread'){BATCHES}", False),
     "packed": (f"dataset = PackedMemMapDatasetContinuous('docs.pbin', 'x', 8192, False){BATCHES}", True),
     "lines": ("for line in LargeFileLinesReader('docs.jsonl'):\n    n_bytes += len(line)", True),
@@ -294,7 +300,7 @@ READERS = {  # what reads a gibibyte; whether by mapping
 
 
 def check_memory(folder: Path, script: str, *words: str) -> None:
-    """Peak of the resident set, pages of mapped files included: those that were read are given back as it goes."""
+    """Check the peak resident memory including mapped pages, which are released after they were read."""
     run = [sys.executable, "-c", script, *words]
     done = subprocess.run(run, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -325,7 +331,7 @@ def test_memory_of_a_gibibyte(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc/self/status")
 def test_memory_of_a_gibibyte_of_samples(tmp_path: Path) -> None:
-    """The same of JSON lines and of tars as datasets: prepared, verified and decoded."""
+    """JSON lines and tars as datasets: prepared, verified and decoded."""
     write_a_gibibyte(tmp_path / "docs.jsonl")
     (tmp_path / "ds").mkdir()
     for shard in range(4):

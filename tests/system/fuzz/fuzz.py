@@ -25,14 +25,14 @@ def report(target: Target, data: bytes, error: BaseException, found: Path) -> No
 
 
 def fuzz(target: Target, seconds: float, seed: int, found: Path, max_findings: int = 10) -> int:
-    """Structured mutants of the seeds first, at most half of the time, then random ones; returns the findings."""
+    """Run structured mutants for at most half of the time, then random ones; return the number of findings."""
     corpus, source, n_runs, n_accepted, findings = target.corpus(), random.Random(seed), 0, 0, set[str]()
     started = time.monotonic()
     with working_folder() as folder:
 
         def one(data: bytes) -> None:
             nonlocal n_runs, n_accepted
-            (folder / "input").write_bytes(data)  # what a crash of the process leaves behind
+            (folder / "input").write_bytes(data)  # remains if the process crashes
             n_runs += 1
             try:
                 n_accepted += target.run(data, folder)
@@ -63,7 +63,7 @@ def _place(error: BaseException) -> str:
 
 
 def coverage_guided(target: Target, arguments: list[str]) -> None:
-    """Hand over to atheris; its own arguments follow, a folder for its corpus first."""
+    """Run atheris; arguments: a folder for its corpus, then options of libFuzzer."""
     import atheris  # type: ignore[import-not-found]
 
     corpus = Path(arguments[0])
@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default all: {', '.join(TARGETS)}")
     parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--seed", type=int, default=0, help="of the random mutants")
-    parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="folder for inputs answered wrongly")
+    parser.add_argument("--found", type=Path, default=Path("fuzz-found"), help="folder for failing inputs")
     parser.add_argument("--atheris", nargs=argparse.REMAINDER, metavar="CORPUS", help="coverage-guided, one target")
     options = parser.parse_args()
     if unknown := set(options.targets) - set(TARGETS):

@@ -1,8 +1,8 @@
-"""What all fuzz targets share: how inputs are changed, how one is run, and what must hold whatever it is.
+"""Mutation and execution of inputs, and the checks that all fuzz targets share.
 
-A target hands bytes to a reader as a file and asserts that the reader says what an independent one does: either both
-accept them and give the same values, or ours refuses them with a documented error that names the file and a place
-inside it. `Target.run` adds what holds for all of them: no other exception, no memory out of proportion, no hang.
+A target writes bytes to a file, reads it, and compares the result with that of an independent reader: either both
+accept the bytes with equal values, or ours raises a documented error with the file name and an offset inside the
+file. `Target.run` adds the checks for all targets: no other exception, no excessive memory, no hang.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from fastpack.errors import FormatError
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CORPUS = Path(__file__).parent / "corpus"
-MAX_SECONDS = 20  # for one input of some kilobytes
-MAX_GROWTH = 64 << 20  # bytes of memory for one input, beyond twice its size; NumPy's and PyYAML's first use included
+MAX_SECONDS = 20  # per input of some kilobytes
+# bytes of memory per input, in addition to twice its size; includes the imports of NumPy and PyYAML
+MAX_GROWTH = 64 << 20
 
-# What length fields and counters are replaced with.
+# Replacements of length fields and counters.
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 12, 127, 128, 255, 256, 511, 512, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32)
 NUMBERS += (2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64 - 12)
 DECIMALS = (b"-1", b"0", b"00", b"4294967296", b"9223372036854775808", b"1" * 30, b"1e999", b"1_0", b"\xd9\xa1", b"")
 
 
 class Edit(NamedTuple):
-    """One change: which kind, where (65536 is the end), and a number the kind makes what it wants of."""
+    """One change: its type, its place (65536 is the end), and a value whose meaning depends on the type."""
 
     kind: int
     place: int
@@ -44,16 +45,16 @@ class Edit(NamedTuple):
 
 
 class Hang(BaseException):
-    """One input took too long."""
+    """An input took too long."""
 
 
 @dataclass(frozen=True)
 class Target:
     """A reader under test.
 
-    seeds: small valid inputs. check: asserts what must hold for the bytes, with a folder of its own to write them to,
-    and says whether they were accepted. tokens: what inputs of a textual format are spliced with. trace: functions of
-    the twins, as (holder, name), by whose branches a coverage-guided fuzzer finds its way.
+    seeds: small valid inputs. check: checks the behaviour for the bytes, in a given folder; returns whether they were
+    accepted. tokens: strings to insert into inputs of a text format. trace: functions of the Python implementation, as
+    (holder, name), whose branches guide a coverage-guided fuzzer.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Target:
     max_bytes: int = 8192
 
     def run(self, data: bytes, folder: Path) -> bool:
-        """Check one input, within bounds of time and memory."""
+        """Check one input with limits on time and memory; return whether it was accepted."""
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         with warnings.catch_warnings(), _time_limit():
             warnings.simplefilter("ignore")
@@ -74,11 +75,11 @@ class Target:
         return accepted
 
     def corpus(self) -> list[bytes]:
-        """The seeds, and the inputs that once were found to be answered wrongly."""
+        """Return the seeds and the inputs that failed before."""
         return self.seeds() + [path.read_bytes() for path in sorted((CORPUS / self.name).glob("*"))]
 
     def mutant(self, seeds: Sequence[bytes], edits: Sequence[Edit], first: int = 0) -> bytes:
-        """A seed with these changes."""
+        """Return a seed with these changes."""
         data = seeds[first % len(seeds)]
         for edit in edits:
             data = _changed(data, edit, seeds, self.tokens)[: self.max_bytes]
@@ -87,7 +88,7 @@ class Target:
 
 @contextmanager
 def _time_limit() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
+    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
         yield
         return
 
@@ -105,7 +106,7 @@ def _time_limit() -> Iterator[None]:
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """A folder in memory, where there is one: files are written for each input."""
+    """Yield a temporary folder, in memory if possible, because each input is written to a file."""
     folder = tempfile.mkdtemp(prefix="fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:
         yield Path(folder)
@@ -114,14 +115,14 @@ def working_folder() -> Iterator[Path]:
 
 
 def written(path: Path, data: bytes) -> Path:
-    """A new file of these bytes; one of that name that is still mapped keeps its own."""
+    """Write a new file; an old file of this name that is still mapped keeps its contents."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
     return path
 
 
 def refused(error: Exception, path: Path, n_bytes: int) -> bool:
-    """False, always; asserts that the error names the file and, where it has an offset, a place inside it."""
+    """Assert that the error contains the file name and that its offset, if any, is inside the file; return False."""
     assert str(path) in str(error) or path.name in str(error), repr(error)
     if isinstance(error, FormatError):
         assert 0 <= error.offset <= n_bytes, (error.offset, n_bytes)
@@ -154,7 +155,7 @@ def _changed(data: bytes, edit: Edit, seeds: Sequence[bytes], tokens: Sequence[b
 
 
 def _changed_text(data: bytes, at: int, value: int, tokens: Sequence[bytes]) -> bytes:
-    """A token put in or in place of a word, or a decimal number in place of one."""
+    """Insert a token, replace text with it, or replace a decimal number."""
     token, run = tokens[value % len(tokens)], value // 256 % 12
     if value // 4096 % 4:
         return data[:at] + token + data[at + run :]
@@ -168,7 +169,7 @@ def _changed_text(data: bytes, at: int, value: int, tokens: Sequence[bytes]) -> 
 
 
 def structured(seed: bytes, step: int = 1) -> Iterator[bytes]:
-    """Every byte changed, dropped and doubled, every prefix, and numbers in place of every word."""
+    """Yield `seed` with every byte changed, deleted and doubled, every prefix, and numbers in place of every word."""
     for at in range(0, len(seed), step):
         byte = seed[at]
         for other in {0, 255, byte ^ 1, byte ^ 128, (byte + 1) % 256, (byte - 1) % 256} - {byte}:

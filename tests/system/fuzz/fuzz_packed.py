@@ -1,4 +1,4 @@
-"""Fuzz targets of what Modalities writes: pickled indices, packed files of every generation, lines of JSON."""
+"""Fuzz targets for the formats of Modalities: pickled indices, packed files of every generation, JSON lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = (b'{"text": "a"}', b'{"text": "\xc3\xa9\\u00e9", "n": [1, -0.5e+3, null]
 
 
 def pickled_rows(data: bytes) -> tuple[Rows, int] | None:
-    """The rows and the bytes they take by the standard library's reader; None for what is documented to be refused."""
+    """Return the rows and their size in bytes by the standard library; None for documented rejections."""
     found = fuzz_pickled_index.expected(data)
     ours = fuzz_pickled_index.outcome(pickled_index_decoder_np.decode_index, data)
     if found is None or (isinstance(ours[0], Fault) and ours[0] in STRICTER_THAN_PICKLE):
@@ -53,7 +53,7 @@ def check_index(data: bytes, folder: Path) -> bool:
 
 
 def _check_lines_of(folder: Path, path: Path, rows: Any) -> None:
-    """An index is used with a raw file: its entries begin its lines, or it is refused."""
+    """An index is used with a raw file: its entries are the line starts, or it is rejected."""
     raw = b"\n".join(LINES[:3])
     file = JsonlFile(written(folder / "x.jsonl", raw), path, warn_of_characters=False)
     ends = [end for end in range(len(raw) + 1) if raw[end : end + 1] in (b"\n", b"")]
@@ -70,7 +70,7 @@ def _check_lines_of(folder: Path, path: Path, rows: Any) -> None:
 
 
 def _header(data: bytes, generation: int) -> tuple[int, int, int] | None:
-    """Header size, data length and token size, where the file can be of that generation."""
+    """Return header size, data length and token size if the file can be of that generation."""
     size = struct.calcsize(HEADERS[generation])
     if len(data) < size:
         return None
@@ -99,9 +99,9 @@ def _found_generation(data: bytes) -> int | None:
     return 3 if len(data) >= 12 and int.from_bytes(data[8:12], "big") in (1, 2, 4) else None
 
 
-def documents(data: bytes, asked: int | None) -> tuple[int, list[list[int]]] | None:
-    """Generation and tokens of every document, by the table in `pbin_layout` and the standard library alone."""
-    generation = _found_generation(data) if asked is None else asked
+def documents(data: bytes, requested: int | None) -> tuple[int, list[list[int]]] | None:
+    """Return the generation and every document's tokens, by the table in `pbin_layout` and the standard library."""
+    generation = _found_generation(data) if requested is None else requested
     header = _header(data, generation) if generation is not None else None
     if header is None or generation is None:
         return None
@@ -110,7 +110,7 @@ def documents(data: bytes, asked: int | None) -> tuple[int, list[list[int]]] | N
     if index is None:
         return None
     rows = index[0]
-    if asked is None and generation == 5 and _base(rows, length, (12,)) is not None:
+    if requested is None and generation == 5 and _base(rows, length, (12,)) is not None:
         generation = 4
     base = _base(rows, length, BASES[generation])
     base = BASES[generation][0] if base is None else base
@@ -126,7 +126,7 @@ def documents(data: bytes, asked: int | None) -> tuple[int, list[list[int]]] | N
 
 
 def check_packed(data: bytes, folder: Path) -> bool:
-    """As whatever it is found to be, and as one of the generations."""
+    """Check the file with the detected generation, and with each given one."""
     path = written(folder / "x.pbin", data)
     forced = zlib.crc32(data) % 6
     if forced:
@@ -163,7 +163,7 @@ def _check_without_index(path: Path, data: bytes) -> None:
 
 
 def packed(generation: int, token_size: int, lengths: tuple[int, ...]) -> bytes:
-    """A packed file as the writers of that generation made it."""
+    """Return a packed file as written by that generation."""
     order = ">" if generation < 4 else "<"
     n_tokens = sum(lengths)
     tokens = np.arange(n_tokens).astype(f"{order}u{token_size}").tobytes()
@@ -184,26 +184,26 @@ def index_seeds() -> list[bytes]:
 
 
 def check_lines(data: bytes, folder: Path) -> bool:
-    """Lines and which of them are JSON: the twins against each other, `split` and `json.loads`."""
+    """Line offsets and the JSON check: the implementations compared with each other, `split` and `json.loads`."""
     array = np.frombuffer(data, np.uint8)
     lines = data.split(b"\n")[:-1]
     expected = [(sum(map(len, lines[:i])) + i, len(line)) for i, line in enumerate(lines)]
-    for twin in (lines_cy, lines_np):
+    for implementation in (lines_cy, lines_np):
         out = np.empty((len(lines) + 1, 2), np.int64)
-        n_rows = int(twin.index_lines(array, 0, 0, out)[0])
+        n_rows = int(implementation.index_lines(array, 0, 0, out)[0])
         assert [tuple(row) for row in out[:n_rows].tolist()] == expected
     rows = np.array(expected, np.int64).reshape(-1, 2)
     verdicts = np.empty((2, len(rows)), np.uint8)
     json_np.validate_json_rows(array, rows, verdicts[0])
     json_cy.validate_json_rows(array, rows, verdicts[1])
-    assert (verdicts[1] <= verdicts[0]).all(), "a line accepted at a glance that json.loads refuses"
+    assert (verdicts[1] <= verdicts[0]).all(), "a line accepted by the kernel that json.loads rejects"
     for line, sure in zip(lines, verdicts[1].tolist(), strict=True):
         assert sure or not _is_plain_json(line), line
     return bool(verdicts[1].any())
 
 
 def _is_plain_json(line: bytes) -> bool:
-    """What the compiled check promises to accept: RFC 8259 in UTF-8, of moderate depth and numbers."""
+    """Return whether the compiled check must accept the line: RFC 8259 in ASCII, with moderate depth and numbers."""
     if not line.isascii() or len(line) > 200 or b"\\u" in line:
         return False
 

@@ -1,15 +1,15 @@
-"""Coverage-guided fuzzing of the pickled index reader: three decoders of ours against the standard library's.
+"""Coverage-guided fuzzing of the pickled index reader: our decoders compared with the standard library's.
 
-The property is `differential`, which tests/kernels/codecs/test_pickled_index_decoder.py runs
-on inputs from hypothesis. To let a fuzzer look for more (it found what 460,000 random mutants had not), install
-atheris, which the project does not need otherwise:
+The property is `differential`, which tests/kernels/codecs/test_pickled_index_decoder.py checks with inputs from
+hypothesis. A coverage-guided fuzzer found a fault that 460,000 random mutants did not find. It needs atheris, which is
+not a dependency of the project:
 
     pip install atheris
     python tests/system/fuzz/fuzz_pickled_index.py corpus/ -max_len=512 -max_total_time=600
 
-`corpus/` is any folder; seeds are written into it when it is empty. Only Python code is instrumented, so the fuzzer is
-guided by the Python twin, and the compiled one is held against it. A crash is written to `crash-*`: add the input to
-the examples of the hypothesis test.
+`corpus/` is any folder; seeds are written to it if it is empty. Only Python code is instrumented: the Python
+implementation guides the fuzzer, and the compiled one is compared with it. An input that fails is written to `crash-*`:
+add it to the examples of the hypothesis test.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ INT64 = range(-(2**63), 2**63)
 
 
 def _stop(oracle: Oracle) -> NoReturn:
-    """STOP, where nothing but the result may be left on the stack."""
+    """STOP, which requires that the stack contains only the result."""
     if oracle.metastack or len(oracle.stack) != 1:
         raise pickle.UnpicklingError("more than the result on the stack")
     raise pickle._Stop(oracle.stack.pop())  # type: ignore[attr-defined]
 
 
 class Oracle(pickle._Unpickler):  # type: ignore[misc,name-defined]
-    """The standard library's reader, in Python as the C one takes gigabytes on some inputs, for opcodes of indices."""
+    """The standard library's reader for the opcodes of indices, in Python: that in C can need gigabytes."""
 
     dispatch: ClassVar[dict[int, Any]] = {
         code: pickle._Unpickler.dispatch[code] for code in pickled_index_decoder_np.ACTIONS
@@ -53,7 +53,7 @@ class Oracle(pickle._Unpickler):  # type: ignore[misc,name-defined]
 
 
 def expected(data: bytes) -> tuple[list[tuple[int, int]], int] | None:
-    """The rows and the number of bytes they take by the standard library, or None where it has no list of pairs."""
+    """Return the rows and their size in bytes by the standard library, or None if the result is not a list of pairs."""
     file = io.BytesIO(data)
     oracle = Oracle(file)
     try:
@@ -70,7 +70,7 @@ def expected(data: bytes) -> tuple[list[tuple[int, int]], int] | None:
 
 
 def outcome(decode: Any, data: bytes) -> tuple[Any, ...]:
-    """What a decoder says: rows and bytes taken, or the fault, where, and the texts."""
+    """Return the result of a decoder: rows and consumed bytes, or the fault, its offset and the message texts."""
     try:
         rows, n_bytes, bits = decode(np.frombuffer(data, np.uint8))
     except IndexSyntaxError as error:
@@ -82,7 +82,7 @@ def outcome(decode: Any, data: bytes) -> tuple[Any, ...]:
 
 
 def differential(data: bytes) -> tuple[Any, ...]:
-    """Assert that all decoders say the same, and what the standard library says but for documented refusals."""
+    """Assert that all decoders agree, also with the standard library, except for documented rejections."""
     outcomes = [outcome(decode, data) for decode in DECODERS]
     assert outcomes[0] == outcomes[1] == outcomes[2], (data.hex(), outcomes)
     ours, theirs = outcomes[0], expected(data)
@@ -94,7 +94,7 @@ def differential(data: bytes) -> tuple[Any, ...]:
 
 
 def seeds() -> list[bytes]:
-    """Small pickles of every protocol and integer width, one and several rows."""
+    """Return small pickles of every protocol and integer width, with one and several rows."""
     lists: list[list[tuple[int, int]]] = [[], [(0, 5)], [(2**40, 300)], [(300, 2**33), (2**31, 255), (-1, 65535)]]
     lists.append([(7 * i, 7) for i in range(30)])
     return [pickle.dumps(rows, protocol) for rows in lists for protocol in range(6)]

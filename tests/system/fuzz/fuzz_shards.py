@@ -1,4 +1,4 @@
-"""Fuzz targets of flat token shards, of indices that are plain offsets, and of tatm's and KempnerForge's texts."""
+"""Fuzz targets for flat token shards, offset indices, and the configuration files of tatm and KempnerForge."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ RAW_LINES = b'{"a": 1}\n{"a": 22}\n{"a": "three"}\n'
 def check_npy(data: bytes, folder: Path) -> bool:
     path = written(folder / "x.npy", data)
     try:
-        theirs = np.load(path, mmap_mode="r", allow_pickle=False)  # as the peer does: dtypes of arrays differ without
+        # mmap_mode as in KempnerForge: without it, the dtypes of arrays differ
+        theirs = np.load(path, mmap_mode="r", allow_pickle=False)
         theirs = theirs if isinstance(theirs, np.ndarray) and theirs.ndim else None
     except Exception:
         theirs = None
     end = 10 + int.from_bytes(data[8:10], "little")
     if data[:8] == b"\x93NUMPY\1\0" and 10 < end <= 128 and data[end - 1 : end] != b"\n":
-        theirs = None  # NumPy reads on where such a header ends; no writer makes one, so it is refused as damaged
+        theirs = None  # NumPy accepts such a header; no writer produces it, so it is rejected as damaged
     try:
         (shard,) = shards.scan_shards([path])
         array = shard.open()
@@ -73,7 +74,7 @@ def _offsets(data: bytes) -> list[int] | None:
 
 
 def check_offsets(data: bytes, folder: Path) -> bool:
-    """As `.tar.idx`, and as `.jsonl.idx` of a file whose lines are then read."""
+    """Read the bytes as `.tar.idx`, and as `.jsonl.idx` of a file whose lines are then read."""
     path, theirs = written(folder / "x.jsonl.idx", data), _offsets(data)
     try:
         offsets = read_offset_index(path)
@@ -89,7 +90,7 @@ def check_offsets(data: bytes, folder: Path) -> bool:
     except FormatError as error:
         assert not belongs
         refused(error, path, len(data))
-        return True  # it was read: as a `.tar.idx` it may be right
+        return True  # valid as a `.tar.idx`
     assert belongs
     assert theirs is not None
     found = [dataset[i]["json"] for i in range(len(dataset))]
@@ -126,7 +127,7 @@ def offset_seeds() -> list[bytes]:
 
 
 def _tree(load: Any, data: bytes) -> Any:
-    """What an independent reader makes of a text; None where it cannot."""
+    """Return the result of an independent reader, or None if it fails."""
     try:
         return load(data)
     except Exception:
@@ -134,14 +135,14 @@ def _tree(load: Any, data: bytes) -> Any:
 
 
 def check_metadata(data: bytes, folder: Path) -> bool:
-    """tatm's metadata.yaml and .json: the fields are those of the text, unknown ones refused."""
+    """tatm's metadata.yaml and .json: the fields equal those of the text, and unknown fields are rejected."""
     accepted = False
     for suffix, load in ((".yaml", yaml.safe_load), (".json", json.loads)):
         path = written(folder / f"metadata{suffix}", data)
         try:
             found = tatm.TatmDataMetadata.from_file(path)
         except ValueError as error:
-            if not str(error).startswith("Invalid "):  # tatm's own words
+            if not str(error).startswith("Invalid "):  # the message of tatm
                 refused(error, path, len(data))
             continue
         except TypeError as error:
@@ -168,28 +169,30 @@ def check_toml(data: bytes, folder: Path) -> bool:
         if name in ("datasets", "phases"):
             assert len(ours[name]) == len(value)
             for one, given in zip(ours[name], value, strict=True):
-                assert str({key: one[key] for key in given}) == str({k: _as(one[k], v) for k, v in given.items()})
+                assert str({key: one[key] for key in given}) == str(
+                    {k: _number_as(one[k], v) for k, v in given.items()}
+                )
         else:
-            assert str(ours[name]) == str(_as(ours[name], value))
+            assert str(ours[name]) == str(_number_as(ours[name], value))
     return True
 
 
-def _as(like: Any, value: Any) -> Any:
-    """An integer as the decimal number it stands for."""
+def _number_as(like: Any, value: Any) -> Any:
+    """Convert an integer to its decimal number."""
     if isinstance(like, dict):
-        return {key: _as(like[key], one) for key, one in value.items()}
+        return {key: _number_as(like[key], one) for key, one in value.items()}
     return float(value) if isinstance(like, float) and type(value) is int else value
 
 
 def check_pack_config(data: bytes, folder: Path) -> bool:
-    """Modalities' YAML: the tree of the text, where it has no interpolation and nothing is written twice."""
+    """Modalities' YAML: the tree of the text, if it has no interpolation and no duplicate keys."""
     path = written(folder / "x.yaml", data)
     try:
         found = yaml_config.load_yaml(path)
     except ValueError as error:
         return refused(error, path, len(data))
     if not any(mark in data for mark in (b"${", b"<<", b"*")):
-        theirs = yaml.load(data, Loader=yaml.BaseLoader)  # all texts: only the shape is compared
+        theirs = yaml.load(data, Loader=yaml.BaseLoader)  # all scalars are strings: only the shape is compared
         assert _shape(found) == _shape(theirs), (found, theirs)
     return True
 
@@ -246,7 +249,7 @@ YAML_TOKENS += (
 TOML_TOKENS = tuple(rb"""[ ] [[ = ' " { } . , 1979-05-27 inf nan 0x true data phases \u0041 \UFFFFFFFF #""".split())
 TOML_TOKENS += (b"\n", b'"""', b"\xc3\xa9", b"\xff", b"[" * 300, b"9" * 5000)
 RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "_value"))
-NPY = ((shards, "_scan_npy"), (shards, "_unusual"), (shards, "_load_npy"))
+NPY = ((shards, "_scan_npy"), (shards, "_scan_unusual_npy"), (shards, "load_npy_array"))
 
 BIN = ((shards, "_scan_bin"), (token_segment, "_start_of_final_hole"))
 TARGETS = (

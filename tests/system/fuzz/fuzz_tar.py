@@ -1,13 +1,13 @@
-"""Coverage-guided fuzzing of the tar walk: both twins against each other and against Python's tarfile.
+"""Coverage-guided fuzzing of the tar walk: both implementations compared with each other and with Python's tarfile.
 
-The property is `differential`, which tests/kernels/codecs/test_tar.py runs on archives from hypothesis and on mutants
-of them. To let a fuzzer look for more, install atheris, which the project does not need otherwise:
+The property is `differential`, which tests/kernels/codecs/test_tar.py checks with archives from hypothesis and mutants
+of them. A coverage-guided fuzzer needs atheris, which is not a dependency of the project:
 
     pip install atheris
     python tests/system/fuzz/fuzz_tar.py corpus/ -max_len=8192 -max_total_time=600
 
-`corpus/` is any folder; seeds are written into it when it is empty. Checksums of headers are put right before each
-run, or nearly every mutant would be refused for those. A crash is written to `crash-*`.
+`corpus/` is any folder; seeds are written to it if it is empty. The checksums of headers are corrected before each
+run; otherwise nearly every mutant would be rejected for them. An input that fails is written to `crash-*`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fastpack.kernels.codecs.tar_errors import MAX_NAME_BYTES, Outcome, State, T
 
 WALKS = (tar_cy.walk_tar, tar_np.walk_tar)
 META = re.compile(r"__[^/]*__($|/)")
-KEY_AND_PART = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
+KEY_AND_FIELD = re.compile(r"^((?:.*/|)[^.]+)[.]([^/]*)$")
 
 
 def header(name: bytes, size: int | bytes = 0, kind: bytes = b"0", **fields: bytes) -> bytes:
-    """A header block; size as bytes is the field itself. fields: `prefix`, `magic`, `mode`, ..., `tail` from 345 on."""
+    """Return a header block. size: a number or the bytes of the field; fields: `prefix`, ..., `tail` from 345 on."""
     block = bytearray(512)
     block[: len(name)] = name
     places = {"mode": 100, "uid": 108, "mtime": 136, "linkname": 157, "magic": 257, "prefix": 345, "tail": 345}
@@ -47,7 +47,7 @@ def with_checksum(block: bytes) -> bytes:
 
 
 def member(name: bytes, data: bytes = b"", kind: bytes = b"0", **fields: bytes) -> bytes:
-    """A header and the data it is of, padded."""
+    """Return a header and its padded data."""
     return header(name, len(data), kind, **fields) + padded(data)
 
 
@@ -56,7 +56,7 @@ def padded(data: bytes) -> bytes:
 
 
 def records(pairs: Sequence[tuple[bytes, bytes]], kind: bytes = b"x") -> bytes:
-    """A PAX header with these records."""
+    """Return a PAX header with these records."""
     data = b""
     for keyword, value in pairs:
         n_bytes = len(keyword) + len(value) + 3
@@ -66,10 +66,10 @@ def records(pairs: Sequence[tuple[bytes, bytes]], kind: bytes = b"x") -> bytes:
 
 
 def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
-    """What Python's tarfile and Energon's two patterns make of the archive in data[:end]; None where they fail.
+    """Read the archive data[:end] with Python's tarfile and Energon's two patterns; return None if they fail.
 
-    (n_members, rows of (sample, part, offset, size, is sparse), (key, start) of samples). A last member put behind
-    `end` tells an archive that was read to its end from one that tarfile left early without a word.
+    Return (n_members, rows of (sample, field, offset, size, is sparse), (key, start) of samples). A member appended at
+    `end` shows whether tarfile read the whole archive; it stops at some faults without an error.
     """
     file = io.BytesIO(data[:end] + header(b"the end") + bytes(1024))
     try:
@@ -82,20 +82,20 @@ def expected(data: bytes, end: int) -> tuple[Any, ...] | None:
     rows: list[tuple[Any, ...]] = []
     samples: list[tuple[bytes, int]] = []
     for info in members[:-1]:
-        match = KEY_AND_PART.match(info.name) if info.isreg() and not META.match(info.name) else None
+        match = KEY_AND_FIELD.match(info.name) if info.isreg() and not META.match(info.name) else None
         if match is None:
             continue
-        key, part = (text.encode("utf-8", "surrogateescape") for text in match.groups())
+        key, field = (text.encode("utf-8", "surrogateescape") for text in match.groups())
         if not samples or samples[-1][0] != key:
             samples.append((key, info.offset))
-        rows.append((len(samples) - 1, part, info.offset_data, info.size, info.sparse is not None))
+        rows.append((len(samples) - 1, field, info.offset_data, info.size, info.sparse is not None))
     return len(members) - 1, rows, samples
 
 
 class Store:
-    """What a walk fills, sized for `n_rows` rows and `n_parts` part names at a time, and all that came out of it."""
+    """The buffers of a walk, for `n_rows` rows and `n_fields` field names at a time, and all results so far."""
 
-    def __init__(self, n_rows: int = 64, n_parts: int = 8) -> None:
+    def __init__(self, n_rows: int = 64, n_fields: int = 8) -> None:
         self.state = np.zeros(len(State), np.int64)
         self.state[State.KEY_END], self.state[State.MAX_MEMBERS] = -1, 10_000
         self.filled = (
@@ -103,18 +103,18 @@ class Store:
             np.empty((n_rows, 3), np.int64),
             np.empty(2 * MAX_NAME_BYTES, np.uint8),
             np.empty(MAX_NAME_BYTES, np.uint8),
-            np.empty(n_parts, np.int64),
+            np.empty(n_fields, np.int64),
         )
         self.rows: list[tuple[Any, ...]] = []
         self.samples: list[tuple[bytes, int]] = []
 
     def empty(self) -> None:
-        """Take out what was filled, and make room: the last sample's key stays."""
-        state, (rows, samples, text, parts, part_ends) = self.state, self.filled
+        """Append the contents of the buffers to the results and empty them, except for the last sample's key."""
+        state, (rows, samples, text, field_names, part_ends) = self.state, self.filled
         ends = part_ends[: state[State.N_PARTS]].tolist()
-        names = [parts[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
-        for sample, part, offset, size, is_sparse in rows[: state[State.N_ROWS]].tolist():
-            self.rows.append((sample, names[part], offset, size, bool(is_sparse)))
+        names = [field_names[start:end].tobytes() for start, end in zip([0, *ends], ends, strict=False)]
+        for sample, field, offset, size, is_sparse in rows[: state[State.N_ROWS]].tolist():
+            self.rows.append((sample, names[field], offset, size, bool(is_sparse)))
         for start, key_start, key_end in samples[: state[State.N_NEW]].tolist():
             self.samples.append((text[key_start:key_end].tobytes(), start))
         if state[State.KEY_END] >= 0:
@@ -125,9 +125,9 @@ class Store:
 
 
 def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | None = None) -> tuple[Any, ...]:
-    """What a walk says: (position, n_members, rows, samples), or the fault, where, and the texts.
+    """Return the result of a walk: (position, n_members, rows, samples), or the fault, its offset and the texts.
 
-    n_window: bytes of the file it sees at a time, and more only where it asks for them.
+    n_window: bytes of the file per call; more only if the walk requests them.
     """
     store = Store() if store is None else store
     file, base = np.frombuffer(data, np.uint8), 0
@@ -137,10 +137,10 @@ def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | 
             if done == Outcome.FULL:
                 store.empty()
                 continue
-            base, wanted = store.state[[State.POSITION, State.WANTED]].tolist()
-            assert wanted > 0
-            window = file[base : base + max(wanted, n_window or len(data))]
-            assert len(window) >= wanted
+            base, needed = store.state[[State.POSITION, State.WANTED]].tolist()
+            assert needed > 0
+            window = file[base : base + max(needed, n_window or len(data))]
+            assert len(window) >= needed
     except TarSyntaxError as error:
         return "refused", error.fault, error.offset, error.found, error.expected
     store.empty()
@@ -148,9 +148,9 @@ def outcome(walk: Any, data: bytes, n_window: int | None = None, store: Store | 
 
 
 def differential(data: bytes) -> tuple[Any, ...]:
-    """Assert that both twins, whatever they see at once, say the same, and if they accept it, what tarfile says."""
+    """Assert that both implementations agree for all window sizes, and with tarfile if they accept the data."""
     outcomes = [outcome(walk, data, n_window) for walk in WALKS for n_window in (None, 512)]
-    outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_parts=1)))
+    outcomes.append(outcome(tar_cy.walk_tar, data, 1536, Store(n_rows=1, n_fields=1)))
     assert all(other == outcomes[0] for other in outcomes[1:]), (data.hex(), outcomes)
     if outcomes[0][0] != "refused":
         assert outcomes[0][1:] == expected(data, outcomes[0][0]), (data.hex(), outcomes[0])
@@ -158,16 +158,16 @@ def differential(data: bytes) -> tuple[Any, ...]:
 
 
 def repaired(data: bytes) -> bytes:
-    """The same with the checksums of all blocks right that look like headers."""
+    """Correct the checksums of all blocks that look like headers."""
     blocks = [data[at : at + 512] for at in range(0, len(data), 512)]
     return b"".join(with_checksum(b) if len(b) == 512 and b[257:262] == b"ustar" else b for b in blocks)
 
 
 def seeds() -> list[bytes]:
-    """Small archives with everything the walk heeds."""
+    """Return small archives with every feature that the walk handles."""
     old_map = b"".join(b"%011o\0" % number for number in (0, 1, 1024, 2, 0, 0, 0, 0)) + b"\0" + b"%011o\0" % 4096
     sparse = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.name", b"s.bin")]
-    parts = {
+    members = {
         "plain": member(b"a.jpg", b"12") + member(b"a.txt", b"345") + member(b"b.jpg"),
         "links": member(b"a.x", kind=b"1") + member(b"a.y", kind=b"2", linkname=b"a.x") + member(b"d/", kind=b"5"),
         "prefix": member(b"c.json", b"{}", prefix=b"d/e") + member(b"v/", kind=b"\0", magic=b"\0" * 8),
@@ -181,7 +181,7 @@ def seeds() -> list[bytes]:
         "map 0.1": records([(b"GNU.sparse.size", b"99"), (b"GNU.sparse.map", b"0,1,50,1")]) + member(b"m.bin", b"ab"),
         "map 1.0": records([*sparse, (b"GNU.sparse.realsize", b"77")]) + member(b"m", padded(b"1\n0\n2\n") + b"ab"),
     }
-    return [part + bytes(1024) for part in parts.values()] + [b"".join(parts.values()), bytes(1024), b""]
+    return [data + bytes(1024) for data in members.values()] + [b"".join(members.values()), bytes(1024), b""]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Fuzz targets of a prepared WebDataset: its tars, `.info.json`, split.yaml, dataset.yaml and index.sqlite."""
+"""Fuzz targets for a prepared WebDataset: its tars, `.info.json`, split.yaml, dataset.yaml and index.sqlite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHEMA = (
 
 
 def check_tar(data: bytes, folder: Path) -> bool:
-    """The walk of the twins, and the scan of a file as `prepare` makes it, as Python's tarfile has it."""
+    """The walks of both implementations, and the scan of a file by `prepare`, compared with Python's tarfile."""
     data = fuzz_tar.repaired(data)
     outcome = fuzz_tar.differential(data)
     path = written(folder / "x.tar", data)
@@ -82,7 +82,7 @@ def check_info(data: bytes, folder: Path) -> bool:
 
 
 def check_split(data: bytes, folder: Path) -> bool:
-    """Parts and their shards; with a lower limit of names, as 10 million take their time."""
+    """Splits and their shards, with a lower limit on names, because 10 million names take long."""
     before, braces.MAX_NAMES = braces.MAX_NAMES, 100_000
     try:
         return _check_split(data, folder)
@@ -111,7 +111,7 @@ def _check_split(data: bytes, folder: Path) -> bool:
 
 
 def check_definition(data: bytes, folder: Path) -> bool:
-    """dataset.yaml, of which nothing is run."""
+    """dataset.yaml; its code is not executed."""
     path = _meta(folder, "dataset.yaml", data)
     try:
         found = nvmeta.read_dataset_yaml(folder)
@@ -122,15 +122,15 @@ def check_definition(data: bytes, folder: Path) -> bool:
 
 
 def check_sqlite(data: bytes, folder: Path) -> bool:
-    """Every question to the index has an answer of the right types, or a FormatError.
+    """Every query returns values of the correct types or raises FormatError.
 
-    SQLite's own answer, if the file is sound to it; of others it may give anything, not twice the same.
+    The values equal those of SQLite, if SQLite considers the file sound; otherwise SQLite's results are undefined.
     """
     path = written(folder / "index.sqlite", data)
     ours, theirs = SampleIndex(path), sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
-    accepted, sound = False, _asked(theirs, "PRAGMA integrity_check", ()) == [("ok",)]
+    accepted, sound = False, _query_sqlite(theirs, "PRAGMA integrity_check", ()) == [("ok",)]
     try:
-        for ask, query, values in QUESTIONS:
+        for ask, query, values in QUERIES:
             try:
                 found = ask(ours)
             except FormatError as error:
@@ -138,7 +138,7 @@ def check_sqlite(data: bytes, folder: Path) -> bool:
                 continue
             except KeyError:
                 found = []
-            assert not sound or found == _asked(theirs, query, values), query
+            assert not sound or found == _query_sqlite(theirs, query, values), query
             for row in found:
                 for value in row:
                     assert type(value) in (int, str), row
@@ -149,8 +149,8 @@ def check_sqlite(data: bytes, folder: Path) -> bool:
     return accepted
 
 
-def _asked(db: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[Any] | None:
-    """SQLite's answer; None where it has none."""
+def _query_sqlite(db: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[Any] | None:
+    """Return SQLite's rows, or None if it fails."""
     try:
         return db.execute(query, values).fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError, MemoryError):
@@ -158,7 +158,7 @@ def _asked(db: sqlite3.Connection, query: str, values: tuple[Any, ...]) -> list[
 
 
 SAMPLE = "SELECT tar_file_id, sample_index, byte_offset, byte_size FROM samples "
-QUESTIONS: tuple[tuple[Callable[[SampleIndex], list[Any]], str, tuple[Any, ...]], ...] = (
+QUERIES: tuple[tuple[Callable[[SampleIndex], list[Any]], str, tuple[Any, ...]], ...] = (
     (lambda index: [(len(index),)], "SELECT count(*) FROM samples", ()),
     *(
         (
@@ -189,7 +189,7 @@ QUESTIONS: tuple[tuple[Callable[[SampleIndex], list[Any]], str, tuple[Any, ...]]
 
 
 def sqlite_seeds() -> list[bytes]:
-    """Small indices of small pages, with and without the indexes that Energon adds."""
+    """Return small databases with small pages, with and without the indexes that Energon adds."""
     seeds = []
     for more in (False, True):
         db = sqlite3.connect(":memory:")

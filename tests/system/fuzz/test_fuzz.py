@@ -1,4 +1,4 @@
-"""Every fuzz target, for a second: its seeds, what was once answered wrongly, and mutants of both."""
+"""Every fuzz target for a second: its seeds, inputs that failed before, and mutants of both."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def target(request: pytest.FixtureRequest) -> Target:
     return TARGETS[request.param]
 
 
-def test_seeds_are_answered_rightly_and_not_all_refused(target: Target, folder: Path) -> None:
+def test_seeds_pass_and_a_third_is_accepted(target: Target, folder: Path) -> None:
     seeds = target.seeds()
     assert max(map(len, seeds)) <= target.max_bytes
     assert sum(target.run(seed, folder) for seed in seeds) >= len(seeds) / 3
 
 
-def test_what_was_found_is_answered_rightly(folder: Path) -> None:
+def test_inputs_that_failed_before_pass(folder: Path) -> None:
     found = sorted(CORPUS.glob("*/*"))
     assert found
     for path in found:
@@ -41,7 +41,7 @@ def test_what_was_found_is_answered_rightly(folder: Path) -> None:
 
 
 def test_structured_mutants(target: Target, folder: Path) -> None:
-    """A sample of them; all are run by `fuzz.py`."""
+    """A sample of the mutants; `fuzz.py` runs all."""
     source = random.Random(target.name)
     seeds = target.seeds()
     for seed in source.sample(seeds, min(2, len(seeds))):

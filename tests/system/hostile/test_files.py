@@ -1,4 +1,4 @@
-"""Hostile files: nothing they say runs, nothing is written elsewhere, and what is refused costs little."""
+"""Hostile files: no code is executed, nothing is written outside the folder, and rejecting them is cheap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 class Attack:
-    """Pickled, it makes a file when it is unpickled."""
+    """An object whose unpickling creates a file."""
 
     def __init__(self, canary: Path) -> None:
         self.canary = canary
@@ -44,14 +44,14 @@ class Attack:
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Iterator[Path]:
-    """A file that is not there, and must not be there in the end."""
+    """Yield the path of a file that must not exist after the test."""
     path = tmp_path / "canary"
     yield path
     assert not path.exists()
 
 
 def repeated(levels: int) -> bytes:
-    """A pickle of some bytes: a list of ten lists, each of ten lists, and so on."""
+    """Return a small pickle of a list of ten lists, each of ten lists, and so on."""
     return b"\x80\x04" + b"]\x94" + b"".join(b"]\x94(" + b"h%c" % k * 10 + b"e" for k in range(levels)) + b"."
 
 
@@ -59,7 +59,7 @@ def pickles(canary: Path) -> dict[str, bytes]:
     attack = pickle.dumps(Attack(canary), protocol=4)
     return {
         "that runs a command": attack,
-        "that runs a command behind rows": pickle.dumps([(0, 1), Attack(canary)], protocol=2),
+        "that runs a command after rows": pickle.dumps([(0, 1), Attack(canary)], protocol=2),
         "in text that runs a command": f"cos\nsystem\n(S'touch {canary}'\ntR.".encode(),
         "of references": repeated(9),
         "of a huge text": b"\x80\x04]\x94(\x8d" + struct.pack("<Q", 1 << 62) + b"x.",
@@ -74,8 +74,8 @@ def pickles(canary: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", list(pickles(Path("x"))))
-def test_pickles(name: str, tmp_path: Path, canary: Path) -> None:
-    """As an index, and as that of a packed file of any generation: refused, in memory that does not depend on it."""
+def test_hostile_pickles_are_rejected(name: str, tmp_path: Path, canary: Path) -> None:
+    """As an index and as the index of a packed file, the pickle is rejected with constant memory."""
     data = pickles(canary)[name]
     (tmp_path / "a.idx").write_bytes(data)
     (tmp_path / "a.pbin").write_bytes(struct.pack("<QI", 4, 2) + bytes(4) + data)
@@ -90,7 +90,7 @@ def test_pickles(name: str, tmp_path: Path, canary: Path) -> None:
         tracemalloc.stop()
 
 
-def test_arrays_of_objects(tmp_path: Path, canary: Path) -> None:
+def test_object_arrays_are_rejected(tmp_path: Path, canary: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([Attack(canary)], object), allow_pickle=True)
     with pytest.raises(ValueError, match="dtype"):
         MemoryMappedDataset(tmp_path, 1)
@@ -123,14 +123,14 @@ def test_tar_names_are_only_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
-def test_tar_links_and_devices_are_no_samples(kind: bytes, tmp_path: Path) -> None:
+def test_tar_links_and_devices_are_not_samples(kind: bytes, tmp_path: Path) -> None:
     members(tmp_path / "s.tar", "a.txt", type=kind, linkname="/etc/passwd")
     with pytest.raises(FormatError, match=r"s\.tar"):
         webdataset.scan_shard(tmp_path / "s.tar")
 
 
 @pytest.mark.parametrize("size", [-5, -(1 << 62), 1 << 62, (1 << 63) - 1, (1 << 63) - 512])
-def test_tar_sizes_that_cannot_be(size: int, tmp_path: Path) -> None:
+def test_impossible_tar_sizes_are_rejected(size: int, tmp_path: Path) -> None:
     header = bytearray(members(tmp_path / "s.tar", "a.txt").read_bytes()[:512])
     header[124:136] = (size & (1 << 96) - 1 | (0 if size < 0 else 1 << 95)).to_bytes(12, "big")
     header[148:156] = b" " * 8
@@ -140,7 +140,7 @@ def test_tar_sizes_that_cannot_be(size: int, tmp_path: Path) -> None:
         webdataset.scan_shard(tmp_path / "s.tar")
 
 
-def test_tars_of_too_many_members(tmp_path: Path) -> None:
+def test_tars_with_too_many_members_are_rejected(tmp_path: Path) -> None:
     members(tmp_path / "s.tar", *(f"{n}.txt" for n in range(11)))
     assert webdataset.MAX_MEMBERS <= 10_000_000
     assert webdataset.scan_shard(tmp_path / "s.tar", max_members=11).n_samples == 11
@@ -162,7 +162,7 @@ YAML = {
 
 
 @pytest.mark.parametrize("text", YAML.values(), ids=YAML.keys())
-def test_yaml_of_every_kind(text: str, tmp_path: Path, canary: Path) -> None:
+def test_hostile_yaml_is_rejected_by_every_reader(text: str, tmp_path: Path, canary: Path) -> None:
     text = text.replace("CANARY", str(canary))
     (tmp_path / ".nv-meta").mkdir()
     for name in ("split.yaml", "dataset.yaml", ".info.yaml"):
@@ -183,18 +183,18 @@ def test_yaml_of_every_kind(text: str, tmp_path: Path, canary: Path) -> None:
         assert len(str(caught.value)) < 2000
 
 
-def test_yaml_of_a_gigabyte(tmp_path: Path) -> None:
+def test_a_gigabyte_of_yaml_is_rejected(tmp_path: Path) -> None:
     (tmp_path / ".nv-meta").mkdir()
     for path in (tmp_path / ".nv-meta/split.yaml", tmp_path / "metadata.yaml"):
         with open(path, "wb") as file:
-            file.truncate(1 << 30)  # a hole
+            file.truncate(1 << 30)  # sparse
     for read in (lambda: nvmeta.read_split(tmp_path), lambda: tatm.load_yaml(tmp_path / "metadata.yaml")):
         with pytest.raises((FormatError, ValueError), match=r"more|at most|refused|limited to"):
             read()
 
 
-def test_keys_are_only_texts_to_sqlite(tmp_path: Path) -> None:
-    """Quotes and twins that differ only in how they are composed are keys like others."""
+def test_sqlite_treats_keys_as_plain_text(tmp_path: Path) -> None:
+    """Keys may contain quotes, or differ only in Unicode normalisation."""
     keys = ["a'); DROP TABLE samples; --", 'b" OR 1=1', "caf\u00e9", "cafe\u0301", "%_%", "\U0001f600"]
     members(tmp_path / "s.tar", *(f"{key}.txt" for key in keys))
     prepare(tmp_path, split_ratio=(1, 0, 0))
@@ -205,14 +205,14 @@ def test_keys_are_only_texts_to_sqlite(tmp_path: Path) -> None:
             assert index.get(key).sample_index == number
 
 
-def test_keys_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_keys_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "s.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
         tar.addfile(tarfile.TarInfo("\udcff.txt"))
     with pytest.raises(FormatError, match="UTF-8"):
         prepare(tmp_path, split_ratio=(1, 0, 0))
 
 
-def test_links_left_in_a_dataset_are_not_written_through(tmp_path: Path) -> None:
+def test_links_in_a_dataset_are_replaced_instead_of_followed(tmp_path: Path) -> None:
     (tmp_path / "ds/.nv-meta").mkdir(parents=True)
     members(tmp_path / "ds/s.tar", "a.txt")
     outside = tmp_path / "outside"
@@ -238,7 +238,7 @@ def test_links_in_place_of_partial_files_are_not_followed(tmp_path: Path, capsys
     assert not (tmp_path / "a.idx").exists()
 
 
-def test_code_of_a_dataset_does_not_run_untrusted(tmp_path: Path, canary: Path) -> None:
+def test_untrusted_code_of_a_dataset_is_not_executed(tmp_path: Path, canary: Path) -> None:
     members(tmp_path / "s.tar", "a.pkl")
     prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="TextSample")
     (tmp_path / ".nv-meta/sample_loader.py").write_text(f"open({str(canary)!r}, 'w')\n")
@@ -259,8 +259,8 @@ for mode in (0o700, 0o777, 0o1777):
 """
 
 
-def test_a_cache_that_others_can_write_is_not_used(tmp_path: Path) -> None:
-    """Numba unpickles what it finds in its cache."""
+def test_a_cache_writable_by_others_is_not_used(tmp_path: Path) -> None:
+    """Numba unpickles the files in its cache."""
     pytest.importorskip("numba")
     done = subprocess.run(
         [sys.executable, "-c", CACHED, str(tmp_path)],

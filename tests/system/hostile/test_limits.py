@@ -1,4 +1,4 @@
-"""Small inputs that unfold to much time or memory: each ends soon, with an error that names the file and the limit."""
+"""Small inputs that expand to much time or memory fail soon, with an error that names the file and the limit."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fastpack.webdataset import metadata as nvmeta
 SIXTIES = ":59" * 200_000
 
 
-def refused(read: Callable[[Path], Any], path: Path, told: str, seconds: float = 10) -> None:
+def refused(read: Callable[[Path], Any], path: Path, message: str, seconds: float = 10) -> None:
     start = time.monotonic()
-    with pytest.raises(ValueError, match=told) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         read(path)
     assert time.monotonic() - start < seconds
     assert path.name in str(caught.value)
@@ -47,27 +47,27 @@ READERS: dict[str, Callable[[Path], Any]] = {
 @pytest.mark.parametrize(
     "number", [f"1{SIXTIES}", f"-1{SIXTIES}", f"1{SIXTIES}.5", "9" * 600_000, "0x" + "f" * 600_000]
 )
-def test_numbers_of_yaml(reader: str, number: str, tmp_path: Path) -> None:
+def test_long_yaml_numbers_are_rejected(reader: str, number: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(f"a: {number}\n")
     refused(READERS[reader], path, "a number of 60000[0-9] characters, expected at most 1000")
 
 
-def test_numbers_of_yaml_that_are_short_stay_what_they_are(tmp_path: Path) -> None:
+def test_short_yaml_numbers_are_parsed(tmp_path: Path) -> None:
     (tmp_path / "file.yaml").write_text("{a: 1:59:59, b: 1:30.5, c: 0x1F, d: 1e3, e: '" + "9" * 2000 + "'}")
     found = tatm.load_yaml(tmp_path / "file.yaml")
     assert found == {"a": 7199, "b": 90.5, "c": 31, "d": "1e3", "e": "9" * 2000}
 
 
 @pytest.mark.parametrize("merge", ["[*a{0}, *a{0}]", "[*a{0}, *a{0}, *a{0}]"])
-def test_merges_of_merges(merge: str, tmp_path: Path) -> None:
+def test_nested_yaml_merges_are_rejected(merge: str, tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     lines = ["a0: &a0 {k: 1}", *(f"a{n + 1}: &a{n + 1} {{<<: {merge.format(n)}}}" for n in range(60))]
     path.write_text("\n".join(lines))
     refused(yaml_config.load_yaml, path, r"merges \(<<\) more than 10000 keys")
 
 
-def test_yaml_that_is_large(tmp_path: Path) -> None:
+def test_large_yaml_is_rejected(tmp_path: Path) -> None:
     (tmp_path / ".nv-meta").mkdir()
     path = tmp_path / ".nv-meta" / "split.yaml"
     path.write_bytes(b"- a\n" * (MAX_YAML_BYTES // 4 + 1))
@@ -86,29 +86,29 @@ TOML = {
 
 
 @pytest.mark.parametrize("name", TOML)
-def test_configurations(name: str, tmp_path: Path) -> None:
-    text, told = TOML[name]
+def test_hostile_toml_is_rejected(name: str, tmp_path: Path) -> None:
+    text, message = TOML[name]
     (tmp_path / "train.toml").write_text(text)
     start = time.monotonic()
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         load_config(tmp_path / "train.toml")
     assert time.monotonic() - start < 10
 
 
-def test_texts_with_points_are_no_keys(tmp_path: Path) -> None:
+def test_strings_with_dots_are_not_keys(tmp_path: Path) -> None:
     (tmp_path / "train.toml").write_text(f"[data]\ndataset_path = '{'a. b c ' * 500}'\n" + "# ." * 200)
     assert load_config(tmp_path / "train.toml").dataset_path == "a. b c " * 500
 
 
 @pytest.mark.parametrize("value", ["(" * 100_000, "[" * 100_000, "-" * 100_000 + "1", "{[]: 1}"])
-def test_overrides(value: str, tmp_path: Path) -> None:
+def test_hostile_overrides_are_strings(value: str, tmp_path: Path) -> None:
     (tmp_path / "train.toml").write_text("")
     assert load_config(tmp_path / "train.toml", [f"--data.dataset_path={value}"]).dataset_path == value
     with pytest.raises(ValueError, match="num_workers"):
         load_config(tmp_path / "train.toml", [f"--data.num_workers={value}"])
 
 
-def test_compressed_lines_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_compressed_lines_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compressed.MAX_LINE_BYTES <= 1 << 30
     monkeypatch.setattr(compressed, "MAX_LINE_BYTES", 10_000_000)
     path = tmp_path / "bomb.jsonl.gz"
@@ -118,7 +118,7 @@ def test_compressed_lines_without_end(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("line", [b'{"text": "a"}', b'{"x": NaN, "text": "a"}', b'\xef\xbb\xbf{"text": "a"}'])
-def test_lines_that_are_too_long_for_jq_are_read_without(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_too_long_for_jq_are_read_without_jq(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = compile_pattern(".text")(line)
     monkeypatch.setattr(json_fields, "MAX_FAST_BYTES", 4)
     assert compile_pattern(".text")(line) == expected == "a"
@@ -127,7 +127,7 @@ def test_lines_that_are_too_long_for_jq_are_read_without(line: bytes, monkeypatc
         compile_pattern(".text | .")(line)
 
 
-def test_too_little_memory_is_no_fault_of_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_error_is_not_a_faulty_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise MemoryError
 
@@ -143,7 +143,7 @@ LINES = {"unclosed": ('{"x": "', ""), "NaN": ('{"x": NaN, "text": "', '"}'), "so
 @pytest.mark.parametrize("name", LINES)
 @pytest.mark.parametrize("limit", [700, 1000])
 def test_a_long_line_under_a_memory_limit(name: str, limit: int, tmp_path: Path) -> None:
-    """jq and orjson would end the process by a signal."""
+    """Without limits, jq and orjson would end the process by a signal."""
     start, end = LINES[name]
     with open(tmp_path / "a.jsonl", "w") as file:
         file.write(f'{{"text": "a"}}\n{start}')

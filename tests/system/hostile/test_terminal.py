@@ -1,4 +1,4 @@
-"""Names and data that a terminal would obey: whatever a command prints, they are escaped."""
+"""Names and data with terminal control sequences: all commands escape them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files of every kind, sound and damaged, whose names, keys and texts are hostile; one name is no UTF-8."""
+    """Write sound and damaged files of every type with hostile names, keys and texts; one name is not UTF-8."""
     home = tmp_path / EVIL
     home.mkdir()
     texts = [json.dumps({"text": f"{EVIL} {n}"}) for n in range(5)]
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def commands(home: Path) -> Iterator[list[str]]:
-    """A run of every command on what it takes, and on what it does not."""
+    """Return every command with valid and invalid inputs."""
     base = str(home)
     pbin, cut, jsonl, bad = (f"{base}/{EVIL}{end}" for end in (".pbin", "cut.pbin", ".jsonl", "bad.jsonl"))
     missing, latin = f"{base}/{EVIL}none", os.fsdecode(os.fsencode(home) + b"/\xff\xfe\x1b.pbin")
@@ -97,7 +97,7 @@ def commands(home: Path) -> Iterator[list[str]]:
     yield ["info", pbin, "--kernels", EVIL]
 
 
-def test_no_command_prints_what_a_terminal_obeys(
+def test_no_command_prints_control_sequences(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fastpack.webdataset.browsing.mount.mount", lambda *_, **__: None, raising=False)
@@ -126,7 +126,7 @@ def _show(message: Any, category: Any, filename: str, lineno: int, file: Any = N
     sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
-def test_a_process_of_its_own(folder: Path) -> None:
+def test_a_separate_process(folder: Path) -> None:
     for words in (["info", f"{EVIL}.pbin"], ["verify", "."], ["pack", f"{EVIL}bad.jsonl", "--tokenizer", "bytes"]):
         done = subprocess.run(
             [sys.executable, "-m", "fastpack", *words], cwd=folder, capture_output=True, timeout=120, check=False
@@ -137,14 +137,14 @@ def test_a_process_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Ünïcode 日本語.pbin", "نص.pbin", "क्\u200dष.pbin", "a b　c.pbin", "👩\u200d💻.pbin"])
-def test_ordinary_names_stay_as_they_are(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_names_are_not_escaped(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(folder / f"{EVIL}.pbin", folder.parent / name)
     assert main(["info", str(folder.parent / name)]) == 0
     assert str(folder.parent / name) in capsys.readouterr().out
     assert escape_line(name) == name
 
 
-def test_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_are_restored(capsys: pytest.CaptureFixture[str]) -> None:
     before, form = (sys.stdout, sys.stderr), warnings.formatwarning
     with escaping_output(), escaping_output():
         sys.stdout.write("a\x1bb\nc\n")

@@ -1,14 +1,13 @@
-"""Loads mixtures with random kills, resumes and changes of the number of ranks, and proves that nothing is lost.
+"""Load mixtures with random kills, resumes and changes of the number of ranks; check that no sample is lost.
 
     python tests/system/soak/soak.py --minutes 60
 
-A job is a dataset (a mixture or one folder), a sampler and some epochs of it. It is run in attempts: so many rank
-processes, each with a loader that goes on from the last common checkpoint, each writing down the samples it was given;
-after a random time one of them is killed, and the scheduler ends the others. What lies behind the last batch that all
-ranks had is then done again, by another number of ranks and with another batch size. At a job's end the samples that
-counted are held against the sampler's own order of each epoch: every sample as often as the epoch has it (once, where
-it is drawn without repeats), but for fewer than fill a batch on every rank at the end. Each sample is known by its
-tokens, all of which are its number.
+A job is a dataset (a mixture or one folder), a sampler and some epochs. It runs in attempts. In each attempt, several
+rank processes load from the last common checkpoint and log their samples, until they are killed after a random time.
+Batches after the last one that all ranks logged are loaded again, with another number of ranks and another batch size.
+At the end of a job, the logged samples of each epoch are compared with the order of the sampler: every sample occurs as
+often as in the order, except for fewer samples than one batch on every rank at the end. All tokens of a sample are its
+number, which identifies it.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ import numpy as np
 
 import fastpack
 
-WIDTH = 6  # tokens of a sample
+WIDTH = 6  # tokens per sample
 MAX_RANKS = 4
 
 
 @dataclass
 class Tally:
-    """What was done and proven."""
+    """Counts of the work and of the checked epochs and samples."""
 
     jobs: int = 0
     attempts: int = 0
@@ -47,12 +46,12 @@ class Tally:
     resizes: int = 0
     epochs: int = 0
     samples: int = 0
-    repeated_work: int = 0  # batches that were made again as they lay behind the last checkpoint
+    repeated_work: int = 0  # batches after the last common checkpoint, which are loaded again
 
 
 @dataclass
 class Job:
-    """One dataset and sampler; delivered: the samples that counted, by epoch; base: the ranks each epoch began with."""
+    """A dataset and a sampler; delivered: samples by epoch; base: number of ranks at the start of each epoch."""
 
     folder: Path
     n_epochs: int
@@ -61,12 +60,13 @@ class Job:
     state: dict[str, Any] | None = None
     delivered: dict[int, list[int]] = field(default_factory=dict)
     base: dict[int, int] = field(default_factory=dict)
-    left: dict[int, int] = field(default_factory=dict)  # most samples of an epoch that fill no batch on every rank
+    # largest number of samples of an epoch that may not fill a batch on every rank
+    left: dict[int, int] = field(default_factory=dict)
 
 
 def make_dataset(folder: Path, source: random.Random) -> Any:
-    """One to three folders of shards, whose samples hold their own number in every token."""
-    parts, n_before = [], 0
+    """Return a dataset of one to three folders of shards; every token of a sample is the number of the sample."""
+    datasets, n_before = [], 0
     for name in "abc"[: source.randint(1, 3)]:
         (folder / name).mkdir()
         for shard in range(source.randint(1, 3)):
@@ -74,17 +74,17 @@ def make_dataset(folder: Path, source: random.Random) -> Any:
             tokens = np.repeat(np.arange(n_before, n_before + n, dtype=np.uint32), WIDTH)
             np.save(folder / name / f"{shard}.npy", tokens)
             n_before += n
-        parts.append(fastpack.MemoryMappedDataset(folder / name, WIDTH, io=source.choice(["mmap", "pread"])))
-    return parts[0] if len(parts) == 1 else fastpack.MixtureDataset(parts, list("abc"[: len(parts)]))
+        datasets.append(fastpack.MemoryMappedDataset(folder / name, WIDTH, io=source.choice(["mmap", "pread"])))
+    return datasets[0] if len(datasets) == 1 else fastpack.MixtureDataset(datasets, list("abc"[: len(datasets)]))
 
 
 def sampler_maker(dataset: Any, source: random.Random) -> Callable[[int, int], Any]:
-    """(ranks, rank) -> a sampler of a random kind."""
+    """Return a function (ranks, rank) -> sampler, of a random type."""
     seed, drop_last, order = source.randrange(1000), source.random() < 0.5, source.choice(["torch", "feistel"])
     if hasattr(dataset, "cumulative_sizes"):
-        n_parts = len(dataset.cumulative_sizes) - 1
+        n_datasets = len(dataset.cumulative_sizes) - 1
         sizes = np.diff(dataset.cumulative_sizes).tolist()
-        weights = sizes if source.random() < 0.5 else [source.randint(1, 9) for _ in range(n_parts)]
+        weights = sizes if source.random() < 0.5 else [source.randint(1, 9) for _ in range(n_datasets)]
         no_repeat = order == "torch" and source.random() < 0.5
         return lambda ranks, rank: fastpack.MixtureSampler(
             dataset.cumulative_sizes, weights, ranks, rank, True, seed, drop_last, order=order, no_repeat=no_repeat
@@ -97,7 +97,7 @@ def sampler_maker(dataset: Any, source: random.Random) -> Callable[[int, int], A
 
 
 def run_rank(job: Job, sampler: Any, batch_size: int, prefetch: int, pace: float, log: Path) -> None:
-    """What a rank's process does: a line for each batch, until the epochs are over or it is killed."""
+    """Run a rank: write a line for each batch, until the epochs are finished or the process is killed."""
     loader = fastpack.StatefulDataLoader(job.dataset, batch_size, sampler, prefetch=prefetch)
     if job.state is not None:
         loader.load_state_dict(job.state)
@@ -105,7 +105,7 @@ def run_rank(job: Job, sampler: Any, batch_size: int, prefetch: int, pace: float
     while (epoch := loader.state_dict()["epoch"]) < job.n_epochs:
         for batch in loader:
             rows = batch["input_ids"]
-            assert (rows == rows[:, :1]).all(), "the tokens of one sample are those of several"
+            assert (rows == rows[:, :1]).all(), "a sample contains tokens of other samples"
             line = {"epoch": epoch, "ids": rows[:, 0].tolist(), "state": loader.state_dict()}
             os.write(fd, json.dumps(line).encode() + b"\n")
             time.sleep(pace)
@@ -116,7 +116,7 @@ def start(work: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         code = 1
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # whatever the parent does on it
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # instead of the handler of the parent
         try:
             work()
             code = 0
@@ -129,7 +129,7 @@ def start(work: Callable[[], None]) -> int:
 
 
 def attempt(job: Job, source: random.Random, tally: Tally, seconds: float) -> bool:
-    """One attempt by some ranks; whether the job is done."""
+    """Run one attempt; return whether the job is done."""
     ranks, batch_size = source.randint(1, MAX_RANKS), source.randint(1, 8)
     pace, logs = source.choice([0.0, 0.0003, 0.002]), [job.folder / f"log-{rank}" for rank in range(MAX_RANKS)]
     for log in logs:
@@ -147,11 +147,11 @@ def attempt(job: Job, source: random.Random, tally: Tally, seconds: float) -> bo
     assert all(code == 0 or (killed and code in (-signal.SIGKILL, -signal.SIGTERM)) for code in codes), codes
     tally.attempts += 1
     tally.kills += sum(code < 0 for code in codes)
-    return settle(job, logs[:ranks], ranks, batch_size, tally)
+    return record_batches(job, logs[:ranks], ranks, batch_size, tally)
 
 
-def settle(job: Job, logs: list[Path], ranks: int, batch_size: int, tally: Tally) -> bool:
-    """Take up to the last batch that all ranks had as done."""
+def record_batches(job: Job, logs: list[Path], ranks: int, batch_size: int, tally: Tally) -> bool:
+    """Record the batches up to the last one that all ranks logged; return whether the job is done."""
     lines = [(log.read_bytes() if log.exists() else b"").split(b"\n")[:-1] for log in logs]
     common, first = min(map(len, lines)), 0 if job.state is None else job.state["epoch"]
     job.left[first] = max(job.left.get(first, 0), ranks * batch_size - 1)
@@ -171,27 +171,27 @@ def settle(job: Job, logs: list[Path], ranks: int, batch_size: int, tally: Tally
     return False
 
 
-def prove(job: Job, tally: Tally) -> None:
-    """Each epoch's samples, all of them, as often as the sampler has them."""
+def check_epochs(job: Job, tally: Tally) -> None:
+    """Check that each epoch has all samples, as often as in the order of the sampler."""
     for epoch in range(job.n_epochs):
         delivered, ranks = Counter(job.delivered.get(epoch, [])), job.base.get(epoch)
-        if ranks is None:  # no attempt's ranks had a whole batch
+        if ranks is None:  # no attempt completed a batch
             continue
-        wanted: Counter[int] = Counter()
+        expected: Counter[int] = Counter()
         for rank in range(ranks):
             sampler = job.make_sampler(ranks, rank)
             sampler.set_epoch(epoch)
-            wanted.update(sampler.indices().tolist())
-        lost = wanted - delivered
-        more = 0 if sampler.drop_last else MAX_RANKS - 1  # an epoch gone on with is filled up to a multiple of ranks
-        assert sum((delivered - wanted).values()) <= more, f"epoch {epoch}: samples came more often than they should"
-        assert sum(lost.values()) <= job.left[epoch], f"epoch {epoch}: {sum(lost.values())} samples never came"
+            expected.update(sampler.indices().tolist())
+        lost = expected - delivered
+        more = 0 if sampler.drop_last else MAX_RANKS - 1  # a resumed epoch is padded to a multiple of the ranks
+        assert sum((delivered - expected).values()) <= more, f"epoch {epoch}: samples occurred too often"
+        assert sum(lost.values()) <= job.left[epoch], f"epoch {epoch}: {sum(lost.values())} samples are missing"
         tally.epochs += 1
         tally.samples += sum(delivered.values())
 
 
 def soak(seconds: float, seed: int = 0, patience: float = 0.5) -> Tally:
-    """Jobs one after the other until the time is over; AssertionError as soon as one is not right."""
+    """Run jobs until the time is over; raise AssertionError at the first failure."""
     source, tally, ends = random.Random(seed), Tally(), time.monotonic() + seconds
     while time.monotonic() < ends:
         folder = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -204,7 +204,7 @@ def soak(seconds: float, seed: int = 0, patience: float = 0.5) -> Tally:
                 now = job.state and job.state["elastic"]["num_replicas"]
                 tally.resizes += before is not None and now != before
                 before = now
-            prove(job, tally)
+            check_epochs(job, tally)
             tally.jobs += 1
         finally:
             shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""A store on this machine, and a cache of its own for each test."""
+"""A local store, and a separate cache for each test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stores import Door, Store
+from stores import FaultyProxy, Store
 
 
 @pytest.fixture(scope="session")
@@ -21,21 +21,21 @@ def moto() -> Iterator[Store]:
 
 @pytest.fixture
 def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """The store, reached through `store.door`; names begin with `store.folder`, which no other test has."""
-    door = Door(moto.url)
-    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": door.url}
+    """Return the store behind the proxy `store.proxy`; names begin with `store.folder`, which is unique to the test."""
+    proxy = FaultyProxy(moto.url)
+    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": proxy.url}
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
-    here = _Here(moto, door, f"t{uuid.uuid4().hex[:12]}")
-    yield here  # type: ignore[misc]
-    door.close()
+    folder = _StoreFolder(moto, proxy, f"t{uuid.uuid4().hex[:12]}")
+    yield folder  # type: ignore[misc]
+    proxy.close()
 
 
-class _Here:
-    def __init__(self, moto: Store, door: Door, folder: str) -> None:
-        self._moto, self.door, self.folder = moto, door, folder
+class _StoreFolder:
+    def __init__(self, moto: Store, proxy: FaultyProxy, folder: str) -> None:
+        self._moto, self.proxy, self.folder = moto, proxy, folder
         self.url = f"s3://bucket/{folder}"
 
     def put(self, name: str, content: bytes) -> str:
@@ -45,7 +45,7 @@ class _Here:
         return self._moto.get(f"{self.folder}/{name}")
 
     def put_folder(self, folder: Path, name: str = "") -> str:
-        """All files of a folder, under the same names; returns its URL."""
+        """Upload all files of a folder under the same names; return its URL."""
         prefix = f"{name}/" if name else ""
         for path in sorted(folder.rglob("*")):
             if path.is_file():
@@ -56,5 +56,5 @@ class _Here:
         from fastpack.io import stores as remote
 
         prefix = f"{name}/" if name else ""
-        ways = remote.all_names(f"{self.url}/{name}".rstrip("/"))
-        return {way: self.get(prefix + way) for way in ways}
+        names = remote.all_names(f"{self.url}/{name}".rstrip("/"))
+        return {key: self.get(prefix + key) for key in names}

@@ -1,4 +1,4 @@
-"""Objects with checksums next to them: what comes from the store is compared with them before it is used."""
+"""Objects with checksum files: data from the store is checked before use."""
 
 from __future__ import annotations
 
@@ -38,85 +38,91 @@ def put_with_sums(store: Any, tmp_path: Path, content: bytes, block_bytes: int) 
     return store.put("object.bin", content)  # type: ignore[no-any-return]
 
 
-def flipping(times: int) -> Callable[[int, str, str], Any]:
-    """The first so many bodies of the object have a changed bit."""
+def flip_bits(times: int) -> Callable[[int, str, str], Any]:
+    """Flip a bit in the first `times` responses of the object."""
     faults: Iterator[str] = iter(["flip"] * times)
     return lambda _, method, path: next(faults, None) if method == "GET" and path.endswith("object.bin") else None
 
 
-def by_position(url: str) -> bytes:
+def read_out_of_order(url: str) -> bytes:
     reader, out = open_reader(url), np.empty(300_007, np.uint8)
-    for start in (200_000, 0, 100_000):  # in no order
+    for start in (200_000, 0, 100_000):  # out of order
         end = min(start + 100_000, len(out)) if start < 200_000 else len(out)
         reader.read_into(out[start:end], start)
     return out.tobytes()
 
 
-def in_order(url: str) -> bytes:
+def read_in_order(url: str) -> bytes:
     reader, out = open_reader(url), np.empty(300_007, np.uint8)
     for start in range(0, len(out), 10_000):
         reader.read_into(out[start : start + 10_000], start)
     return out.tobytes()
 
 
-def by_slices(url: str) -> bytes:
+def read_slices(url: str) -> bytes:
     data = open_bytes(url)
     return b"".join([peek(data, 0, 1000).tobytes(), data[1000:2000].tobytes(), data[2000:300_007].tobytes()])
 
 
-WAYS: dict[str, Callable[[str], bytes]] = {
-    "by position": by_position,
-    "in order": in_order,
-    "by slices": by_slices,
+READERS: dict[str, Callable[[str], bytes]] = {
+    "by position": read_out_of_order,
+    "in order": read_in_order,
+    "by slices": read_slices,
     "fetched": lambda url: fetch(url).read_bytes(),
     "mapped": lambda url: map_bytes(url).tobytes(),
 }
-# shorter than a block of the cache; its length; none of its multiples; longer than a request; longer than the object
+# below the block size of the cache; equal to it; not a multiple; larger than a request; larger than the object
 SUMMED = [BLOCK >> 3, BLOCK, 50_000, 3 * BLOCK, 64 << 20]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("reader_name", READERS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
 @pytest.mark.parametrize("limit", [1 << 30, 500_000])
-def test_a_flipped_bit_is_read_again(
-    way: str, block_bytes: int, limit: int, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+def test_flipped_bit_is_read_again(
+    reader_name: str,
+    block_bytes: int,
+    limit: int,
+    store: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: Any,
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
-    store.door.choose = flipping(2 if way == "by slices" else 1)  # the first body there is a head that is not used
+    store.proxy.choose = flip_bits(2 if reader_name == "by slices" else 1)  # the first response there is an unused head
     with caplog.at_level(logging.WARNING, "fastpack"):
-        assert WAYS[way](url) == content
+        assert READERS[reader_name](url) == content
     assert [record.name for record in caplog.records if "differs from its checksum" in record.getMessage()]
-    assert WAYS[way](url) == content
+    assert READERS[reader_name](url) == content
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("reader_name", READERS)
 @pytest.mark.parametrize("block_bytes", SUMMED)
-def test_a_damaged_object_is_never_delivered(way: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
+def test_damaged_object_is_never_returned(reader_name: str, block_bytes: int, store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, block_bytes)
     damaged = bytearray(content)
     damaged[123_456] ^= 1
     store.put("object.bin", bytes(damaged))
-    told = (
+    message = (
         rf"object\.bin: at byte {123_456 // block_bytes * block_bytes}: found a block with different content in 3 reads"
     )
-    for _ in range(2):  # nothing of it stays in the cache
-        with pytest.raises(FormatError, match=told):
-            WAYS[way](url)
+    for _ in range(2):  # nothing is cached
+        with pytest.raises(FormatError, match=message):
+            READERS[reader_name](url)
 
 
-def test_blocks_of_the_cache_need_no_checksums_again(store: Any, tmp_path: Path) -> None:
+def test_cached_blocks_are_not_checked_again(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
-    assert by_position(url) == content
-    store.door.requests.clear()
-    assert by_position(url) == content
-    assert store.door.count("GET") == 0
+    assert read_out_of_order(url) == content
+    store.proxy.requests.clear()
+    assert read_out_of_order(url) == content
+    assert store.proxy.count("GET") == 0
 
 
-def test_shards_of_a_folder_are_checked_and_headers_too(store: Any, tmp_path: Path) -> None:
+def test_shards_and_their_headers_are_checked(store: Any, tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
     for number in range(3):
@@ -124,29 +130,29 @@ def test_shards_of_a_folder_are_checked_and_headers_too(store: Any, tmp_path: Pa
     write_checksums(folder / "1.npy")
     url = store.put_folder(folder, "shards")
     assert [int(sample["input_ids"][0]) for sample in fastpack.MemoryMappedDataset(url, 100)] == [0, 100, 200]
-    damaged = (folder / "1.npy").read_bytes().replace(b"<u2", b">u2")  # which no other check sees
+    damaged = (folder / "1.npy").read_bytes().replace(b"<u2", b">u2")  # no other check detects this
     store.put("shards/1.npy", damaged)
     with pytest.raises(FormatError, match=r"1\.npy: at byte 0: found a block with different content"):
         fastpack.MemoryMappedDataset(url, 100)
 
 
-def test_checksums_of_another_version(store: Any, tmp_path: Path) -> None:
+def test_checksums_of_another_object_version(store: Any, tmp_path: Path) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
     store.put("object.bin", bytes(101))
     with pytest.raises(FormatError, match=r"an object of 101 bytes, expected 100, as recorded in .*\.fpsum: remove"):
-        by_slices(url)
-    write_checksums(url)  # is the way out as well
+        read_slices(url)
+    write_checksums(url)  # the remedy
     assert open_reader(url).read_into(np.empty(101, np.uint8), 0) == 101
     assert read_checksums(url).size == 101
 
 
-def test_checksums_that_one_may_not_see_are_none(store: Any) -> None:
+def test_unreadable_checksums_are_ignored(store: Any) -> None:
     url = store.put("a", b"content")
-    store.door.choose = lambda _, __, path: "403" if path.endswith(".fpsum") else None
+    store.proxy.choose = lambda _, __, path: "403" if path.endswith(".fpsum") else None
     assert open_reader(url).read_into(np.empty(7, np.uint8), 0) == 7
 
 
-def test_without_the_package_it_is_said(
+def test_missing_package_is_reported(
     store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = put_with_sums(store, tmp_path, bytes(100), 32)
@@ -155,12 +161,12 @@ def test_without_the_package_it_is_said(
     assert f"{url} is not compared with its checksums" in caplog.text
 
 
-def test_a_forked_child_checks_too(store: Any, tmp_path: Path) -> None:
+def test_forked_process_checks_blocks(store: Any, tmp_path: Path) -> None:
     content = np.random.default_rng(0).bytes(300_007)
     url = put_with_sums(store, tmp_path, content, 3 * BLOCK)
     reader = open_reader(url)
     reader._wide_lock.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
-    store.door.choose = flipping(1)
+    store.proxy.choose = flip_bits(1)
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)

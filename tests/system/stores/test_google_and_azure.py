@@ -1,6 +1,6 @@
-"""The whole way on Google's and Azure's interfaces: the one as moto's S3 speaks it, the other by Microsoft's emulator.
+"""Index, pack, verify and train on Google's interface (emulated with moto's S3) and Azure's (Microsoft's emulator).
 
-Azurite is a program of npm's (`npm install azurite`): without it on the PATH the tests of Azure are skipped.
+Azurite is an npm package (`npm install azurite`). The Azure tests are skipped if it is not on the PATH.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stores import Door, Store
+from stores import FaultyProxy, Store
 
 from fastpack import MemoryMappedDataset
 from fastpack.cli import main
@@ -29,16 +29,16 @@ from fastpack.io import AtomicFile, TargetExists, exists, map_bytes
 from fastpack.io import stores as remote
 from fastpack.io.paths import RemotePath
 
-ACCOUNT = "devstoreaccount1"  # Azurite's own, and its key, which all the world knows
+ACCOUNT = "devstoreaccount1"  # the public default account and key of Azurite
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
 @pytest.fixture
 def google(moto: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    door = Door(moto.url, google=True)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", door.url)
+    proxy = FaultyProxy(moto.url, google=True)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
     yield "gs://bucket/google"
-    door.close()
+    proxy.close()
 
 
 @pytest.fixture
@@ -70,11 +70,11 @@ def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def make_container(url: str) -> None:
-    """By hand: obstore makes none. Waits for the server to be there."""
+    """Create a container by a request, since obstore cannot; wait for the server to start."""
     now = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
     headers = {"x-ms-date": now, "x-ms-version": "2021-08-06"}
-    said = "".join(f"{name}:{value}\n" for name, value in headers.items())
-    text = "PUT" + "\n" * 12 + f"{said}/{ACCOUNT}/{ACCOUNT}/data\nrestype:container"
+    lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+    text = "PUT" + "\n" * 12 + f"{lines}/{ACCOUNT}/{ACCOUNT}/data\nrestype:container"
     signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
     headers |= {"Authorization": f"SharedKey {ACCOUNT}:{signature}", "Content-Type": ""}
     request = urllib.request.Request(f"{url}?restype=container", b"", headers, method="PUT")
@@ -91,7 +91,7 @@ def make_container(url: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["google", "azure"])
-def test_the_whole_way(
+def test_index_pack_and_train(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url: str = request.getfixturevalue(kind)

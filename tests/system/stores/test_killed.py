@@ -1,4 +1,4 @@
-"""Processes killed at any moment while they fill the cache, empty it, or upload."""
+"""Kill processes at random while they fill the cache, evict from it, or upload."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def run(*words: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(60.0, marks=pytest.mark.long)])
-def test_a_cache_whose_users_are_killed(
+def test_cache_survives_killed_processes(
     seconds: float, store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(LIMIT))
     monkeypatch.setattr("fastpack.io.remote_files.BLOCK", BLOCK)
-    sizes = {seed: (4 + 5 * seed) * BLOCK + 99 * seed for seed in range(4)}  # more in all than the cache takes
+    sizes = {seed: (4 + 5 * seed) * BLOCK + 99 * seed for seed in range(4)}  # more than the cache limit in total
     urls = {seed: store.put(str(seed), content(seed, n_bytes)) for seed, n_bytes in sizes.items()}
     run("cache", 1, seconds, *(f"{urls[seed]}={seed}:{n_bytes}" for seed, n_bytes in sizes.items()))
-    assert store.door.count("GET") > 3
+    assert store.proxy.count("GET") > 3
     for seed, n_bytes in sizes.items():
         out = np.empty(n_bytes, np.uint8)
         assert open_reader(urls[seed]).read_into(out, 0) == n_bytes
@@ -46,7 +46,7 @@ def test_a_cache_whose_users_are_killed(
     assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= LIMIT
 
 
-def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp_path: Path) -> None:
+def test_sweep_removes_only_abandoned_files(store: Any, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "ab"
     folder.mkdir(parents=True, mode=0o700)
     (folder / ".abc.1.1").write_bytes(b"left by a process that was killed")
@@ -72,12 +72,12 @@ def test_what_is_unfinished_goes_and_what_is_being_written_stays(store: Any, tmp
 
 
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.long)])
-def test_uploads_that_are_killed(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    n_bytes = (11 << 20) + 1  # three parts
+def test_killed_uploads(times: int, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    n_bytes = (11 << 20) + 1  # three upload parts
     url, data = f"{store.url}/large.bin", content(5, n_bytes)
-    monkeypatch.setattr("fastpack.io.stores.PART_BYTES", cache_killing.PART)
+    monkeypatch.setattr("fastpack.io.stores.PART_BYTES", cache_killing.UPLOAD_PART)
     run("upload", 5, times, url, n_bytes)
-    if remote.names(store.url):  # one was done before it was killed: then all of it is there
+    if remote.names(store.url):  # an upload finished before its process was killed: it is complete
         assert store.get("large.bin") == data
     cache_killing._upload(url, data)
     assert store.get("large.bin") == data

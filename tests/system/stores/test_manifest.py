@@ -1,4 +1,4 @@
-"""Manifests in a store: one read opens a dataset, and a shard is asked for when it is used."""
+"""Manifests in a store: one request opens a dataset, and shards are requested on first use."""
 
 from __future__ import annotations
 
@@ -28,39 +28,41 @@ def folder(tmp_path: Path) -> Path:
     return shards
 
 
-def test_one_read_opens_a_dataset_and_none_a_shard(store: Any, folder: Path) -> None:
+def test_one_request_opens_a_dataset_and_no_shard(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
     written = fastpack.write_manifest(url, eos_token_id=7)
     assert (written.path, written.shards, written.documents) == (f"{url}/manifest.fpm", 13, 2)
     assert Manifest(written.path).times_count
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     dataset = fastpack.MemoryMappedDataset(written.path, 10)
-    assert [(method, path.rpartition("/")[2]) for method, path, _ in store.door.requests] in (
-        [("HEAD", "manifest.fpm")],  # in the cache: `write_manifest` has read it back
+    assert [(method, path.rpartition("/")[2]) for method, path, _ in store.proxy.requests] in (
+        [("HEAD", "manifest.fpm")],  # cached: `write_manifest` reads it back
         [("HEAD", "manifest.fpm"), ("GET", "manifest.fpm")],
     )
     assert len(dataset) == 60
     again = pickle.loads(pickle.dumps(dataset))
     dataset.check_unchanged()
-    assert not any(path.endswith((".npy", ".bin")) for _, path, _ in store.door.requests)
+    assert not any(path.endswith((".npy", ".bin")) for _, path, _ in store.proxy.requests)
     expected = fastpack.MemoryMappedDataset(folder, 10).batch([59, 3, 30])
     for name, values in expected.items():
         np.testing.assert_array_equal(dataset.batch([59, 3, 30])[name], values)
         np.testing.assert_array_equal(again.batch([59, 3, 30])[name], values)
-    asked = {path.rpartition("/")[2] for _, path, _ in store.door.requests if path.endswith(".npy")}
+    asked = {path.rpartition("/")[2] for _, path, _ in store.proxy.requests if path.endswith(".npy")}
     assert asked == {"11.npy", "00.npy", "06.npy"}
 
 
-def test_a_first_read_is_one_get(store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_read_is_one_get_request(
+    store: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "another node"))
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
-    assert [method for method, _, _ in store.door.requests] == ["HEAD", "GET"]
+    assert [method for method, _, _ in store.proxy.requests] == ["HEAD", "GET"]
 
 
-def test_another_object_of_that_name_is_noticed(store: Any, folder: Path) -> None:
+def test_replaced_object_is_detected(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
     fastpack.write_manifest(url)
     dataset = fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
@@ -71,7 +73,7 @@ def test_another_object_of_that_name_is_noticed(store: Any, folder: Path) -> Non
         dataset[25]
 
 
-def test_a_manifest_written_on_a_disk_goes_with_its_shards(store: Any, folder: Path) -> None:
+def test_local_manifest_can_be_uploaded_with_its_shards(store: Any, folder: Path) -> None:
     fastpack.write_manifest(folder, checksums=False)
     url = store.put_folder(folder, "copy")
     assert not Manifest(f"{url}/manifest.fpm").times_count
@@ -83,7 +85,7 @@ def test_a_manifest_written_on_a_disk_goes_with_its_shards(store: Any, folder: P
 
 
 class _Files(SimpleHTTPRequestHandler):
-    """Files of a folder, with ranges, and no listings."""
+    """Serve the files of a folder over HTTP with range requests and without listings."""
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -109,7 +111,7 @@ class _Files(SimpleHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 (http.server's name)
 
 
-def test_plain_http_which_has_no_folders(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_without_listings(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("obstore")
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
@@ -136,9 +138,9 @@ def test_checksums_of_objects(store: Any, folder: Path) -> None:
     assert fastpack.verify(f"{url}/manifest.fpm").is_sound
 
 
-def test_a_store_that_fails_every_third_time(store: Any, folder: Path) -> None:
+def test_store_that_fails_every_third_request(store: Any, folder: Path) -> None:
     url = store.put_folder(folder, "shards")
-    store.door.choose = lambda number, method, _: "503" if method == "GET" and number % 3 == 0 else None
+    store.proxy.choose = lambda number, method, _: "503" if method == "GET" and number % 3 == 0 else None
     fastpack.write_manifest(url)
     dataset = fastpack.MemoryMappedDataset(f"{url}/manifest.fpm", 10)
     expected = fastpack.MemoryMappedDataset(folder, 10)
@@ -146,20 +148,20 @@ def test_a_store_that_fails_every_third_time(store: Any, folder: Path) -> None:
     np.testing.assert_array_equal(dataset.batch(order)["labels"], expected.batch(order)["labels"])
 
 
-def test_packed_files_are_asked_for_when_they_are_used(store: Any, tmp_path: Path) -> None:
+def test_packed_files_are_requested_on_first_use(store: Any, tmp_path: Path) -> None:
     for number in range(5):
         with fastpack.PackedWriter(tmp_path / f"{number}.pbin", 2) as writer:
             writer.append(np.arange(number * 100, number * 100 + 50))
     url = store.put_folder(tmp_path, "packed")
     written = fastpack.write_manifest(url)
     assert (written.shards, written.documents) == (5, 5)
-    store.door.requests.clear()
+    store.proxy.requests.clear()
     dataset = fastpack.PackedMemMapDatasetContinuous(written.path, "x", 10, False)
     dataset.check_unchanged()
-    assert not any(path.endswith(".pbin") for _, path, _ in store.door.requests)
+    assert not any(path.endswith(".pbin") for _, path, _ in store.proxy.requests)
     np.testing.assert_array_equal(dataset.batch([24, 3])["x"][:, 0], [440, 30])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset))[10]["x"], np.arange(200, 210))
-    assert {path.rpartition("/")[2] for _, path, _ in store.door.requests if path.endswith(".pbin")} == {
+    assert {path.rpartition("/")[2] for _, path, _ in store.proxy.requests if path.endswith(".pbin")} == {
         "4.pbin",
         "0.pbin",
         "2.pbin",

@@ -1,4 +1,4 @@
-"""Objects in a store: whole, in ranges, listed, replaced; and what the reader does when the store misbehaves."""
+"""Objects in a store: whole reads, ranges, listings, replacement, and faults of the store."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NAMES = st.text("abc.-_", min_size=1, max_size=8).filter(lambda name: set(name) 
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), NAMES)
-def test_paths_are_as_those_of_files(parts: list[str], name: str) -> None:
-    ours, theirs = as_path(f"s3://bucket/{'/'.join(parts)}"), PurePosixPath("/bucket", *parts)
+def test_paths_behave_like_file_paths(components: list[str], name: str) -> None:
+    ours, theirs = as_path(f"s3://bucket/{'/'.join(components)}"), PurePosixPath("/bucket", *components)
     assert isinstance(ours, RemotePath)
     assert (ours.name, ours.stem, ours.suffix) == (theirs.name, theirs.stem, theirs.suffix)
     assert str(ours.parent) == f"s3:/{theirs.parent}"
@@ -48,7 +48,7 @@ def test_paths_are_as_those_of_files(parts: list[str], name: str) -> None:
     assert pickle.loads(pickle.dumps(ours)) == ours
 
 
-def test_what_is_a_url() -> None:
+def test_url_detection() -> None:
     assert as_path("file:///a/b") == as_path("local:///a/b") == as_path("file://localhost/a/b") == Path("/a/b")
     assert as_path("a/b.jsonl") == Path("a/b.jsonl")
     assert str(as_path("S3://Bucket/a//b/")) == "s3://Bucket/a/b"
@@ -56,7 +56,7 @@ def test_what_is_a_url() -> None:
         as_path("s3://bucket/../x")
 
 
-SPELLINGS = {  # what users of fsspec and Hadoop write -> what is asked for
+SPELLINGS = {  # spellings of fsspec and Hadoop -> canonical URL
     "s3": ("s3://b", "k/x"),
     "s3a": ("s3://b", "k/x"),
     "s3n": ("s3://b", "k/x"),
@@ -71,7 +71,7 @@ SPELLINGS = {  # what users of fsspec and Hadoop write -> what is asked for
 
 
 @pytest.mark.parametrize("scheme", SPELLINGS)
-def test_schemes_by_which_others_call_them(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scheme_aliases(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = pytest.importorskip("obstore.store", reason="needs the extra remote")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
@@ -82,14 +82,14 @@ def test_schemes_by_which_others_call_them(scheme: str, monkeypatch: pytest.Monk
     assert is_remote(f"{scheme}://b/k/x")
 
 
-def test_a_file_system_of_an_account() -> None:
+def test_azure_file_system_of_an_account() -> None:
     pytest.importorskip("obstore", reason="needs the extra remote")
     store, key = clients.open_object("abfss://files@account.dfs.core.windows.net/k/x")
     assert (store.config["container_name"], store.config["account_name"], key) == ("files", "account", "k/x")
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("ftp://x/y", r"ftp://x/y: ftp:// is not supported; fastpack reads and writes s3://, gs://"),
         ("hf://datasets/x/y", r"hf:// is not supported"),
@@ -103,26 +103,26 @@ def test_a_file_system_of_an_account() -> None:
         ("https://account.blob.core.windows.net/c/k", r"no store can be opened: "),
     ],
 )
-def test_what_cannot_be_served_is_said_in_a_sentence(
-    url: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_unsupported_urls_give_a_one_line_error(
+    url: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("obstore", reason="needs the extra remote")
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
-    with pytest.raises(JobError, match=told):
+    with pytest.raises(JobError, match=message):
         as_path(url).stat()
     assert main(["index", url]) == 1
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert re.search(told, captured.err)
+    assert re.search(message, captured.err)
 
 
 @pytest.mark.parametrize("name", ["a::b.jsonl", "::x", "c:/a::b", "x::y/z"])
-def test_files_whose_names_look_a_little_like_that(name: str) -> None:
+def test_file_names_that_resemble_urls(name: str) -> None:
     assert not is_remote(name)
     assert plain_path(name) == name
 
 
-def test_an_object(store: Any) -> None:
+def test_object(store: Any) -> None:
     content = os.urandom(1000)
     path = as_path(store.put("a/b.bin", content))
     assert path.read_bytes() == content
@@ -164,10 +164,10 @@ FAULTS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_comes_wrongly_is_asked_for_again(fault: str, store: Any) -> None:
+def test_wrong_responses_are_retried(fault: str, store: Any) -> None:
     content = np.random.default_rng(0).bytes(3 * BLOCK + 77)
     url = store.put("big", content)
-    store.door.choose = FAULTS[fault]
+    store.proxy.choose = FAULTS[fault]
     reader = open_reader(url)
     rng = np.random.default_rng(1)
     for _ in range(20):
@@ -176,27 +176,27 @@ def test_what_comes_wrongly_is_asked_for_again(fault: str, store: Any) -> None:
         n_bytes = reader.read_into(out, start)
         assert out[:n_bytes].tobytes() == content[start : start + len(out)]
     assert fetch(url).read_bytes() == content
-    assert {fault for _, _, fault in store.door.requests} - {None}, "nothing went wrong"
+    assert {fault for _, _, fault in store.proxy.requests} - {None}, "nothing went wrong"
 
 
-def test_a_body_that_trickles_is_given_up(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_response_is_retried(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     url = store.put("a", b"0123456789")
     monkeypatch.setattr(clients, "TIMEOUT", "1 second")
     slow = iter(["slow", None])
-    store.door.choose = lambda _, method, *__: next(slow, None) if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: next(slow, None) if method == "GET" else None
     assert remote.read_range(url, 0, 10) == b"0123456789"
 
 
-def test_a_store_that_never_answers_rightly(store: Any) -> None:
+def test_store_that_always_fails_is_an_error(store: Any) -> None:
     url = store.put("a", b"0123456789")
-    store.door.choose = lambda _, method, *__: "503" if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: "503" if method == "GET" else None
     with pytest.raises(OSError, match=r"after 6 attempts.*'s3://bucket/") as caught:
         remote.read_range(url, 0, 10)
     assert caught.value.filename == url
-    assert store.door.count("GET") == remote.TRIES
+    assert store.proxy.count("GET") == remote.TRIES
 
 
-def test_an_object_that_goes_or_changes_meanwhile(store: Any) -> None:
+def test_object_that_is_removed_or_changed_while_open(store: Any) -> None:
     content = os.urandom(3 * BLOCK)
     reader = open_reader(store.put("a", content))
     out = np.empty(10, np.uint8)
@@ -204,25 +204,25 @@ def test_an_object_that_goes_or_changes_meanwhile(store: Any) -> None:
     store.put("a", os.urandom(3 * BLOCK))
     with pytest.raises(JobError, match="changed while it was read"):
         reader.read_into(out, BLOCK)
-    assert reader.read_into(out, 5) == 10  # of the version it began with
+    assert reader.read_into(out, 5) == 10  # of the original version, from the cache
     assert out.tobytes() == content[5:15]
-    store.door.choose = lambda *_: "404"
+    store.proxy.choose = lambda *_: "404"
     with pytest.raises(FileNotFoundError):
         reader.read_into(out, 2 * BLOCK)
 
 
-def test_what_was_read_is_not_asked_for_again(store: Any) -> None:
+def test_cached_blocks_are_not_requested_again(store: Any) -> None:
     content = os.urandom(BLOCK + 5)
     url = store.put("a", content)
     out = np.empty(len(content), np.uint8)
     assert open_reader(url).read_into(out, 0) == len(content)
-    assert store.door.count("GET") == 1  # two blocks, one request
+    assert store.proxy.count("GET") == 1  # two blocks, one request
     assert open_reader(url).read_into(out, 0) == len(content)
-    assert store.door.count("GET") == 1
+    assert store.proxy.count("GET") == 1
     assert out.tobytes() == content
 
 
-def test_a_block_that_changed_on_the_disk_is_fetched_anew(store: Any, tmp_path: Path) -> None:
+def test_changed_cache_block_is_fetched_again(store: Any, tmp_path: Path) -> None:
     content = os.urandom(3 * PAGE)
     url = store.put("a", content)
     out = np.empty(len(content), np.uint8)
@@ -235,32 +235,32 @@ def test_a_block_that_changed_on_the_disk_is_fetched_anew(store: Any, tmp_path: 
         assert out.tobytes() == content
 
 
-def test_the_cache_keeps_its_limit(store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_stays_within_its_limit(store: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(3 * BLOCK))
     out = np.empty(10, np.uint8)
     urls = [store.put(f"o{k}", os.urandom(BLOCK)) for k in range(5)]
     for url in urls:
         open_reader(url).read_into(out, 0)
-        for path in (tmp_path / "cache").glob("??/*"):  # as if some time had passed
+        for path in (tmp_path / "cache").glob("??/*"):  # make the entries older
             os.utime(path, (path.stat().st_mtime - 100, path.stat().st_mtime - 100))
         assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= 3 * (BLOCK + BLOCK // 64)
-    before = store.door.count("GET")
+    before = store.proxy.count("GET")
     open_reader(urls[-1]).read_into(out, 0)
-    assert store.door.count("GET") == before  # the last is there,
+    assert store.proxy.count("GET") == before  # the last one is cached
     open_reader(urls[0]).read_into(out, 0)
-    assert store.door.count("GET") == before + 1  # the first had to go
+    assert store.proxy.count("GET") == before + 1  # the first one was evicted
     with pytest.raises(JobError, match="increase FASTPACK_CACHE_BYTES"):
         fetch(store.put("large", bytes(3 * BLOCK + 1)))
 
 
-def test_a_cache_that_others_can_write_is_refused(store: Any, tmp_path: Path) -> None:
+def test_cache_writable_by_others_is_rejected(store: Any, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     with pytest.raises(JobError, match="can be written by others"):
         open_reader(store.put("a", b"1"))
 
 
-def test_a_forked_child_reads_too(store: Any) -> None:
+def test_forked_process_can_read(store: Any) -> None:
     content = os.urandom(BLOCK + 100)
     url = store.put("a", content)
     assert remote.read_range(url, 0, 10) == content[:10]
@@ -284,7 +284,7 @@ def test_a_forked_child_reads_too(store: Any) -> None:
 
 
 @pytest.mark.parametrize("n_bytes", [0, 5, remote.PART_BYTES + 3])
-def test_writing_appears_whole(n_bytes: int, store: Any) -> None:
+def test_written_object_appears_complete(n_bytes: int, store: Any) -> None:
     url, content = f"{store.url}/new.bin", os.urandom(n_bytes)
     with AtomicFile(url) as file:
         file.write(content)
@@ -297,20 +297,20 @@ def test_writing_appears_whole(n_bytes: int, store: Any) -> None:
     assert map_bytes(url).tobytes() == b"second"
 
 
-def test_writing_that_fails_changes_nothing(store: Any, tmp_path: Path) -> None:
+def test_failed_write_changes_nothing(store: Any, tmp_path: Path) -> None:
     url = store.put("a", b"old")
     with pytest.raises(RuntimeError, match="stop"), AtomicFile(url) as file:
         file.write(b"new")
         raise RuntimeError("stop")
-    store.door.choose = lambda _, method, *__: "503" if method == "PUT" else None
+    store.proxy.choose = lambda _, method, *__: "503" if method == "PUT" else None
     with pytest.raises(OSError, match="after 6 attempts"), AtomicFile(url) as file:
         file.write(b"new")
-    store.door.choose = lambda *_: None
+    store.proxy.choose = lambda *_: None
     assert store.get("a") == b"old"
     assert not list((tmp_path / "cache" / "writing").iterdir())
 
 
-def test_policies(store: Any) -> None:
+def test_existence_policies(store: Any) -> None:
     url = store.put("a", b"old")
     with pytest.raises(TargetExists):
         may_write(url, "error")
@@ -326,7 +326,7 @@ def test_policies(store: Any) -> None:
     assert store.get("a2") == b"theirs"
 
 
-def test_fetching_happens_once(store: Any) -> None:
+def test_object_is_fetched_once(store: Any) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     content = os.urandom(1000)
@@ -334,5 +334,5 @@ def test_fetching_happens_once(store: Any) -> None:
     with ThreadPoolExecutor(8) as pool:
         paths = list(pool.map(fetch, [url] * 8))
     assert {path.read_bytes() for path in paths} == {content}
-    assert store.door.count("GET") == 1
+    assert store.proxy.count("GET") == 1
     assert cache().path(paths[0].name) == paths[0]

@@ -1,4 +1,4 @@
-"""The same samples and the same bytes from a store as from the disk, whatever the store does meanwhile."""
+"""Datasets and commands give the same samples and bytes from a faulty store as from a disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stores import misbehave
+from stores import frequent_faults
 
 import fastpack
 from fastpack.cli import main
@@ -36,9 +36,9 @@ def documents(tmp_path: Path) -> Path:
     return path
 
 
-def test_windows_of_shards(store: Any, shards: Path) -> None:
+def test_windows_of_remote_shards(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     local = fastpack.MemoryMappedDataset(shards, 129, pack_sequences=True, eos_token_id=7)
     remote = fastpack.MemoryMappedDataset(url, 129, pack_sequences=True, eos_token_id=7)
     assert len(remote) == len(local)
@@ -50,9 +50,9 @@ def test_windows_of_shards(store: Any, shards: Path) -> None:
     np.testing.assert_array_equal(remote[5]["doc_ids"], local[5]["doc_ids"])
 
 
-def test_a_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
+def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     url = store.put_folder(shards, "shards")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     dataset = fastpack.MemoryMappedDataset(url, 100)
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
     loader = fastpack.StatefulDataLoader(dataset, batch_size=8, sampler=sampler, prefetch=2)
@@ -63,9 +63,9 @@ def test_a_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     assert len(set(order)) == len(order) >= len(dataset) - 8
 
 
-def test_index_and_pack_give_the_bytes_they_give_on_the_disk(store: Any, documents: Path, tmp_path: Path) -> None:
+def test_index_and_pack_give_the_local_bytes(store: Any, documents: Path, tmp_path: Path) -> None:
     url = store.put("docs.jsonl", documents.read_bytes())
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     assert main(["index", str(documents), "-q"]) == 0
     assert main(["index", url, "-q"]) == 0
     assert store.get("docs.idx") == documents.with_suffix(".idx").read_bytes()
@@ -101,15 +101,15 @@ def images(tmp_path: Path) -> Path:
     for number in range(3):
         with tarfile.open(folder / f"s{number}.tar", "w") as tar:
             for sample in range(20):
-                for part in ("txt", "bin"):
-                    data = rng.randbytes(rng.randrange(2000)) if part == "bin" else f"text {number} {sample}".encode()
-                    info = tarfile.TarInfo(f"k{number}{sample:03}.{part}")
+                for field in ("txt", "bin"):
+                    data = rng.randbytes(rng.randrange(2000)) if field == "bin" else f"text {number} {sample}".encode()
+                    info = tarfile.TarInfo(f"k{number}{sample:03}.{field}")
                     info.size = len(data)
                     tar.addfile(info, io.BytesIO(data))
     return folder
 
 
-def test_a_prepared_webdataset(store: Any, images: Path) -> None:
+def test_read_prepared_webdataset(store: Any, images: Path) -> None:
     assert (
         main(
             [
@@ -126,7 +126,7 @@ def test_a_prepared_webdataset(store: Any, images: Path) -> None:
         == 0
     )
     url = store.put_folder(images, "images")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     local, remote = fastpack.WebDataset(images, "train", raw=True), fastpack.WebDataset(url, "train", raw=True)
     assert len(remote) == len(local) == 60
     for i in random.Random(1).sample(range(60), 60):
@@ -138,9 +138,9 @@ def test_a_prepared_webdataset(store: Any, images: Path) -> None:
 PREPARE = ["--non-interactive", "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q"]
 
 
-def test_preparing_in_place_on_the_bucket(store: Any, images: Path) -> None:
+def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
     url = store.put_folder(images, "images")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     assert main(["prepare", str(images), *PREPARE]) == 0
     assert main(["prepare", url, *PREPARE]) == 0
     ours, theirs = store.get_folder("images"), {}
@@ -148,19 +148,19 @@ def test_preparing_in_place_on_the_bucket(store: Any, images: Path) -> None:
         if path.is_file():
             theirs[str(path.relative_to(images))] = path.read_bytes()
     assert set(ours) == set(theirs)
-    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and times of the files
+    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and modification times
     assert {name for name in ours if ours[name] != theirs[name]} == unlike
     dataset = fastpack.WebDataset(url, "train", raw=True)
     assert [sample["__key__"] for sample in dataset] == [
         sample["__key__"] for sample in fastpack.WebDataset(images, "train", raw=True)
     ]
     assert main(["verify", url, "-q"]) == 0
-    before = store.door.count("PUT")
+    before = store.proxy.count("PUT")
     assert main(["prepare", url, "--force-overwrite", *PREPARE]) == 0
-    assert store.door.count("PUT") - before <= 8  # no shard was walked again
+    assert store.proxy.count("PUT") - before <= 8  # no shard was scanned again
 
 
-def test_looking(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspection_commands(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for local, url in (
         (shards, store.put_folder(shards, "shards")),
         (documents, store.put("docs.jsonl", documents.read_bytes())),

@@ -1,4 +1,4 @@
-"""What is read of an object, and what not: packed files and shards in blocks, a listing instead of many questions."""
+"""Requests and bytes for reading objects: packed files and shards in blocks, one listing per folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stores import misbehave
+from stores import frequent_faults
 
 import fastpack
 from fastpack.cli import main
@@ -37,7 +37,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """1.6 MB, 25 blocks."""
+    """Write a packed file of 1.6 MB (25 blocks)."""
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 2000, N_DOCUMENTS)
     with PackedWriter(tmp_path / "text.pbin", 4) as writer:
@@ -47,10 +47,10 @@ def packed(tmp_path: Path) -> Path:
 
 
 def counted(store: Any) -> Iterator[tuple[int, int]]:
-    """Requests and bytes since the last time."""
+    """Yield the numbers of requests and bytes since the previous step."""
     before = 0, 0
     while True:
-        now = len(store.door.requests), store.door.sent
+        now = len(store.proxy.requests), store.proxy.sent
         yield now[0] - before[0], now[1] - before[1]
         before = now
 
@@ -68,57 +68,59 @@ def test_samples_of_a_packed_file(kind: str, store: Any, packed: Path) -> None:
     url = store.put("text.pbin", packed.read_bytes())
     cost = counted(store)
     next(cost)
-    far, near = DATASETS[kind](url), DATASETS[kind](packed)
+    remote, local = DATASETS[kind](url), DATASETS[kind](packed)
     requests, sent = next(cost)
-    # The head comes with the size; the index is read of all but the continuous one. One looks for checksums.
+    # One request returns the head and the size, and one looks for checksums. Only `continuous` does not read the index.
     assert (requests, sent < 2 * BLOCK) == (2, True) if kind == "continuous" else requests <= 5
-    assert len(far) == len(near) > 200
-    for i in (0, len(near) // 2, -1):
-        np.testing.assert_array_equal(far[i]["text"], near[i]["text"])
-    for ours, theirs in zip(far[7:9]["text"], near[7:9]["text"], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert len(remote) == len(local) > 200
+    for i in (0, len(local) // 2, -1):
+        np.testing.assert_array_equal(remote[i]["text"], local[i]["text"])
+    for found, expected in zip(remote[7:9]["text"], local[7:9]["text"], strict=True):
+        np.testing.assert_array_equal(found, expected)
     requests, sent = next(cost)
     assert requests <= 8
     assert sent < packed.stat().st_size / 2
-    again = pickle.loads(pickle.dumps(far))
-    chosen = np.random.default_rng(1).permutation(len(near))[:50]
-    for ours, theirs in zip(again.batch(chosen)["text"], near.batch(chosen)["text"], strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert not store.door.count("HEAD")
+    again = pickle.loads(pickle.dumps(remote))
+    chosen = np.random.default_rng(1).permutation(len(local))[:50]
+    for found, expected in zip(again.batch(chosen)["text"], local.batch(chosen)["text"], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert not store.proxy.count("HEAD")
 
 
-def test_training_from_a_packed_file_that_is_larger_than_the_cache(
+def test_training_from_a_packed_file_larger_than_the_cache(
     store: Any, packed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = 8 * BLOCK
-    monkeypatch.setattr("fastpack.io.stores.TRIES", 15)  # faults come by the number of the request, not of the try
+    monkeypatch.setattr(
+        "fastpack.io.stores.TRIES", 15
+    )  # faults depend on the number of the request, not of the attempt
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     url = store.put("text.pbin", packed.read_bytes())
-    store.door.choose = misbehave
-    far, near = (fastpack.PackedMemMapDatasetContinuous(path, "text", 4097, True) for path in (url, packed))
-    sampler = fastpack.DistributedSampler(far, num_replicas=1, rank=0, seed=3)
-    loader = fastpack.StatefulDataLoader(far, batch_size=8, sampler=sampler, prefetch=2)
+    store.proxy.choose = frequent_faults
+    remote, local = (fastpack.PackedMemMapDatasetContinuous(path, "text", 4097, True) for path in (url, packed))
+    sampler = fastpack.DistributedSampler(remote, num_replicas=1, rank=0, seed=3)
+    loader = fastpack.StatefulDataLoader(remote, batch_size=8, sampler=sampler, prefetch=2)
     rows = np.concatenate([batch["text"].copy() for batch in loader])
     order = list(sampler)
-    np.testing.assert_array_equal(rows, near.batch(order[: len(rows)])["text"])
-    assert len(rows) > len(near) - 8
+    np.testing.assert_array_equal(rows, local.batch(order[: len(rows)])["text"])
+    assert len(rows) > len(local) - 8
     kept = sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*"))
     assert kept <= limit + limit // 16
-    assert {fault for _, _, fault in store.door.requests} >= {"503", "cut", "short"}
+    assert {fault for _, _, fault in store.proxy.requests} >= {"503", "cut", "short"}
 
 
-def test_a_packed_file_that_goes_or_changes_meanwhile(store: Any, packed: Path) -> None:
+def test_packed_file_that_is_removed_or_changed_while_open(store: Any, packed: Path) -> None:
     content = packed.read_bytes()
     url = store.put("text.pbin", content)
     dataset = DATASETS["continuous"](url)
     loader = iter(fastpack.StatefulDataLoader(dataset, batch_size=8, sampler=range(len(dataset))))
     next(loader)
     pickled = pickle.dumps(dataset)
-    store.door.choose = lambda *_: "404"
+    store.proxy.choose = lambda *_: "404"
     with pytest.raises(FileNotFoundError, match=r"No such object: 's3://bucket/.*text\.pbin'"):
         for _ in loader:
             pass
-    store.door.choose = lambda *_: None
+    store.proxy.choose = lambda *_: None
     store.put("text.pbin", content[::-1])
     with pytest.raises(JobError, match="changed while it was read"):
         dataset[len(dataset) - 5]
@@ -128,21 +130,21 @@ def test_a_packed_file_that_goes_or_changes_meanwhile(store: Any, packed: Path) 
 
 
 def test_documents_of_a_packed_file(store: Any, packed: Path) -> None:
-    far, near = PackedFile(store.put("text.pbin", packed.read_bytes())), PackedFile(packed)
-    np.testing.assert_array_equal(far[200], near[200])
-    np.testing.assert_array_equal(far.first(5), near.first(5))
-    assert store.door.sent < packed.stat().st_size / 3
-    np.testing.assert_array_equal(far.data, near.data)  # all of it, which is fetched for that
-    np.testing.assert_array_equal(far.file, near.file)
+    remote, local = PackedFile(store.put("text.pbin", packed.read_bytes())), PackedFile(packed)
+    np.testing.assert_array_equal(remote[200], local[200])
+    np.testing.assert_array_equal(remote.first(5), local.first(5))
+    assert store.proxy.sent < packed.stat().st_size / 3
+    np.testing.assert_array_equal(remote.data, local.data)  # fetches the whole object
+    np.testing.assert_array_equal(remote.file, local.file)
 
 
-def test_what_is_no_packed_file_is_not_read_to_its_end(store: Any) -> None:
+def test_other_files_are_not_read_to_the_end(store: Any) -> None:
     for content in (bytes(12) + b"\x07" * 5_000_000, b"\0\0\0\x10" + b"\x07" * 5_000_000):
         url = store.put("x.pbin", content)
-        before = store.door.sent
+        before = store.proxy.sent
         with pytest.raises(FormatError):
             PackedFile(url)
-        assert store.door.sent - before <= (len(content) + 3 * BLOCK if content[3] == 0 else 4 * BLOCK)
+        assert store.proxy.sent - before <= (len(content) + 3 * BLOCK if content[3] == 0 else 4 * BLOCK)
 
 
 def shards(folder: Path, suffix: str) -> Path:
@@ -154,25 +156,25 @@ def shards(folder: Path, suffix: str) -> Path:
 
 
 @pytest.mark.parametrize(("suffix", "first"), [("npy", 31), ("bin", 1)])
-def test_requests_for_a_folder_of_shards(suffix: str, first: int, store: Any, tmp_path: Path) -> None:
+def test_number_of_requests_for_a_folder_of_shards(suffix: str, first: int, store: Any, tmp_path: Path) -> None:
     folder = shards(tmp_path / "shards", suffix)
     url = store.put_folder(folder, "shards")
     options: dict[str, Any] = {"file_pattern": f"*.{suffix}", "dtype": None if suffix == "npy" else "uint16"}
     cost = counted(store)
     next(cost)
     dataset = fastpack.MemoryMappedDataset(url, 100, **options)
-    assert next(cost)[0] <= first + (3 if suffix == "bin" else 0)  # zeros at the end are looked for in three shards
+    assert next(cost)[0] <= first + (3 if suffix == "bin" else 0)  # three shards are checked for trailing zeros
     sampler = fastpack.DistributedSampler(dataset, num_replicas=1, rank=0, seed=3)
     for epoch in range(2):
         sampler.set_epoch(epoch)
         seen = [batch["input_ids"].copy() for batch in fastpack.StatefulDataLoader(dataset, 4, sampler=sampler)]
-        near = fastpack.MemoryMappedDataset(folder, 100, **options)
-        np.testing.assert_array_equal(np.concatenate(seen), near.batch(list(sampler)[: 4 * len(seen)])["input_ids"])
+        local = fastpack.MemoryMappedDataset(folder, 100, **options)
+        np.testing.assert_array_equal(np.concatenate(seen), local.batch(list(sampler)[: 4 * len(seen)])["input_ids"])
         assert next(cost)[0] <= 30 * (epoch == 0)
-    assert store.door.count("HEAD") == 0
+    assert store.proxy.count("HEAD") == 0
 
 
-def test_a_shard_that_was_replaced_is_noticed_when_it_is_read(store: Any, tmp_path: Path) -> None:
+def test_replaced_shard_is_detected_on_reading(store: Any, tmp_path: Path) -> None:
     url = store.put_folder(shards(tmp_path / "shards", "npy"), "shards")
     dataset = fastpack.MemoryMappedDataset(url, 100)
     store.put("shards/03.npy", (tmp_path / "shards" / "04.npy").read_bytes())
@@ -184,7 +186,7 @@ def test_a_shard_that_was_replaced_is_noticed_when_it_is_read(store: Any, tmp_pa
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    """2 MB, 32 blocks; a line that is no JSON in the last eighth."""
+    """Write a source of 2 MB (32 blocks) with a line that is not JSON in the last eighth."""
     rng = random.Random(0)
     path = tmp_path / "text.jsonl"
     texts = [json.dumps({"text": "word " * rng.randrange(400)}) for _ in range(2000)]
@@ -193,7 +195,7 @@ def lines(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", ["index", "pack", "pack with an index"])
-def test_a_rank_reads_its_share_of_the_source(
+def test_rank_reads_only_its_share_of_the_source(
     command: str, store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, n_bytes = store.put("text.jsonl", lines.read_bytes()), lines.stat().st_size
@@ -203,12 +205,14 @@ def test_a_rank_reads_its_share_of_the_source(
         store.put("text.idx", lines.with_suffix(".idx").read_bytes())
         n_index = lines.with_suffix(".idx").stat().st_size
     words = ["index", "-q", "--drop-faulty"] if command == "index" else ["pack", "-q", "--tokenizer", "bytes"]
-    near, far = str(lines), url
-    if command == "pack":  # a folder's files need no index
-        near, far = str(lines.parent), store.url
-    targets = [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("near", "far")]
-    assert main([*words, near, *targets[0]]) == 0
-    words += [far, *targets[1], "--part-bytes", str(n_bytes // 8 + 1), "--parts-folder", str(tmp_path / "parts")]
+    local, remote = str(lines), url
+    if command == "pack":  # files in a folder need no index
+        local, remote = str(lines.parent), store.url
+    targets = (
+        [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("local", "remote")]
+    )
+    assert main([*words, local, *targets[0]]) == 0
+    words += [remote, *targets[1], "--part-bytes", str(n_bytes // 8 + 1), "--parts-folder", str(tmp_path / "parts")]
     cost = counted(store)
     for rank in range(8):
         monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / f"machine{rank}"))
@@ -219,12 +223,10 @@ def test_a_rank_reads_its_share_of_the_source(
     if command == "index":
         assert store.get("text.idx") == lines.with_suffix(".idx").read_bytes()
     else:
-        assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
+        assert (tmp_path / "remote.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
 
 
-def test_a_source_that_is_larger_than_the_cache(
-    store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_larger_than_the_cache(store: Any, lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limit = 10 * BLOCK
     monkeypatch.setenv("FASTPACK_CACHE_BYTES", str(limit))
     url = store.put("text.jsonl", lines.read_bytes())
@@ -234,42 +236,42 @@ def test_a_source_that_is_larger_than_the_cache(
     for suffix in (".idx", ".pbin"):
         assert store.get(f"text{suffix}") == lines.with_suffix(suffix).read_bytes()
     assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= limit + limit // 16
-    assert store.door.count("GET") < 300
+    assert store.proxy.count("GET") < 300
 
 
-def test_lines_of_a_compressed_source(store: Any, lines: Path, tmp_path: Path) -> None:
+def test_compressed_source_is_streamed(store: Any, lines: Path, tmp_path: Path) -> None:
     url = store.put("text.jsonl.gz", gzip.compress(lines.read_bytes(), 1))
     words = ["--tokenizer", "bytes", "-q"]
     assert main(["pack", str(lines), *words]) == 0
-    assert main(["pack", url, *words, "-o", str(tmp_path / "far.pbin")]) == 0
-    assert (tmp_path / "far.pbin").read_bytes() == lines.with_suffix(".pbin").read_bytes()
+    assert main(["pack", url, *words, "-o", str(tmp_path / "remote.pbin")]) == 0
+    assert (tmp_path / "remote.pbin").read_bytes() == lines.with_suffix(".pbin").read_bytes()
 
 
-def test_lines_by_an_index_in_any_order(store: Any, lines: Path, tmp_path: Path) -> None:
+def test_lines_in_index_order(store: Any, lines: Path, tmp_path: Path) -> None:
     assert main(["index", str(lines), "-q", "--drop-faulty"]) == 0
     rows = read_raw_index(lines.with_suffix(".idx"))[::-1]
     write_raw_index(lines.with_suffix(".idx"), rows)
     url = store.put("text.jsonl", lines.read_bytes())
     store.put("text.idx", lines.with_suffix(".idx").read_bytes())
-    for path, target in ((str(lines), "near"), (url, "far")):
+    for path, target in ((str(lines), "local"), (url, "remote")):
         assert main(["pack", path, "--tokenizer", "bytes", "-q", "-o", str(tmp_path / f"{target}.pbin")]) == 0
-    assert (tmp_path / "far.pbin").read_bytes() == (tmp_path / "near.pbin").read_bytes()
-    far, near = fastpack.LargeFileLinesReader(url), fastpack.LargeFileLinesReader(lines)
-    assert [far[k] for k in (0, 700, -1)] == [near[k] for k in (0, 700, -1)]
+    assert (tmp_path / "remote.pbin").read_bytes() == (tmp_path / "local.pbin").read_bytes()
+    remote, local = fastpack.LargeFileLinesReader(url), fastpack.LargeFileLinesReader(lines)
+    assert [remote[k] for k in (0, 700, -1)] == [local[k] for k in (0, 700, -1)]
 
 
-def test_what_follows_is_on_its_way(store: Any) -> None:
+def test_read_ahead(store: Any) -> None:
     content = np.random.default_rng(0).bytes(40 * BLOCK)
     url = store.put("a", content)
     times = []
-    for step in (1, -1):  # from front to back, and from back to front, which nobody foresees
+    for step in (1, -1):  # forwards (prefetched) and backwards (not prefetched)
         reader, out = open_reader(url), np.empty(BLOCK, np.uint8)
-        store.door.delay = 0.02
+        store.proxy.delay = 0.02
         start = time.perf_counter()
         for block in range(40)[::step]:
             reader.read_into(out, block * BLOCK)
             assert out.tobytes() == content[block * BLOCK : (block + 1) * BLOCK]
         times.append(time.perf_counter() - start)
-        store.door.delay = 0.0
+        store.proxy.delay = 0.0
         url = store.put("b", content)
     assert times[0] < 0.7 * times[1]

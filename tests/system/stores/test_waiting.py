@@ -1,4 +1,4 @@
-"""What waits for stores, other processes and locks: each wait ends, and a long one is said."""
+"""Waits for stores, other processes and locks: each one ends, and long ones are logged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fastpack.io.remote_files import fetch
 
 
 def lock_of(url: str) -> tuple[Path, Path]:
-    """The lock under which an object is fetched, and where its bytes are written."""
+    """Return the paths of the lock for fetching an object and of its partial file."""
     name = identity(url, remote.status(url))
     path = cache().path(name)
     path.parent.mkdir(parents=True)
@@ -32,7 +32,7 @@ def lock_of(url: str) -> tuple[Path, Path]:
     return locks / f"{name[:2]}.fetch", path.with_name(f".{name}.partial")
 
 
-def test_a_lock_of_a_process_that_does_nothing(
+def test_lock_of_an_idle_process_times_out(
     store: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("fastpack.io.block_cache.SAY_AFTER", 0.2)
@@ -47,7 +47,7 @@ def test_a_lock_of_a_process_that_does_nothing(
     assert fetch(url).read_bytes() == b"content"
 
 
-def test_a_lock_of_a_process_that_is_at_work(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_a_working_process_is_awaited(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastpack.io.block_cache.LOCK_SECONDS", 1.5)
     url = store.put("a", b"content")
     lock, partial = lock_of(url)
@@ -81,7 +81,7 @@ def in_a_fork(check: Any) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_helper_process_is_killed_and_replaced(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 1.0)
     url = store.put("a", b"content")
     remote.status(url)
@@ -96,19 +96,19 @@ def test_a_helper_process_that_does_not_answer(store: Any, monkeypatch: pytest.M
             remote.read_range(url, 0, 7)
         monkeypatch.setattr(remote_helper, "ANSWER_SECONDS", 60.0)
         helper._process.wait(10)
-        assert remote.read_range(url, 0, 7) == b"content"  # by another one
+        assert remote.read_range(url, 0, 7) == b"content"  # by a new helper process
 
     in_a_fork(check)
 
 
-def test_an_interrupted_request_leaves_no_answer_for_the_next(store: Any) -> None:
+def test_interrupted_request_does_not_affect_the_next(store: Any) -> None:
     url = store.put("a", b"content")
     remote.status(url)
 
     def delay_the_second(*_: Any) -> None:
-        store.door.delay = 2.0 if store.door.count("GET") == 1 else 0.0
+        store.proxy.delay = 2.0 if store.proxy.count("GET") == 1 else 0.0
 
-    store.door.choose = delay_the_second
+    store.proxy.choose = delay_the_second
 
     def check() -> None:
         assert remote.read_range(url, 0, 7) == b"content"
@@ -122,7 +122,7 @@ def test_an_interrupted_request_leaves_no_answer_for_the_next(store: Any) -> Non
     in_a_fork(check)
 
 
-def test_a_helper_process_that_does_not_end(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_helper_process_that_does_not_exit_is_killed(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_helper, "END_SECONDS", 0.5)
     helper = remote_helper.Helper()
     os.kill(helper._process.pid, signal.SIGSTOP)
@@ -132,16 +132,16 @@ def test_a_helper_process_that_does_not_end(store: Any, monkeypatch: pytest.Monk
     assert time.monotonic() - start < 10
 
 
-def test_an_interrupted_fetch_ends_soon(store: Any, tmp_path: Path) -> None:
+def test_interrupted_fetch_ends_promptly(store: Any, tmp_path: Path) -> None:
     url = store.put("a", bytes(40 << 20))
-    store.door.choose = lambda _, method, *__: "stall" if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: "stall" if method == "GET" else None
     environment = os.environ | {"FASTPACK_STALL_SECONDS": "3"}
-    process = subprocess.Popen(  # a suite that runs in the background has the signal ignored
+    process = subprocess.Popen(  # test runs in the background ignore the signal
         [sys.executable, "-m", "fastpack", "fetch", url],
         env=environment,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
-    while store.door.count("GET") < 3:
+    while store.proxy.count("GET") < 3:
         time.sleep(0.1)
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -150,10 +150,10 @@ def test_an_interrupted_fetch_ends_soon(store: Any, tmp_path: Path) -> None:
     assert time.monotonic() - start < 20
 
 
-def test_waiting_for_a_store_is_said(store: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_retries_are_logged(store: Any, caplog: pytest.LogCaptureFixture) -> None:
     url = store.put("a", b"content")
     faults = iter(["503", "503", "503", "503"])
-    store.door.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
+    store.proxy.choose = lambda _, method, *__: next(faults, None) if method == "GET" else None
     with caplog.at_level(logging.WARNING, "fastpack"):
         assert remote.read_range(url, 0, 7) == b"content"
     messages = [record.getMessage() for record in caplog.records if record.name == "fastpack"]

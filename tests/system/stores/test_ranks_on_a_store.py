@@ -1,4 +1,4 @@
-"""A bucket as the place where ranks meet: sources, parts, markers and results are objects of a store with faults."""
+"""Ranks that share a bucket: sources, task outputs, markers and results are objects of a faulty store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.cli import main
 WORLD = 3
 
 
-def misbehave(number: int, method: str, path: str) -> str | None:
+def frequent_faults(number: int, method: str, path: str) -> str | None:
     return None if method not in ("GET", "PUT") or number % 7 else "503"
 
 
@@ -40,16 +40,16 @@ def ranks(words: list[str], *last: str) -> None:
 
 def test_index_and_pack(store: Any, documents: Path, tmp_path: Path) -> None:
     url = store.put_folder(documents, "docs")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     assert main(["index", str(documents), "--drop-faulty", "-q"]) == 0
     assert main(["pack", str(documents), "--tokenizer", "bytes", "-o", str(tmp_path / "local.pbin"), "-q"]) == 0
     ranks(["index", url, "--drop-faulty", "--part-bytes", "19000"])
-    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/far.pbin", "--part-bytes", "19000"])
+    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/remote.pbin", "--part-bytes", "19000"])
     found = store.get_folder("docs")
-    assert found["far.pbin"] == (tmp_path / "local.pbin").read_bytes()
+    assert found["remote.pbin"] == (tmp_path / "local.pbin").read_bytes()
     assert found["0.idx"] == (documents / "0.idx").read_bytes()
-    assert set(found) == {"0.jsonl", "1.jsonl", "0.idx", "1.idx", "far.pbin"}
-    ranks(["verify", f"{url}/far.pbin", f"{url}/0.jsonl"])
+    assert set(found) == {"0.jsonl", "1.jsonl", "0.idx", "1.idx", "remote.pbin"}
+    ranks(["verify", f"{url}/remote.pbin", f"{url}/0.jsonl"])
 
 
 @pytest.mark.slow
@@ -57,26 +57,26 @@ def test_merge_and_shuffle(store: Any, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in ("a.pbin", "b.pbin"):
         write_packed(tmp_path / "in" / name, [[number] * (number % 9) for number in range(200)])
-    shutil.copy(tmp_path / "in" / "a.pbin", tmp_path / "in" / "a.jsonl")  # lines are not looked into
+    shutil.copy(tmp_path / "in" / "a.pbin", tmp_path / "in" / "a.jsonl")  # lines are not parsed
     url = store.put_folder(tmp_path / "in", "in")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     for words in (["merge", "IN", "OUT"], ["shuffle", "IN/a.jsonl", "OUT"]):
         seed = ["--seed", "1"] if words[0] == "shuffle" else []
         local = [word.replace("IN", f"{tmp_path}/in").replace("OUT", f"{tmp_path}/local") for word in words]
         assert main([*local, *seed, "--force", "-q"]) == 0
-        far = [word.replace("IN", url).replace("OUT", f"{url}/far") for word in words]
-        ranks([*far, *seed, "--force", "--part-bytes", "700"])
+        remote = [word.replace("IN", url).replace("OUT", f"{url}/remote") for word in words]
+        ranks([*remote, *seed, "--force", "--part-bytes", "700"])
         found = store.get_folder("in")
-        assert found["far"] == (tmp_path / "local").read_bytes()
-        assert set(found) == {"a.pbin", "b.pbin", "a.jsonl", "far"}
+        assert found["remote"] == (tmp_path / "local").read_bytes()
+        assert set(found) == {"a.pbin", "b.pbin", "a.jsonl", "remote"}
 
 
 def test_prepare_in_place(store: Any, tmp_path: Path) -> None:
     images = tmp_path / "images"
     for shard in range(5):
-        write_tar(images / f"{shard}.tar", [f"{shard}_{k}.{part}" for k in range(9) for part in ("jpg", "txt")])
+        write_tar(images / f"{shard}.tar", [f"{shard}_{k}.{field}" for k in range(9) for field in ("jpg", "txt")])
     url = store.put_folder(images, "images")
-    store.door.choose = misbehave
+    store.proxy.choose = frequent_faults
     split = ["--non-interactive", "--split-ratio", "3,1,1"]
     assert main(["prepare", str(images), *split, "-q"]) == 0
     ranks(["prepare", url, "--part-bytes", "1"], *split)
