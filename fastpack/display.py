@@ -1,4 +1,4 @@
-"""One-line `repr` texts, and tables for notebooks, made of facts that an object already holds."""
+"""One-line reprs and notebook tables, made from attributes that an object already has."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from numbers import Real
 from operator import attrgetter
 from typing import Any, ClassVar, TypeAlias
 
-LINE = 120  # characters of a repr, at most
-_TEXT = 40  # of a text in it, other than the first
-_FIRST = 24  # of the first text, at least
-_ITEMS = 10  # of a list, in a table
-_CELL = 300  # characters of a text in a table
+LINE = 120  # maximum number of characters of a repr
+_TEXT = 40  # maximum for each text in it except the first
+_FIRST = 24  # minimum that is available to the first text
+_ITEMS = 10  # listed per collection in a table
+_CELL = 300  # maximum number of characters of a text in a table
 
 Facts: TypeAlias = Mapping[str, str | Callable[[Any], Any]]
 
 
 def facts(*names: str, **sources: str | Callable[[Any], Any]) -> Facts:
-    """What a repr shows: attributes by their names, then label=attribute, or label=function of the object."""
+    """Return the facts of a repr: attributes by name, then label=attribute or label=function of the object."""
     return {**dict(zip(names, names, strict=True)), **sources}
 
 
 class Described:
-    """Base of classes with a one-line repr: `Name('path', samples=1000, closed=True)`.
+    """Base class with a one-line repr: `Name('path', samples=1000, closed=True)`.
 
-    The repr reads attributes only: it opens no file, never raises, and leaves out what a half-constructed object does
-    not have. Long paths are shortened at the front, and facts beyond `LINE` characters are left out.
+    The repr only reads attributes. It opens no file, never raises, and leaves out attributes that a partly constructed
+    object lacks. Long paths are shortened at the front; facts beyond `LINE` characters are left out.
 
     Attributes
     ----------
     _subject
-        The attribute that is shown first, without a label: the path of a dataset.
+        The attribute that is shown first, without a label, such as the path of a dataset.
     _shown
-        The facts, most important first, made by `facts`. None, empty texts, `closed=False` and flags of a dataclass
-        that have their default value are left out; lists are counted.
+        The facts, most important first, as `facts` returns them. None, empty texts, `closed=False` and flags with the
+        default value of a dataclass are left out. Of collections, the length is shown.
     """
 
     __slots__ = ()
@@ -47,18 +47,18 @@ class Described:
     def __repr__(self) -> str:
         values = [(f"{label}=" if label else "", value) for label, value in _values(self)]
         texts = [label + _brief(value, _TEXT) for label, value in values]
-        room = LINE - len(type(self).__name__) - len("()")
+        width = LINE - len(type(self).__name__) - len("()")
         if texts:
             label, value = values[0]
             others = sum(len(", ") + len(text) for text in texts[1:])
-            texts[0] = label + _brief(value, max(_FIRST, room - len(label) - others))
-        return f"{type(self).__name__}({_fitting(texts, room)})"
+            texts[0] = label + _brief(value, max(_FIRST, width - len(label) - others))
+        return f"{type(self).__name__}({_join_fitting(texts, width)})"
 
 
 class Result(Described):
-    """Base of result dataclasses: a one-line repr, and a table with the lists' first items in notebooks.
+    """Base class of result dataclasses: a one-line repr, and a table with the first items of lists in notebooks.
 
-    Declare them with `@dataclass(repr=False)`. The table shows `_shown` and all other fields that differ from their
+    Subclasses use `@dataclass(repr=False)`. The table shows `_shown` and all other fields that differ from their
     defaults, except those declared with `field(repr=False)`.
     """
 
@@ -81,7 +81,7 @@ def _fields(described: Described) -> dict[str, Field[Any]]:
 
 
 def _values(described: Described) -> Iterator[tuple[str, Any]]:
-    """Each label and its value, those left out that say nothing."""
+    """Yield the labels and values to show."""
     fields = _fields(described)
     subject = {} if described._subject is None else {"": described._subject}
     for label, source in (subject | dict(described._shown)).items():
@@ -93,7 +93,7 @@ def _values(described: Described) -> Iterator[tuple[str, Any]]:
 
 
 def _value(described: Described, source: str | Callable[[Any], Any]) -> Any:
-    """The fact, or None where the object does not have it."""
+    """Return the value of a fact; None if the object lacks it."""
     try:
         value = attrgetter(source)(described) if isinstance(source, str) else source(described)
         return os.fsdecode(value) if isinstance(value, bytes | os.PathLike) else value
@@ -109,17 +109,17 @@ def _is_collection(value: Any) -> bool:
     return isinstance(value, Mapping | Set | Sequence) and not isinstance(value, str)
 
 
-def _brief(value: Any, room: int) -> str:
-    """The value in at most `room` characters; a collection as its length."""
+def _brief(value: Any, width: int) -> str:
+    """Return the value in at most `width` characters; the length of a collection."""
     try:
-        return _literal(value, room)
+        return _literal(value, width)
     except Exception:  # such as an int of more digits than Python converts
         return "..."
 
 
-def _literal(value: Any, room: int) -> str:
+def _literal(value: Any, width: int) -> str:
     if isinstance(value, str):
-        return _quoted(value, room)
+        return _quoted(value, width)
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, Real):
@@ -129,29 +129,29 @@ def _literal(value: Any, room: int) -> str:
     return value.__name__ if isinstance(value, type) else type(value).__name__
 
 
-def _quoted(text: str, room: int) -> str:
-    """The text as a literal, shortened at the front: the end of a path is the part that tells files apart."""
-    text = str.__str__(text)  # of a StrEnum, its value
-    end = text[-room:]
+def _quoted(text: str, width: int) -> str:
+    """Return the text as a literal, shortened at the front, because paths mostly differ at the end."""
+    text = str.__str__(text)  # the value of a StrEnum
+    end = text[-width:]
     shown = text
-    while len(repr(shown)) > room:
+    while len(repr(shown)) > width:
         end = end[1:]
         shown = f"...{end}"
     return repr(shown)
 
 
-def _fitting(texts: Sequence[str], room: int) -> str:
-    """The first texts that fit, separated by commas; "..." stands for the others."""
+def _join_fitting(texts: Sequence[str], width: int) -> str:
+    """Return the first texts that fit, separated by commas; "..." replaces the others."""
     line = ", ".join(texts)
     n_texts = len(texts)
-    while len(line) > room and n_texts > 1:
+    while len(line) > width and n_texts > 1:
         n_texts -= 1
         line = ", ".join([*texts[:n_texts], "..."])
     return line
 
 
 def _cell(value: Any) -> str:
-    """The value as HTML."""
+    """Return the value as HTML."""
     if isinstance(value, Mapping):
         return _list([f"{_plain(key)}: {_plain(item)}" for key, item in list(value.items())[:_ITEMS]], len(value))
     if _is_collection(value):
@@ -167,7 +167,7 @@ def _list(texts: Sequence[str], n_items: int) -> str:
 
 
 def _plain(value: Any) -> str:
-    """The value on one line, with control characters escaped."""
+    """Return the value on one line, with control characters escaped."""
     if isinstance(value, Real) and not isinstance(value, bool):
         return f"{value:,}"
     if _is_collection(value) and not isinstance(value, Mapping):

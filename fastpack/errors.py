@@ -44,7 +44,21 @@ def ending(number: int) -> str:
 
 
 class FastpackError(Exception):
-    """Base class of the exceptions that fastpack defines."""
+    """Base class of the exceptions that fastpack defines.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "empty.pbin")
+    >>> path.touch()
+    >>> try:
+    ...     fastpack.PackedFile(path)
+    ... except fastpack.FastpackError as error:
+    ...     print(type(error).__name__)
+    FormatError
+    >>> folder.cleanup()
+    """
 
 
 class FormatError(FastpackError, ValueError):
@@ -152,16 +166,63 @@ class MissingExtra(FastpackError, ImportError):
 
 
 class UntrustedCode(FastpackError, ValueError):
-    """Raised when data requires code to run that is not trusted; nothing was run. `trust_code=True` allows it."""
+    """Raised when data requires code to run that is not trusted; nothing was run. `trust_code=True` allows it.
+
+    Examples
+    --------
+    >>> import io, tarfile, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     tar.addfile(tarfile.TarInfo("sample.pkl"), io.BytesIO())
+    >>> _ = fastpack.prepare(folder.name, split_ratio=(1, 0, 0))
+    >>> with fastpack.WebDataset(folder.name) as dataset:
+    ...     try:
+    ...         dataset[0]
+    ...     except fastpack.UntrustedCode:
+    ...         print("unpickling runs code")
+    unpickling runs code
+    >>> folder.cleanup()
+    """
 
 
 class MediaError(FastpackError, ValueError):
-    """Raised when audio, video or an image cannot be decoded: damaged, of another type, or too large when decoded."""
+    """Raised when audio, video or an image cannot be decoded: damaged, of another type, or too large when decoded.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> try:
+    ...     fastpack.webdataset.AVDecoder(b"no media").get_video()
+    ... except fastpack.MediaError:
+    ...     print("not a media file")
+    not a media file
+    """
 
 
 class JobError(FastpackError, RuntimeError):
-    """Raised when an operation cannot finish; nothing was written under the name of the output."""
+    """Raised when an operation cannot finish; nothing was written under the name of the output.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> try:
+    ...     fastpack.prepare(folder.name, split_ratio=(1, 0, 0))
+    ... except fastpack.JobError:
+    ...     print("the folder has no shards")
+    the folder has no shards
+    >>> folder.cleanup()
+    """
 
 
 class DataWarning(UserWarning):
-    """Warning about data that can be read but is probably not what the user expects; the text says what to do."""
+    """Warning about data that can be read but is probably not what the user expects; the text says what to do.
+
+    Examples
+    --------
+    Turn these warnings into errors, to stop a job before it trains on such data:
+
+    >>> import warnings, fastpack
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", fastpack.DataWarning)
+    """

@@ -26,7 +26,7 @@ def escape_text(text: str) -> str:
 
 
 def escape_token(data: bytes) -> str:
-    """Decode and escape the bytes of a token; a byte that is not UTF-8 becomes `\\xe6`."""
+    r"""Decode and escape the bytes of a token; a byte that is not UTF-8 becomes `\xe6`."""
     return escape_text(data.decode(errors="backslashreplace"))
 
 

@@ -83,6 +83,11 @@ def from_arrays(value: Any) -> Any:
     value
         An array, or a dict, list or tuple that holds arrays at any depth. Other values are kept.
 
+    Returns
+    -------
+    object
+        The tensors, in dicts, lists and tuples of the same types.
+
     Examples
     --------
     >>> import numpy as np, fastpack.torch
@@ -113,7 +118,13 @@ class _TensorBatches(_TensorSamples):
     """Mixin: samples and batches as tensors."""
 
     def fill(self, indices: Indices, out: dict[str, Any]) -> None:
-        """Write the samples into tensors or arrays, as the NumPy class; a None in `out` is replaced by a tensor."""
+        """Write the samples into tensors or arrays, as the NumPy class; a None in `out` is replaced by a tensor.
+
+        Parameters
+        ----------
+        indices, out
+            As for the NumPy class; the values of `out` may be tensors or arrays.
+        """
         parent: Any = super()
         arrays = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in out.items()}
         parent.fill(indices, arrays)
@@ -128,7 +139,20 @@ class _TensorBatches(_TensorSamples):
         *,
         cu_seqlens_length: int | None = None,
     ) -> Batch[Tensor]:
-        """Return the batch of the NumPy class, as tensors; `out` may hold tensors and is returned."""
+        """Return the batch of the NumPy class, as tensors; `out` may hold tensors and is returned.
+
+        Parameters
+        ----------
+        indices, outputs, dtype, cu_seqlens_length
+            As for the NumPy class.
+        out
+            Tensors or arrays to fill instead of new ones.
+
+        Returns
+        -------
+        dict
+            The tensors by name; `out` if it was given.
+        """
         if out is not None:
             self.fill(indices, out)
             tensors: Any = out
@@ -140,43 +164,113 @@ class _TensorBatches(_TensorSamples):
 
 
 class MemoryMappedDataset(_TensorBatches, _MemoryMappedDataset):
-    """`fastpack.MemoryMappedDataset` that returns tensors."""
+    """`fastpack.MemoryMappedDataset` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack.torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(f"{folder.name}/a.npy", np.arange(40, dtype=np.uint16))
+    >>> with fastpack.torch.MemoryMappedDataset(folder.name, seq_len=4) as dataset:
+    ...     dataset[1]["labels"]
+    tensor([5, 6, 7])
+    >>> folder.cleanup()
+    """
 
 
 class PackedMemMapDatasetContinuous(_TensorBatches, _PackedMemMapDatasetContinuous):
-    """`fastpack.PackedMemMapDatasetContinuous` that returns tensors."""
+    """`fastpack.PackedMemMapDatasetContinuous` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append([1, 2, 3, 4])
+    ...     writer.append([5, 6, 7, 8])
+    >>> with fastpack.torch.PackedMemMapDatasetContinuous(writer.path, "input_ids", 4, False) as dataset:
+    ...     dataset[1]["input_ids"]
+    tensor([5, 6, 7, 8], dtype=torch.int32)
+    >>> folder.cleanup()
+    """
 
 
 class PackedMemMapDatasetMegatron(_TensorBatches, _PackedMemMapDatasetMegatron):
-    """`fastpack.PackedMemMapDatasetMegatron` that returns tensors."""
+    """`fastpack.PackedMemMapDatasetMegatron` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append([1, 2, 3, 4])
+    ...     writer.append([5, 6, 7, 8])
+    >>> with fastpack.torch.PackedMemMapDatasetMegatron(writer.path, "input_ids", block_size=4) as dataset:
+    ...     dataset[1]["input_ids"]
+    tensor([5, 6, 7, 8], dtype=torch.int32)
+    >>> folder.cleanup()
+    """
 
 
 class PackedMemMapDatasetBase(_TensorSamples, _PackedMemMapDatasetBase):
-    """`fastpack.PackedMemMapDatasetBase` that returns tensors."""
+    """`fastpack.PackedMemMapDatasetBase` that returns tensors.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack.torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append([1, 2, 3, 4])
+    ...     writer.append([5, 6, 7, 8])
+    >>> with fastpack.torch.PackedMemMapDatasetBase(writer.path, "input_ids") as dataset:
+    ...     dataset[1]["input_ids"]
+    tensor([5, 6, 7, 8], dtype=torch.int32)
+    >>> folder.cleanup()
+    """
 
     def batch(self, indices: Indices) -> dict[str, list[Tensor]]:
-        """Return the documents as {sample_key: list of tensors}."""
+        """Return several documents as tensors.
+
+        Parameters
+        ----------
+        indices
+            Numbers of documents; negative ones count from the end.
+
+        Returns
+        -------
+        dict
+            {sample_key: list of documents}; a document is a tensor of its tokens.
+        """
         batch: dict[str, list[Tensor]] = from_arrays(super().batch(indices))
         return batch
 
 
 class MixtureDataset(_TensorBatches, _MixtureDataset):
-    """`fastpack.MixtureDataset` that returns tensors; its datasets may return arrays or tensors."""
+    """`fastpack.MixtureDataset` that returns tensors; its datasets may return arrays or tensors.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fastpack.torch
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> np.save(f"{folder.name}/a.npy", np.arange(40, dtype=np.uint16))
+    >>> dataset = fastpack.torch.MemoryMappedDataset(folder.name, seq_len=4)
+    >>> with fastpack.torch.MixtureDataset([dataset, dataset], ["web", "books"]) as mixture:
+    ...     mixture.batch([1, 11])["dataset_idx"]
+    tensor([0, 1])
+    >>> folder.cleanup()
+    """
 
 
 class CombinedDataset(_TensorBatches, _CombinedDataset):
-    """`fastpack.CombinedDataset` that returns tensors; its datasets may return arrays or tensors."""
+    """`fastpack.CombinedDataset` that returns tensors; its datasets may return arrays or tensors.
 
-
-class WebDataset(_WebDataset):
-    """`fastpack.WebDataset` with images as tensors for the image modes named torch..., the default one included.
-
-    An AVDecoder returns tensors as well. All other fields are the same as without torch: a .npy field is an array
-    (as in Energon).
+    Examples
+    --------
+    >>> import numpy as np, fastpack.torch
+    >>> dataset = fastpack.torch.CombinedDataset([[{"x": np.arange(2)}], [{"x": np.arange(3)}]])
+    >>> dataset[1]
+    {'x': tensor([0, 1, 2])}
     """
-
-    def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:
-        return _TensorDecoder(**options, trust_code=self._trust_code)
 
 
 class _TensorDecoder(Decoder):
@@ -187,9 +281,44 @@ class _TensorDecoder(Decoder):
         return from_arrays(value) if self.image_decode.startswith("torch") else value
 
 
+class WebDataset(_WebDataset):
+    """`fastpack.WebDataset` with images as tensors for the image modes named torch..., the default one included.
+
+    An AVDecoder returns tensors as well. All other fields are the same as without torch: a .npy field is an array
+    (as in Energon).
+
+    Examples
+    --------
+    >>> import io, tarfile, tempfile, fastpack.torch
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (8, 4)).save(file, "png")
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     member = tarfile.TarInfo("sample.png")
+    ...     member.size = len(file.getvalue())
+    ...     tar.addfile(member, io.BytesIO(file.getvalue()))
+    >>> _ = fastpack.prepare(folder.name, split_ratio=(1, 0, 0))
+    >>> with fastpack.torch.WebDataset(folder.name) as dataset:
+    ...     dataset[0]["png"].shape
+    torch.Size([3, 4, 8])
+    >>> folder.cleanup()
+    """
+
+    _decoder_type = _TensorDecoder
+
+
 @dataclass
 class DatasetBatch(_DatasetBatch):
-    """`fastpack.DatasetBatch` of tensors, with the methods that Modalities' training loop calls."""
+    """`fastpack.DatasetBatch` of tensors, with the methods that Modalities' training loop calls.
+
+    Examples
+    --------
+    >>> import torch, fastpack.torch
+    >>> batch = fastpack.torch.DatasetBatch({"input_ids": torch.zeros(2, 4)}, {"target_ids": torch.ones(2, 4)})
+    >>> batch.device
+    device(type='cpu')
+    """
 
     @property
     def device(self) -> Any:
@@ -197,7 +326,13 @@ class DatasetBatch(_DatasetBatch):
         return next(iter(self.samples.values())).device
 
     def to(self, device: Any) -> None:
-        """Move samples and targets to `device`, in place."""
+        """Move samples and targets to `device`, in place.
+
+        Parameters
+        ----------
+        device
+            A device, as torch names it.
+        """
         self.samples = {name: tensor.to(device) for name, tensor in self.samples.items()}
         self.targets = {name: tensor.to(device) for name, tensor in self.targets.items()}
 
@@ -207,14 +342,29 @@ class DatasetBatch(_DatasetBatch):
         self.targets = {name: tensor.detach() for name, tensor in self.targets.items()}
 
     def pin_memory(self) -> DatasetBatch:
-        """Return a copy in page-locked memory; a DataLoader with pin_memory=True calls this."""
+        """Return a copy in page-locked memory; a DataLoader with pin_memory=True calls this.
+
+        Returns
+        -------
+        DatasetBatch
+            The copy.
+        """
         samples = {name: tensor.pin_memory() for name, tensor in self.samples.items()}
         targets = {name: tensor.pin_memory() for name, tensor in self.targets.items()}
         return type(self)(samples, targets, self.batch_dim)
 
 
 class GPT2LLMCollateFn(_GPT2LLMCollateFn):
-    """`fastpack.GPT2LLMCollateFn` that returns tensors; samples may be arrays or tensors."""
+    """`fastpack.GPT2LLMCollateFn` that returns tensors; samples may be arrays or tensors.
+
+    Examples
+    --------
+    >>> import torch, fastpack.torch
+    >>> collate = fastpack.torch.GPT2LLMCollateFn("input_ids", "target_ids")
+    >>> batch = collate([{"input_ids": torch.arange(4)}])
+    >>> batch.samples["input_ids"], batch.targets["target_ids"]
+    (tensor([[0, 1, 2]]), tensor([[1, 2, 3]]))
+    """
 
     def __call__(self, batch: Sequence[Mapping[str, Any]]) -> DatasetBatch:
         """Collate the samples."""
@@ -222,7 +372,20 @@ class GPT2LLMCollateFn(_GPT2LLMCollateFn):
 
 
 class LossMaskingCollateFnWrapper(_LossMaskingCollateFnWrapper):
-    """`fastpack.LossMaskingCollateFnWrapper` that returns tensors; the wrapped collator may return either."""
+    """`fastpack.LossMaskingCollateFnWrapper` that returns tensors; the wrapped collator may return either.
+
+    Examples
+    --------
+    >>> import torch, fastpack.torch
+    >>> class Tokenizer:
+    ...     def get_token_id(self, token):
+    ...         return {"<b>": 8, "<e>": 9}[token]
+    >>> tokens = {"b_include_to_loss_token": "<b>", "e_include_to_loss_token": "<e>"}
+    >>> collate = fastpack.torch.GPT2LLMCollateFn("input_ids", "targets")
+    >>> masked = fastpack.torch.LossMaskingCollateFnWrapper(collate, ["targets"], -100, tokens, Tokenizer())
+    >>> masked([{"input_ids": torch.tensor([1, 2, 8, 3, 4, 9, 5])}]).targets["targets"]
+    tensor([[-100, -100,    3,    4, -100, -100]])
+    """
 
     def __call__(self, batch: Any) -> Any:
         """Collate the samples and mask the targets."""
@@ -392,7 +555,27 @@ class _OneByOne:
 
 
 def sample_by_sample(dataset: MapDataset[Any], batch_size: int) -> Iterator[Any]:
-    """Yield shuffled batches, epoch after epoch, of torch's DataLoader over single samples, as a benchmark baseline."""
+    """Yield shuffled batches of torch's DataLoader over single samples, epoch after epoch, as a benchmark baseline.
+
+    Parameters
+    ----------
+    dataset
+        A map-style dataset; its `batch` is not used.
+    batch_size
+        Samples per batch; an epoch's last batch is dropped if it is smaller.
+
+    Yields
+    ------
+    object
+        A batch, as torch's default_collate makes it.
+
+    Examples
+    --------
+    >>> import fastpack.torch
+    >>> batches = fastpack.torch.sample_by_sample([{"x": 1}, {"x": 1}], batch_size=2)
+    >>> next(batches)
+    {'x': tensor([1, 1])}
+    """
     loader = torch.utils.data.DataLoader(_OneByOne(dataset), batch_size, shuffle=True, drop_last=True)
     while True:
         yield from loader

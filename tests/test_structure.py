@@ -51,9 +51,7 @@ def test_no_module_name_occurs_more_than_twice() -> None:
 def test_modules_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = [ast.get_docstring(node, clean=False) or "" for node in ast.walk(tree) if isinstance(node, documented)]
-    assert len(text.splitlines()) - sum(len(docstring.splitlines()) for docstring in docstrings) <= 400
+    assert len(text.splitlines()) <= 400
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             docstring = ast.get_docstring(node, clean=False) or ""

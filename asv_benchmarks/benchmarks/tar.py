@@ -67,7 +67,7 @@ class ShardScans:
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "x.tar"
         write_shard(self.path, *SHARDS[shard])
-        assert scan_shard(self.path).n_parts == list_members(self.path)
+        assert scan_shard(self.path).n_fields == list_members(self.path)
 
     def teardown(self, _shard: str) -> None:
         self.folder.cleanup()

@@ -27,16 +27,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         run=run_chunk,
         aliases=tuple(KINDS),
         help="write one of n shuffled chunks of many .pbin or .jsonl files",
-        example="fastpack chunk part0.pbin part1.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
+        example="fastpack chunk a.pbin b.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
     )
-    parser.add_argument("sources", metavar="SRC", nargs="*", help="files that each give their share")
+    parser.add_argument("sources", metavar="SRC", nargs="*", help="the source files; every chunk gets a share of each")
     parser.add_argument(
         "--input-file-list-path",
         metavar="LIST",
-        help="instead of SRC: a text file that names one file a line, by a path below ROOT whose suffix is replaced by "
-        ".pbin or .jsonl",
+        help="instead of SRC: a text file with one path per line, relative to ROOT; the suffix is replaced by .pbin or "
+        ".jsonl",
     )
-    parser.add_argument("--input-data-root-path", metavar="ROOT", help="the folder of the files that LIST names")
+    parser.add_argument("--input-data-root-path", metavar="ROOT", help="the folder of the files in LIST")
     parser.add_argument(
         "-o",
         "--output",
@@ -44,20 +44,21 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         dest="output",
         metavar="DST",
         required=True,
-        help="where the chunk goes",
+        help="the file of the chunk",
     )
-    parser.add_argument("--chunk-id", type=int, metavar="I", required=True, help="which chunk, from 0")
-    parser.add_argument("--num-chunks", type=int, metavar="N", required=True, help="of how many")
+    parser.add_argument("--chunk-id", type=int, metavar="I", required=True, help="number of the chunk, from 0")
+    parser.add_argument("--num-chunks", type=int, metavar="N", required=True, help="number of chunks in total")
     parser.add_argument(
         "--global-seed",
         "--seed",
         dest="global_seed",
         type=int,
         metavar="N",
-        help="the same seed gives Modalities' order, one of its own for each chunk (default: another every time)",
+        help="seed of the order, which matches Modalities' and differs between chunks (default: a random seed)",
     )
     add_compat_option(
-        parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
+        parser,
+        "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
     add_edit_options(parser)
     add_distributed_options(parser, of="output", least="256 MiB")
@@ -68,7 +69,7 @@ def run_chunk(args: argparse.Namespace) -> int:
     """Write a chunk; return the exit code."""
     by_list = args.input_file_list_path is not None
     if by_list == bool(args.sources) or by_list != (args.input_data_root_path is not None):
-        return usage_error("name the files: SRC..., or --input-file-list-path and --input-data-root-path")
+        return usage_error("pass either SRC... or both --input-file-list-path and --input-data-root-path")
     if not 0 <= args.chunk_id < args.num_chunks:
         return usage_error(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
     if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.global_seed, "--global-seed"):

@@ -124,7 +124,7 @@ def _report(args: argparse.Namespace, result: EditResult) -> None:
 
 
 def kind_of(path: str) -> str:
-    """ "pbin" or "jsonl": by the name's suffix, else by the first byte, with which no packed file begins."""
+    """Return "pbin" or "jsonl": by the suffix, else by the first byte; no packed file starts like JSON."""
     suffix = path.rpartition(".")[2].lower()
     if suffix in ("pbin", "jsonl"):
         return suffix

@@ -17,40 +17,42 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "filter",
         run=run_filter,
         aliases=("filter_packed_data",),
-        help="keep the documents of a .pbin that meet every rule",
+        help="write the documents of a .pbin that match all rules to a new file",
         example="fastpack filter corpus.pbin long.pbin --min-length 100 --lacks-token 7",
     )
-    parser.add_argument("source", metavar="SRC", help="a .pbin")
-    parser.add_argument("target", metavar="DST", help="the .pbin of the documents kept; none kept makes an empty one")
+    parser.add_argument("source", metavar="SRC", help="the .pbin to filter")
+    parser.add_argument("target", metavar="DST", help="the new .pbin (empty if no document matches)")
     rules = parser.add_argument_group("rules")
-    tokens = "tokens, the end-of-document token counted"
+    tokens = "tokens, including the end-of-document token"
     rules.add_argument("--min-length", type=int, metavar="N", help=f"keep documents of at least N {tokens}")
     rules.add_argument("--max-length", type=int, metavar="N", help=f"keep documents of at most N {tokens}")
     repeat: dict[str, Any] = {"type": int, "action": "append", "default": [], "metavar": "ID"}
     rules.add_argument(
-        "--contains-token", help="keep documents that hold this token (may be repeated: all of them)", **repeat
+        "--contains-token", help="keep documents with this token (repeatable: with all of them)", **repeat
     )
     rules.add_argument(
-        "--lacks-token", help="keep documents without this token (may be repeated: none of them)", **repeat
+        "--lacks-token", help="keep documents without this token (repeatable: without any of them)", **repeat
     )
     rules.add_argument(
         "--expression",
         metavar="PYTHON",
-        help="keep documents for which this is true, such as 'len(tokens) > 5': `tokens` is an array of integers, `i` "
-        "the document's number from 0, `np` NumPy. It may do all that Python can: needs --trust-code",
+        help="keep documents for which this expression is true, such as 'len(tokens) > 5'. `tokens` is an array of "
+        "integers, `i` the number of the document from 0, `np` NumPy. Runs arbitrary code: requires --trust-code",
     )
-    rules.add_argument("--trust-code", action="store_true", help="run the --expression: you know where it comes from")
+    rules.add_argument(
+        "--trust-code", action="store_true", help="allow --expression to run; use it only with code that you trust"
+    )
     add_edit_options(parser)
     return [parser]
 
 
 def run_filter(args: argparse.Namespace) -> int:
     """Filter; return the exit code."""
-    asked = (args.min_length, args.max_length, args.expression)
-    if not any(rule is not None for rule in asked) and not args.contains_token and not args.lacks_token:
-        return usage_error("no rule to filter by: give one, such as --min-length 100")
+    limits = (args.min_length, args.max_length, args.expression)
+    if not any(rule is not None for rule in limits) and not args.contains_token and not args.lacks_token:
+        return usage_error("no rule: pass at least one, such as --min-length 100")
     if args.expression is not None and not args.trust_code:
-        return usage_error("--expression runs code, which may do all that you may: add --trust-code if you trust it")
+        return usage_error("--expression runs code with your permissions: add --trust-code if you trust it")
     from fastpack.tokens.edit.filter import KeepRules, filter_packed_data
 
     keep: Callable[[int, Any], Any] = KeepRules(
@@ -60,13 +62,13 @@ def run_filter(args: argparse.Namespace) -> int:
         try:
             code = compile(args.expression.strip(), "--expression", "eval")
         except (SyntaxError, ValueError) as error:
-            return usage_error(f"--expression is no Python expression: {error}")
+            return usage_error(f"--expression is not a Python expression: {error}")
         keep = _and_expression(keep, code)
     return run_edit(args, "filter", filter_packed_data, args.source, args.target, keep)
 
 
 def _and_expression(rules: Callable[[int, Any], Any], code: Any) -> Callable[[int, Any], bool]:
-    """Return the rule that keeps documents which match the options and the compiled expression."""
+    """Return a rule that keeps documents that match the options and the compiled expression."""
     import numpy as np
 
     from fastpack.errors import JobError

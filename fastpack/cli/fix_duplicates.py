@@ -34,9 +34,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
     )
-    output_group(parser).add_argument(
-        "--force-overwrite", action="store_true", help="replace copies that are there already"
-    )
+    output_group(parser).add_argument("--force-overwrite", action="store_true", help="replace existing copies")
     add_dry_run_option(parser)
     add_checksum_option(parser)
     return [parser]

@@ -1,4 +1,4 @@
-"""`fastpack manifest`: write the facts about a folder's token shards to one file that datasets open."""
+"""`fastpack manifest`: write the facts about a folder of token shards to one file, which datasets open."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "manifest",
         run=run_manifest,
-        help="write what thousands of shards or packed files hold into one file, from which a dataset opens at once",
+        help="write one file with the facts about many shards or packed files, so that datasets open quickly",
         example="fastpack manifest shards/ --checksums",
     )
     parser.add_argument(
@@ -30,40 +30,40 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "--pattern",
         metavar="GLOB",
-        help="which files; **/*.npy: of folders below as well (default: all .npy and .bin of the folder itself, else "
-        "all .pbin)",
+        help="the files to include; **/*.npy includes subfolders (default: all .npy and .bin in the folder itself, or "
+        "else all .pbin)",
     )
     parser.add_argument(
         "--dtype",
-        help="of the tokens in .bin shards, or metadata: what tatm's metadata says (default: uint32 where a file's "
-        "size divides by 4, else uint16)",
+        help="dtype of the tokens in .bin shards, or `metadata` for the dtype in tatm's metadata (default: uint32 if "
+        "the size of the file is divisible by 4, else uint16)",
     )
     parser.add_argument(
         "--eos-token-id",
         type=int,
         metavar="ID",
-        help="count the documents of each shard, by the token that ends them (reads all; packed files know theirs)",
+        help="count the documents of each shard by this end token (reads all data; packed files store the number)",
     )
     parser.add_argument(
         "--checksums",
         action="store_true",
-        help="have the checksum of each shard in it, which `fastpack verify` compares (reads all; extra checksum)",
+        help="include the checksum of each shard, for `fastpack verify` (reads all data; extra: checksum)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="shards that are looked at at a time (default: 4; 16 in a store)"
+        "--threads", type=int, metavar="N", help="shards to read in parallel (default: 4; 16 in an object store)"
     )
     output_group(parser).add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="where: a name that ends in .fpm, in DIR or a folder above it (default: DIR/manifest.fpm)",
+        help="the manifest, *.fpm in DIR or a parent folder (default: DIR/manifest.fpm)",
     )
     add_policy_option(parser)
     return [parser]
 
 
 def run_manifest(args: argparse.Namespace) -> int:
-    """Write the manifest, and print its facts."""
+    """Write the manifest and print its facts; return the exit code."""
     from fastpack.tokens.manifest.manifest_writer import write_manifest
 
     result = write_manifest(

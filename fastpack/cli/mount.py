@@ -1,4 +1,4 @@
-"""`fastpack mount`: a prepared WebDataset as a read-only folder."""
+"""`fastpack mount`: mount a prepared WebDataset as a read-only folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "mount",
         run=run_mount,
-        help="show the samples of a prepared WebDataset as files in a folder, read-only (extra: mount)",
-        example="fastpack mount webdataset/ /mnt/samples        (umount /mnt/samples, or Ctrl-C, ends it)",
+        help="mount a prepared WebDataset as a read-only folder with a file for each field of a sample (extra: mount)",
+        example="fastpack mount webdataset/ /mnt/samples        (unmount: umount /mnt/samples, or Ctrl-C)",
     )
     parser.add_argument("path", metavar="PATH", help="the folder of the dataset")
-    parser.add_argument("target", metavar="DIR", help="an empty folder")
+    parser.add_argument("target", metavar="DIR", help="the mount point, an empty folder")
     parser.add_argument("-d", "--detach", action="store_true", help="run in the background")
-    parser.add_argument("-s", "--sample-folders", action="store_true", help="one folder per sample, a file per field")
+    parser.add_argument(
+        "-s", "--sample-folders", action="store_true", help="one folder per sample, with a file for each field"
+    )
     parser.add_argument(
         "-w",
         "--allow-slow",
@@ -33,7 +35,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 
 
 def run_mount(args: argparse.Namespace) -> int:
-    """Mount the dataset, and wait until it is unmounted."""
+    """Mount the dataset and wait until it is unmounted; return the exit code."""
     from fastpack.webdataset.browsing.mount import mount
 
     announced: list[bool] = []
@@ -43,10 +45,10 @@ def run_mount(args: argparse.Namespace) -> int:
         if args.json:
             emit(args, {"path": args.path, "target": args.target, "detached": args.detach}, [])
             sys.stdout.flush()
-        say(args, f"{args.path} is at {args.target} until it is unmounted")
+        say(args, f"{args.path} is mounted at {args.target}")
 
     if args.detach:  # the background process cannot print: libfuse closes its streams
-        say(args, f"mounting {args.path} at {args.target} in the background, until it is unmounted")
+        say(args, f"mounting {args.path} at {args.target} in the background")
         if args.json:
             emit(args, {"path": args.path, "target": args.target, "detached": True}, [])
     mount(

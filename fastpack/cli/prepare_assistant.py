@@ -167,16 +167,16 @@ def show_samples(folder: str, name: str) -> None:
 
     path = os.path.join(folder, name)
     scan, shard = scan_shard(path), open_reader(path)
-    columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+    columns = (scan.field_samples.tolist(), scan.field_names, scan.field_offsets.tolist(), scan.field_sizes.tolist())
     shown = -1
-    for number, part, offset, n_bytes in zip(*columns, strict=True):
+    for number, field, offset, n_bytes in zip(*columns, strict=True):
         if number >= _N_SHOWN:
             break
         if number > shown:
             shown = number
             print(f"sample {number} of {name}:")
-        print(f" - {part.decode()}")
-        if part == b"json":
+        print(f" - {field.decode()}")
+        if field == b"json":
             content = np.empty(n_bytes, np.uint8)
             shard.read_into(content, offset)
             print(_shown_json(content.tobytes()))

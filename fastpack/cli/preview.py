@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastpack.inspection.preview_tokens import Reader
     from fastpack.tokenizers.decode import TokenDecoder
 
-SHOWN = 3  # documents, if the user cannot be asked for more
+SHOWN = 3  # items, without a terminal
 NO_TOKENIZER = "none"
 
 
@@ -27,7 +27,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "preview",
         run=run_preview,
-        help="show the first documents, decoded back to text, or the first samples of a WebDataset, small pictures too",
+        help="show the first documents as text, or the first samples of a WebDataset with small images",
         example="fastpack preview corpus.pbin --tokenizer gpt2/tokenizer.json",
     )
     parser.add_argument(
@@ -37,23 +37,31 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "manifest of shards (.fpm)",
     )
     parser.add_argument(
-        "-n", "--samples", type=_number, metavar="N", help=f"how many (default: asks, {SHOWN} where it is no terminal)"
+        "-n",
+        "--samples",
+        type=_number,
+        metavar="N",
+        help=f"number of items (default: {SHOWN}; on a terminal, asks for more)",
     )
     parser.add_argument(
         "--start",
         type=_number,
         default=0,
         metavar="N",
-        help="the first document, line or sample to show, counted from 0; of shards, the first token",
+        help="number of the first document, line or sample to show, from 0; for shards, of the first token",
     )
     _add_tokens(parser)
     lines = parser.add_argument_group("JSON lines")
-    lines.add_argument("--jq-pattern", metavar="JQ", help="where a line has its text (default: .text)")
-    lines.add_argument("--index-path", metavar="PATH", help="default: the file's stem + .idx, if there")
-    lines.add_argument("--max-characters", type=_number, default=600, metavar="N", help="of a text (default: 600)")
+    lines.add_argument("--jq-pattern", metavar="JQ", help="path of the text in a line (default: .text)")
+    lines.add_argument(
+        "--index-path", metavar="PATH", help="index of the file (default: stem of the file + .idx, if it exists)"
+    )
+    lines.add_argument(
+        "--max-characters", type=_number, default=600, metavar="N", help="characters per text (default: 600)"
+    )
     samples = parser.add_argument_group("WebDatasets")
-    add_webdataset_options(samples, "splits to show, one after the other (default: all shards)", "--split-part")
-    samples.add_argument("--rows", type=int, default=16, metavar="N", help="lines of a picture (default: 16)")
+    add_webdataset_options(samples, "splits to show, in this order (default: all shards)", "--split-part")
+    samples.add_argument("--rows", type=int, default=16, metavar="N", help="lines per image (default: 16)")
     return [parser]
 
 
@@ -62,13 +70,17 @@ def _add_tokens(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--tokenizer",
         metavar="T",
-        help="what packed them, as `pack` takes it: `bytes`, a tokenizer.json, the directory of a Hugging Face "
-        f"tokenizer, or a SentencePiece .model; `{NO_TOKENIZER}` shows ids only (default: the one in tatm's metadata)",
+        help="the tokenizer of the data, as for `pack`: `bytes`, a tokenizer.json, the folder of a Hugging Face "
+        f"tokenizer, or a SentencePiece .model; `{NO_TOKENIZER}` shows only ids (default: the one in tatm's metadata)",
     )
     group.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends a document")
-    group.add_argument("--eod-token", metavar="E", help="the same by its name in the tokenizer")
-    group.add_argument("--max-tokens", type=_number, default=128, metavar="N", help="of a document (default: 128)")
-    group.add_argument("--dtype", metavar="D", help="of .bin shards (default: as tatm's metadata say, else by size)")
+    group.add_argument("--eod-token", metavar="E", help="the same token by its name in the tokenizer")
+    group.add_argument(
+        "--max-tokens", type=_number, default=128, metavar="N", help="tokens per document (default: 128)"
+    )
+    group.add_argument(
+        "--dtype", metavar="D", help="dtype of .bin shards (default: from tatm's metadata, else from the file size)"
+    )
 
 
 def _number(text: str) -> int:
@@ -156,7 +168,7 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
     name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
     reader = _reader(args, None if name == NO_TOKENIZER else name)
     if reader.decoder is None and kind != "jsonl" and args.tokenizer is None:
-        say(args, "ids only: --tokenizer T reads them back to text")
+        say(args, "token ids only. Pass --tokenizer T to decode them to text")
     facts = {"tokenizer": None if reader.decoder is None else name, "eos_token_id": reader.eos}
     if kind == "jsonl":
         from fastpack.inspection.preview_lines import preview_lines
@@ -171,7 +183,7 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
     from fastpack.inspection.preview_shards import preview_shards
 
     if reader.eos is None:
-        say(args, "not cut into documents: --eos-token-id ID tells the token that ends one")
+        say(args, "not split into documents. Pass --eos-token-id ID, the token that ends a document")
     first = shards.scan(0)
     facts |= {"files": len(shards.files), "dtype": str(first.dtype), "dtype_from": _dtype_from(args, shards)}
     return View(facts, _describe_shards(facts), "documents", preview_shards(shards, reader, args.start))
@@ -189,7 +201,7 @@ def _describe_shards(facts: dict[str, Any]) -> str:
     sources = {
         "header": "by its header",
         "option": "by --dtype",
-        "size": "by the first one's size (--dtype says otherwise)",
+        "size": "by the size of the first file (override with --dtype)",
         "metadata": "by tatm's metadata",
         "manifest": "by the manifest",
     }
@@ -222,7 +234,7 @@ def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
     eos = args.eos_token_id
     if eos is None and args.eod_token is not None:
         if decoder is None:
-            raise ValueError(f"--eod-token {args.eod_token} needs the --tokenizer it is a token of (or --eos-token-id)")
+            raise ValueError(f"--eod-token {args.eod_token} requires --tokenizer. Or pass --eos-token-id.")
         eos = decoder.tokenizer.eod_id(args.eod_token)
     elif eos is None and decoder is not None:
         eos = decoder.eos()
@@ -232,8 +244,8 @@ def _reader(args: argparse.Namespace, tokenizer: str | None) -> Reader:
 def _as_json(item: dict[str, Any]) -> dict[str, Any]:
     if "parts" not in item:
         return item
-    parts = [{name: value for name, value in part.items() if name != "data"} for part in item["parts"]]
-    return {**item, "parts": parts}
+    fields = [{name: value for name, value in field.items() if name != "data"} for field in item["parts"]]
+    return {**item, "parts": fields}
 
 
 def _lines(args: argparse.Namespace, view: View, item: dict[str, Any]) -> Iterator[str]:

@@ -68,15 +68,33 @@ class Dataset(Described):
         return [self[index] for index in indices]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"epoch", "total_samples"}."""
+        """Return {"epoch", "total_samples"}.
+
+        Returns
+        -------
+        dict
+            The state, as JSON values.
+        """
         return {"epoch": self._epoch, "total_samples": len(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the epoch; total_samples is not compared (as in KempnerForge)."""
+        """Restore the epoch; total_samples is not compared (as in KempnerForge).
+
+        Parameters
+        ----------
+        state
+            A state of `state_dict`.
+        """
         self._epoch = state.get("epoch", 0)
 
     def will_need(self, indices: Indices) -> None:
-        """Hint the OS to prefetch these samples. Returns immediately; a no-op where unsupported."""
+        """Hint the OS to prefetch these samples. Returns immediately; a no-op where unsupported.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers.
+        """
 
     def check_unchanged(self) -> None:
         """Raise FormatError if a file of the dataset has changed since construction."""
@@ -131,7 +149,8 @@ class RowDataset(Dataset):
 
         Returns
         -------
-        The arrays by name. max_seqlen, and cu_seqlens without a fixed length, are None: `fill` creates them.
+        dict
+            The arrays by name. max_seqlen, and cu_seqlens without a fixed length, are None: `fill` creates them.
 
         Raises
         ------
@@ -215,6 +234,11 @@ class RowDataset(Dataset):
         cu_seqlens_length
             Pad cu_seqlens to this length.
 
+        Returns
+        -------
+        dict
+            The arrays by name; `out` if it was given.
+
         Raises
         ------
         IndexError, TypeError, ValueError, OverflowError
@@ -257,6 +281,11 @@ class WindowDataset(RowDataset):
 
         Costs little where the pages are in memory. From the first call on, the mappings are advised as read at random:
         reading a page does not read its neighbours.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers, as for `batch`.
 
         Raises
         ------

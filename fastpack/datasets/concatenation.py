@@ -119,7 +119,13 @@ class Concatenation(RowDataset):
         return bool(forms) and all(form == forms[0] for form in forms)
 
     def will_need(self, indices: Indices) -> None:
-        """Hint each dataset to prefetch its samples among `indices`."""
+        """Hint each dataset to prefetch its samples among `indices`.
+
+        Parameters
+        ----------
+        indices
+            Sample numbers of the concatenation.
+        """
         numbers, local = self._locate_many(self._absolute(item_numbers(indices)))
         for number, order in _by_dataset(numbers):
             dataset = self.datasets[number]
@@ -150,7 +156,13 @@ class Concatenation(RowDataset):
         self._concatenate()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"dataset_0": its state, ...} of the datasets that have a `state_dict`."""
+        """Return {"dataset_0": its state, ...} of the datasets that have a `state_dict`.
+
+        Returns
+        -------
+        dict
+            The states by "dataset_<number>".
+        """
         return {
             f"dataset_{number}": dataset.state_dict()
             for number, dataset in enumerate(self.datasets)
@@ -158,7 +170,13 @@ class Concatenation(RowDataset):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state of each dataset that `state` names."""
+        """Load the state of each dataset that `state` names.
+
+        Parameters
+        ----------
+        state
+            A state of `state_dict`; datasets that it does not contain keep their state.
+        """
         for number, dataset in enumerate(self.datasets):
             if f"dataset_{number}" in state and isinstance(dataset, Stateful):
                 dataset.load_state_dict(state[f"dataset_{number}"])

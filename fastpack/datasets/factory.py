@@ -31,7 +31,18 @@ class DatasetFactory:
     def get_dummy_dataset(
         num_samples: int, sample_definition: Sequence[DummySampleConfig | Mapping[str, Any]]
     ) -> DummyDataset:
-        """Return a `DummyDataset`."""
+        """Return a `DummyDataset`.
+
+        Parameters
+        ----------
+        num_samples, sample_definition
+            As for `DummyDataset`.
+
+        Returns
+        -------
+        DummyDataset
+            The dataset.
+        """
         return DummyDataset(num_samples, sample_definition)
 
     @staticmethod
@@ -42,12 +53,34 @@ class DatasetFactory:
         index_path: PathLike | None = None,
         jq_pattern: str = ".text",
     ) -> MemMapDataset:
-        """Return a `MemMapDataset`."""
+        """Return a `MemMapDataset`.
+
+        Parameters
+        ----------
+        raw_data_path, tokenizer, sample_key, index_path, jq_pattern
+            As for `MemMapDataset`.
+
+        Returns
+        -------
+        MemMapDataset
+            The dataset.
+        """
         return MemMapDataset(raw_data_path, tokenizer, sample_key, index_path, jq_pattern)
 
     @staticmethod
     def get_raw_index(raw_index_path: PathLike) -> list[tuple[int, int]]:
-        """Return byte offset and byte length of each line of a raw file, from its index, without unpickling."""
+        """Return byte offset and byte length of each line of a raw file, from its index, without unpickling.
+
+        Parameters
+        ----------
+        raw_index_path
+            The index.
+
+        Returns
+        -------
+        list of tuple
+            (byte offset, byte length) of each line.
+        """
         return [(offset, length) for offset, length in read_raw_index(raw_index_path).tolist()]
 
     @staticmethod
@@ -62,6 +95,18 @@ class DatasetFactory:
         """Return a `PackedMemMapDatasetContinuous` of blocks that give sequence_length inputs.
 
         Blocks have sequence_length + 1 tokens with reuse_last_target, otherwise sequence_length.
+
+        Parameters
+        ----------
+        raw_data_path, sample_key, reuse_last_target, eos_token_id
+            As for `PackedMemMapDatasetContinuous`.
+        sequence_length
+            Input tokens of a sample.
+
+        Returns
+        -------
+        fastpack.PackedMemMapDatasetContinuous
+            The dataset.
         """
         block_size = sequence_length + 1 if reuse_last_target else sequence_length
         return PackedMemMapDatasetContinuous(
@@ -77,14 +122,38 @@ class DatasetFactory:
         compat: Literal["modalities-0.5"] | None = None,
         eos_token_id: int | None = None,
     ) -> PackedMemMapDatasetMegatron:
-        """Return a `PackedMemMapDatasetMegatron` of blocks of sequence_length + 1 tokens."""
+        """Return a `PackedMemMapDatasetMegatron` of blocks of sequence_length + 1 tokens.
+
+        Parameters
+        ----------
+        raw_data_path, sample_key, compat, eos_token_id
+            As for `PackedMemMapDatasetMegatron`.
+        sequence_length
+            Input tokens of a sample.
+
+        Returns
+        -------
+        fastpack.PackedMemMapDatasetMegatron
+            The dataset.
+        """
         return PackedMemMapDatasetMegatron(
             raw_data_path, sample_key, sequence_length + 1, compat=compat, eos_token_id=eos_token_id
         )
 
     @staticmethod
     def get_combined_dataset(datasets: Sequence[MapDataset[Any]]) -> CombinedDataset:
-        """Return a `CombinedDataset`."""
+        """Return a `CombinedDataset`.
+
+        Parameters
+        ----------
+        datasets
+            As for `CombinedDataset`.
+
+        Returns
+        -------
+        CombinedDataset
+            The dataset.
+        """
         return CombinedDataset(datasets)
 
 
@@ -103,6 +172,11 @@ def dataset_from_config(
         Modalities' options, packed datasets take eos_token_id, and packed_mem_map_dataset_megatron takes compat.
     tokenizer
         The tokenizer of a mem_map_dataset; by default an object in its configuration.
+
+    Returns
+    -------
+    Dataset
+        The dataset of the variant.
 
     Raises
     ------

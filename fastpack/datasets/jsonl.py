@@ -99,7 +99,25 @@ class MemMapDataset(Dataset):
         return tokens
 
     def text(self, index: int) -> str:
-        """Return the text of document `index`; raises as `[i]`."""
+        """Return the text of a document, not tokenized.
+
+        Parameters
+        ----------
+        index
+            The document, counted from 0; negative numbers count from the end.
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        IndexError
+            If the number is out of range.
+        FormatError
+            If the line has no text at `jq_pattern`.
+        """
         position = index + self._total if index < 0 else index
         if not 0 <= position < self._total:
             raise IndexError(f"Index {index} out of range for {self._total} samples")

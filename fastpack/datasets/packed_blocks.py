@@ -162,7 +162,23 @@ class PackedMemMapDatasetBase(_PackedDataset):
         return offset, length
 
     def batch(self, indices: Indices) -> dict[str, list[Tokens]]:
-        """Return {sample_key: list of documents}; negative indices count from the end."""
+        """Return several documents.
+
+        Parameters
+        ----------
+        indices
+            Numbers of documents; negative ones count from the end.
+
+        Returns
+        -------
+        dict
+            {sample_key: list of documents}; a document is an array of its tokens.
+
+        Raises
+        ------
+        IndexError
+            If a number is out of range.
+        """
         return {self.sample_key: [self[index][self.sample_key] for index in item_numbers(indices).tolist()]}
 
 

@@ -180,13 +180,24 @@ class TatmMemmapDataset(Dataset):
         self._windows = Windows([shard.open for shard in self._shards], counts, self.context_length, 1)
 
     def create_split(self, split_size: float = 0.1) -> None:
-        """Make the last items the validation split: their number, or, below 1, their ratio, rounded up."""
+        """Make the last items the validation split.
+
+        Parameters
+        ----------
+        split_size
+            The number of items, or, below 1, their share of all items, rounded up to whole items.
+        """
         if split_size < 1:
             split_size = math.ceil(self._n_items() * split_size)
         self._split_index = int(self._n_items() - split_size)
 
     def set_split(self, split: SplitType | str | None = None) -> None:
         """Restrict the dataset to "train" or "validation"; None selects all items.
+
+        Parameters
+        ----------
+        split
+            The split, or None.
 
         Raises
         ------
@@ -219,7 +230,17 @@ class TatmMemmapDataset(Dataset):
         return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([number]).items()})
 
     def batch(self, indices: Indices) -> dict[str, Any]:
-        """Return the items stacked, as {"token_ids", "document_ids", "document_mask"}; the last two only if created.
+        """Return several items, stacked.
+
+        Parameters
+        ----------
+        indices
+            Numbers of items in the current split; negative ones count from the end.
+
+        Returns
+        -------
+        dict
+            token_ids [B, L]; document_ids [B, L] and document_mask (bool [B, L, L]) if they are created.
 
         Raises
         ------
@@ -274,11 +295,23 @@ class TatmMemmapDataset(Dataset):
         return _to_torch(array.astype(np.int64, copy=False))
 
     def num_files(self) -> int:
-        """Return the number of files."""
+        """Return the number of files.
+
+        Returns
+        -------
+        int
+            The number of files.
+        """
         return len(self._shards)
 
     def num_tokens(self) -> int:
-        """Return the number of tokens in all files."""
+        """Return the number of tokens in all files.
+
+        Returns
+        -------
+        int
+            The number of tokens.
+        """
         return sum(shard.length for shard in self._shards)
 
     def check_unchanged(self) -> None:
@@ -311,6 +344,11 @@ def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False
         file_prefix in the metadata is absolute.
     **kwargs
         Arguments of `TatmMemmapDataset`.
+
+    Returns
+    -------
+    TatmMemmapDataset
+        The dataset.
 
     Raises
     ------

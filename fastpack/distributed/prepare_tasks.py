@@ -108,15 +108,15 @@ def _options(settings: Mapping[str, Any], *, skip_bad_shards: bool = True) -> Wa
 
 def _write(file: AtomicFile, scan: ShardScan, media: Sequence[Any]) -> list[int]:
     """Append the scan of a shard; return the size in bytes of each column and text."""
-    names = list(dict.fromkeys(scan.part_names))
+    names = list(dict.fromkeys(scan.field_names))
     numbers = dict(zip(names, range(len(names)), strict=True))
     columns = [
         scan.sample_offsets,
-        scan.part_samples,
-        scan.part_offsets,
-        scan.part_sizes,
-        np.array([numbers[name] for name in scan.part_names], np.int64),
-        scan.sparse_parts,
+        scan.field_samples,
+        scan.field_offsets,
+        scan.field_sizes,
+        np.array([numbers[name] for name in scan.field_names], np.int64),
+        scan.sparse_fields,
         _ends(scan.sample_keys),
         _ends(names),
         np.array([scan.n_members]),
@@ -140,8 +140,8 @@ def _read(path: str, data: npt.NDArray[np.uint8], sizes: Sequence[int]) -> tuple
         piece.view(np.int64) for piece in pieces[:9]
     )
     keys, names = _split(pieces[9], key_ends), _split(pieces[10], name_ends)
-    part_names = [names[number] for number in numbers.tolist()]
-    scan = ShardScan(path, keys, offsets, samples, part_names, places, n_bytes, sparse, int(members[0]))
+    field_names = [names[number] for number in numbers.tolist()]
+    scan = ShardScan(path, keys, offsets, samples, field_names, places, n_bytes, sparse, int(members[0]))
     return scan, [tuple(row) for row in json.loads(pieces[11].tobytes())]
 
 

@@ -193,7 +193,30 @@ def all_lines(data: Data) -> tuple[Rows, npt.NDArray[np.bool_]]:
 def create_raw_data_index(
     src_path: PathLike, index_path: PathLike | None = None, file_existence_policy: ExistencePolicy = "error"
 ) -> IndexResult:
-    """Call `create_raw_index` (the name and arguments are those of Modalities' API)."""
+    """Call `create_raw_index`, with the name and arguments of Modalities' API.
+
+    Parameters
+    ----------
+    src_path
+        As `src` of `create_raw_index`.
+    index_path, file_existence_policy
+        As for `create_raw_index`.
+
+    Returns
+    -------
+    IndexResult
+        The result of `create_raw_index`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text('{"text": "a"}')
+    >>> fastpack.modalities.create_raw_data_index(source).entries
+    1
+    >>> folder.cleanup()
+    """
     return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
 
 

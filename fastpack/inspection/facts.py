@@ -100,7 +100,7 @@ class FieldTotals(TypedDict):
 
 
 class InspectResult(dict[str, Any]):
-    """Hold what `inspect` finds: a dict whose items are also attributes.
+    r"""Hold what `inspect` finds: a dict whose items are also attributes.
 
     `kind` is the format: "jsonl", "idx", "pbin", "shards", "manifest" or "webdataset". Each has a subclass whose
     annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
@@ -111,7 +111,7 @@ class InspectResult(dict[str, Any]):
     >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "corpus.jsonl")
-    >>> _ = path.write_text('{"text": "Hello"}\\n')
+    >>> _ = path.write_text('{"text": "Hello"}\n')
     >>> found = fastpack.inspect(path)
     >>> found.lines, found["lines"], found.kind
     (1, 1, 'jsonl')
@@ -129,7 +129,13 @@ class InspectResult(dict[str, Any]):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the facts as a plain dict."""
+        """Return the facts as a plain dict.
+
+        Returns
+        -------
+        dict
+            A shallow copy, as JSON values.
+        """
         return dict(self)
 
 

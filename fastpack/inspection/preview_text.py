@@ -23,9 +23,9 @@ _MARGIN = 4
 
 
 def document_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
-    """Yield the lines for a result of `preview_packed` or `preview_shards`.
+    r"""Yield the lines for a result of `preview_packed` or `preview_shards`.
 
-    shades: boundaries of tokens as alternating colours; else a `|` between them, and `\\|` for one in the text.
+    shades: boundaries of tokens as alternating colours; else a `|` between them, and `\|` for one in the text.
     """
     yield f"{_title(found)}: {_count(found)}"
     yield from _token_lines(found, eos, shades)

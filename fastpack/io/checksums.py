@@ -85,7 +85,7 @@ def file_hash(path: PathLike) -> bytes:
 
 
 def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress: Progress | None = None) -> AnyPath:
-    """Write the checksums of a file to `<path>.fpsum`, replacing existing ones.
+    r"""Write the checksums of a file to `<path>.fpsum`, replacing existing ones.
 
     `verify` and reads from object stores compare the file with its checksums.
 
@@ -118,7 +118,7 @@ def write_checksums(path: PathLike, *, block_bytes: int | None = None, progress:
     >>> from pathlib import Path
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = Path(folder.name, "corpus.jsonl")
-    >>> _ = path.write_text('{"text": "Hello"}\\n')
+    >>> _ = path.write_text('{"text": "Hello"}\n')
     >>> fastpack.write_checksums(path).name
     'corpus.jsonl.fpsum'
     >>> fastpack.verify(path).is_sound

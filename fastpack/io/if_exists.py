@@ -13,7 +13,14 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 class FileExistencePolicy(StrEnum):
-    """What to do if an output exists (as Modalities); plain strings are accepted too."""
+    """What to do if an output exists (as Modalities); plain strings are accepted too.
+
+    Examples
+    --------
+    >>> from fastpack.modalities import FileExistencePolicy
+    >>> FileExistencePolicy("skip"), FileExistencePolicy.SKIP == "skip"
+    (<FileExistencePolicy.SKIP: 'skip'>, True)
+    """
 
     SKIP = "skip"
     ERROR = "error"

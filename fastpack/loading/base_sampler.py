@@ -71,13 +71,25 @@ class EpochSampler(Described, ABC):
         self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0; a change of the epoch undoes `resume_at`."""
+        """Choose the epoch, counted from 0; a change of the epoch undoes `resume_at`.
+
+        Parameters
+        ----------
+        epoch
+            The epoch.
+        """
         if epoch != self._epoch:
             self._resume = None
         self._epoch = epoch
 
     def set_skip(self, skip: int) -> None:
-        """Skip this rank's first `skip` samples, in the next iteration only."""
+        """Skip this rank's first `skip` samples, in the next iteration only.
+
+        Parameters
+        ----------
+        skip
+            Number of samples; a negative number counts as 0.
+        """
         self._skip = skip
 
     def resume_at(self, consumed: int, base_num_replicas: int) -> None:
@@ -111,7 +123,18 @@ class EpochSampler(Described, ABC):
 
     @abstractmethod
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Return the length of the current epoch's global order for this number of ranks, padding included."""
+        """Return the length of the current epoch's global order for this number of ranks, padding included.
+
+        Parameters
+        ----------
+        base_num_replicas
+            The number of ranks.
+
+        Returns
+        -------
+        int
+            Number of samples.
+        """
 
     @abstractmethod
     def _layout(self, base_num_replicas: int) -> tuple[Order, int]:
@@ -138,7 +161,13 @@ class EpochSampler(Described, ABC):
         return steps, min(skip, steps.count)
 
     def indices(self) -> Indices:
-        """Return this rank's sample numbers of the epoch as int32 if they fit, else int64; this consumes the skip."""
+        """Return this rank's sample numbers of the epoch; this consumes the skip.
+
+        Returns
+        -------
+        array
+            int32 if the numbers fit, otherwise int64.
+        """
         steps, skip = self._open()
         return steps.take(skip, steps.count - skip)
 
@@ -146,6 +175,16 @@ class EpochSampler(Described, ABC):
         """Yield the sample numbers of `indices` in arrays of `size`; the last one may be shorter.
 
         With order="feistel", or without shuffling, only one array is in memory; torch's order takes 4 bytes a sample.
+
+        Parameters
+        ----------
+        size
+            Samples per array.
+
+        Yields
+        ------
+        array
+            The next sample numbers, int32 or int64 [size].
         """
         steps, skip = self._open()  # now, not with the first block: later settings apply to the next iteration
         return steps.settled().blocks(skip, size)
@@ -158,15 +197,33 @@ class EpochSampler(Described, ABC):
         return self.num_samples
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"epoch", "seed", "num_replicas", "rank"}."""
+        """Return the state: epoch, seed and ranks.
+
+        Returns
+        -------
+        dict
+            "epoch", "seed", "num_replicas" and "rank".
+        """
         return {"epoch": self._epoch, "seed": self.seed, "num_replicas": self.num_replicas, "rank": self.rank}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the epoch only: seed, ranks and weights remain those of this run."""
+        """Restore the epoch only: seed, ranks and weights remain those of this run.
+
+        Parameters
+        ----------
+        state
+            A state of `state_dict`. Without "epoch", epoch 0 is restored.
+        """
         self.set_epoch(state.get("epoch", 0))
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the global order depends on, in addition to the epoch and the number of ranks, as JSON values."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks, as JSON values.
+
+        Returns
+        -------
+        dict
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
+        """
         return {"order": self.order, "seed": self.seed, "shuffle": self.shuffle, "drop_last": self.drop_last}
 
 

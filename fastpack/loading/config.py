@@ -136,6 +136,11 @@ def load_config(path: PathLike, cli_args: Iterable[str] = ()) -> DataConfig:
         Overrides `--data.key=value`. A value is parsed as a Python literal if possible, otherwise it is text;
         `--data.key` alone means true. Arguments of other sections are ignored.
 
+    Returns
+    -------
+    DataConfig
+        The settings of `[data]`; `train` has the seeds of `[train]`.
+
     Raises
     ------
     FileNotFoundError

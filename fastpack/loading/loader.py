@@ -296,6 +296,11 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
 
         For loops that count epochs themselves (transformers' Trainer). Without it, each `for` loop is the next epoch.
+
+        Parameters
+        ----------
+        epoch
+            The epoch.
         """
         with self._lock:
             if epoch != self._epoch:
@@ -309,12 +314,29 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         return BatchNumbers(self)
 
     def planned_batches(self) -> Iterator[Any]:
-        """Return the sample numbers of each remaining batch of the epoch, without loading them."""
+        """Return the sample numbers of each remaining batch of the epoch, without loading them.
+
+        Returns
+        -------
+        iterator
+            The sample numbers of one batch after the other.
+        """
         with self._lock:
             return self._plan()
 
     def row_options(self) -> dict[str, Any]:
-        """Return the options of `dataset.batch` that produce rows like this loader's; ValueError if none do."""
+        """Return the options of `dataset.batch` that produce rows like this loader's.
+
+        Returns
+        -------
+        dict
+            The options by name.
+
+        Raises
+        ------
+        ValueError
+            If no options produce such rows.
+        """
         return row_options(self.dataset, self._options())
 
     def state_dict(self) -> dict[str, Any]:
@@ -322,8 +344,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
         Returns
         -------
-        "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic", which
-        other numbers of ranks and batch sizes need. Each system loads the other's states.
+        dict
+            "epoch", "batches_yielded" (without those produced ahead) and "sampler" as in KempnerForge, and "elastic",
+            which other numbers of ranks and batch sizes need. Each system loads the other's states.
         """
         with self._lock:
             position, sampler = self._position(), self._sampler
@@ -337,6 +360,11 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where the state was saved, at the next `iter()`.
+
+        Parameters
+        ----------
+        state
+            A state of `state_dict`, or of KempnerForge's loader.
 
         Raises
         ------

@@ -166,7 +166,18 @@ class MixtureSampler(EpochSampler):
         return sum(n for size, n in drawn if self._slice_length(size, rank, num_replicas))
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Return the samples of all ranks in an epoch for this number of ranks."""
+        """Return the samples of all ranks in an epoch for this number of ranks.
+
+        Parameters
+        ----------
+        base_num_replicas
+            The number of ranks.
+
+        Returns
+        -------
+        int
+            Number of samples.
+        """
         if self.no_repeat:
             return base_num_replicas * sum(mixing.available(n, base_num_replicas, self.drop_last) for n in self.sizes)
         counts = self._targets(self.probs, base_num_replicas)
@@ -195,6 +206,11 @@ class MixtureSampler(EpochSampler):
         epoch
             By default the current one.
 
+        Returns
+        -------
+        int
+            The sample number.
+
         Raises
         ------
         ValueError
@@ -210,13 +226,25 @@ class MixtureSampler(EpochSampler):
         return int(order.take(position, 1, 1)[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks.
+
+        Returns
+        -------
+        dict
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
+        """
         mix = {"sizes": self.sizes, "weights": self.weights, "temperature": self.temperature}
         order = {"order": NO_REPEAT_ORDER} if self.no_repeat else {}
         return {**super().fingerprint(), **order, **mix, "no_repeat": self.no_repeat}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {"epoch", "seed", "num_replicas", "rank"} and, with no_repeat, "segments"; not the current weights."""
+        """Return the state, without the current weights.
+
+        Returns
+        -------
+        dict
+            "epoch", "seed", "num_replicas" and "rank"; with `no_repeat` also "segments".
+        """
         state = super().state_dict()
         if self.no_repeat:
             epoch, segments = self._history
@@ -226,7 +254,13 @@ class MixtureSampler(EpochSampler):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the epoch and, with no_repeat, the segments: the weights of the epoch so far and their positions."""
+        """Restore the epoch and, with no_repeat, the segments: the weights of the epoch so far and their positions.
+
+        Parameters
+        ----------
+        state
+            A state of `state_dict`.
+        """
         super().load_state_dict(state)
         if self.no_repeat:
             segments = [(int(n), list(weights), float(t)) for n, weights, t in state.get("segments", [])]

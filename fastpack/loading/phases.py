@@ -163,8 +163,19 @@ class PhaseSchedule(Described):
     ) -> PhaseSchedule:
         """Return the schedule of KempnerForge's anneal_start_step and anneal_weights.
 
-        It has one phase, or none if `start_step` is 0 or `dataset_weights` is empty. The other parameters are those of
-        the constructor.
+        Parameters
+        ----------
+        start_step
+            The first optimizer step of the phase; 0: there is no phase.
+        dataset_weights
+            Weights by dataset name; if empty, there is no phase.
+        sampler, names, weights, temperature
+            As for the constructor.
+
+        Returns
+        -------
+        PhaseSchedule
+            A schedule of one phase, or of none.
         """
         phases = [TrainingPhase(start_step, dict(dataset_weights))] if start_step > 0 and dataset_weights else []
         return cls(phases, sampler, names, weights, temperature)
@@ -181,7 +192,18 @@ class PhaseSchedule(Described):
             before = phase.start_step
 
     def advance(self, step: int) -> PhaseChange:
-        """Start every phase with start_step <= `step` that has not started yet, in order; return what applies now."""
+        """Start every phase up to this step that has not started yet, in order.
+
+        Parameters
+        ----------
+        step
+            The optimizer step.
+
+        Returns
+        -------
+        PhaseChange
+            Whether the sampler has new weights, and the current factor of the learning rate.
+        """
         started = self.phase_idx
         while self.phase_idx < len(self.phases) and step >= self.phases[self.phase_idx].start_step:
             phase = self.phases[self.phase_idx]

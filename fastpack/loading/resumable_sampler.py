@@ -70,12 +70,29 @@ class ResumableDistributedSampler(EpochSampler):
         self.local_num_samples = self.num_samples = self.global_num_samples_effective // self.num_replicas
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Return the length of an epoch's global order for this number of ranks: a multiple of it."""
+        """Return the length of an epoch's global order for this number of ranks: a multiple of it.
+
+        Parameters
+        ----------
+        base_num_replicas
+            The number of ranks.
+
+        Returns
+        -------
+        int
+            Number of samples.
+        """
         n = self.global_num_samples
         return (n if self.drop_last else n + base_num_replicas - 1) // base_num_replicas * base_num_replicas
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks.
+
+        Returns
+        -------
+        dict
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
+        """
         return {**super().fingerprint(), "sizes": [len(self.dataset)], "skipped": self.skip_num_global_samples}
 
     def _order(self) -> Order:

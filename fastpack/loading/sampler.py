@@ -84,7 +84,18 @@ class DistributedSampler(EpochSampler):
             )
 
     def global_order_length(self, base_num_replicas: int) -> int:
-        """Return the length of an epoch's global order for this number of ranks: a multiple of it."""
+        """Return the length of an epoch's global order for this number of ranks: a multiple of it.
+
+        Parameters
+        ----------
+        base_num_replicas
+            The number of ranks.
+
+        Returns
+        -------
+        int
+            Number of samples.
+        """
         n = len(self.dataset)
         return (n if self.drop_last else n + base_num_replicas - 1) // base_num_replicas * base_num_replicas
 
@@ -99,6 +110,11 @@ class DistributedSampler(EpochSampler):
             In [0, total_size).
         epoch
             By default the current one.
+
+        Returns
+        -------
+        int
+            The sample number.
 
         Raises
         ------
@@ -115,7 +131,13 @@ class DistributedSampler(EpochSampler):
         return int(order.take(position % order.n, 1, 1)[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the global order depends on, in addition to the epoch and the number of ranks."""
+        """Return what the global order depends on, in addition to the epoch and the number of ranks.
+
+        Returns
+        -------
+        dict
+            JSON values by name. Equal values mean equal orders, for the same epoch and number of ranks.
+        """
         return {**super().fingerprint(), "sizes": [len(self.dataset)]}
 
     def _order(self, epoch: int) -> Order:

@@ -34,7 +34,7 @@ def is_sorted(rows: Rows) -> bool:
 
 
 def number_index(data: Data, rows: Rows) -> Numbered:
-    """Number the rows int64[n, 2] of a whole index, in any order."""
+    """Return the line numbers of the rows int64[n, 2] of a whole index, in any order."""
     if is_sorted(rows):
         return number_rows(data, rows, 0, len(data))
     order = np.argsort(rows[:, 0], kind="stable")
@@ -45,9 +45,9 @@ def number_index(data: Data, rows: Rows) -> Numbered:
 
 
 def number_rows(data: Data, rows: Rows, start: int, stop: int) -> Numbered:
-    """Number the rows int64[n, 2], in the order of the file, of the bytes [start, stop); a line begins at `start`.
+    """Return the line numbers of rows int64[n, 2] in the order of the file, of the bytes [start, stop).
 
-    Reads only the bytes between rows that are not adjacent.
+    A line begins at `start`. Only the bytes between rows that are not adjacent are read.
     """
     starts, ends = rows[:, 0], rows.sum(axis=1)
     steps = np.ones(len(rows), np.int64)

@@ -111,7 +111,7 @@ def read_chunk(source: Source, chunk: int, n_chunks: int, n_bytes: int) -> Itera
 
 
 def _number_chunk(source: Source, chunk: int, n_chunks: int, rows: Rows, first: int, end: int) -> Numbered:
-    """Number the rows [first, end) of an index, from the first line of the chunk.
+    """Return the line numbers of the rows [first, end) of an index, from the first line of the chunk.
 
     The lines that the index omits belong to the chunk of the next row, those at the end to the last chunk. If the rows
     are not in the order of the file, the numbers are those of the whole source.

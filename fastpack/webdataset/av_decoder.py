@@ -45,6 +45,12 @@ class AVData:
         Arrays [channels, samples].
     audio_timestamps
         (start, end) of each audio clip, in seconds.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset import AVData
+    >>> AVData(video_timestamps=[(0.0, 1.5)]).video_timestamps
+    [(0.0, 1.5)]
     """
 
     video_clips: list[Any] = field(default_factory=list)
@@ -284,17 +290,35 @@ class AVDecoder:
         return [self._array(values) for values, _ in found], [times for _, times in found]
 
     def has_video_stream(self) -> bool:
-        """Return whether the file contains video."""
+        """Return whether the file contains video.
+
+        Returns
+        -------
+        bool
+            Whether there is a video stream.
+        """
         with self._opened() as container:
             return bool(container.streams.video)
 
     def has_audio_stream(self) -> bool:
-        """Return whether the file contains audio."""
+        """Return whether the file contains audio.
+
+        Returns
+        -------
+        bool
+            Whether there is an audio stream.
+        """
         with self._opened() as container:
             return bool(container.streams.audio)
 
     def get_video_fps(self) -> float | None:
-        """Return the frame rate of the video, in frames per second; None without video."""
+        """Return the frame rate of the video, in frames per second; None without video.
+
+        Returns
+        -------
+        float or None
+            Frames per second.
+        """
         return self.get_metadata(get_video_duration=False, get_video_frame_count=False, get_audio=False).video_fps
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
@@ -314,11 +338,23 @@ class AVDecoder:
         return found.video_duration, found.video_num_frames
 
     def get_audio_duration(self) -> float | None:
-        """Return the duration of the audio in seconds; None without audio."""
+        """Return the duration of the audio in seconds; None without audio.
+
+        Returns
+        -------
+        float or None
+            Seconds.
+        """
         return self.get_metadata(get_video=False).audio_duration
 
     def get_audio_samples_per_second(self) -> int | None:
-        """Return the sample rate of the audio; None without audio."""
+        """Return the sample rate of the audio; None without audio.
+
+        Returns
+        -------
+        int or None
+            Samples per second and channel.
+        """
         return self.get_metadata(get_video=False, get_audio_duration=False).audio_sample_rate
 
     def get_metadata(

@@ -11,7 +11,31 @@ from fastpack.webdataset.av_container import first_stream
 
 @dataclass(slots=True, kw_only=True)
 class AVMetadata:
-    """Properties of audio and video; None if unknown or not requested. Durations are in seconds."""
+    """Properties of audio and video; None if unknown or not requested.
+
+    Parameters
+    ----------
+    video_duration, audio_duration
+        Duration of the stream, in seconds.
+    video_num_frames
+        Number of frames.
+    video_fps
+        Average number of frames per second.
+    video_width, video_height
+        Size of a frame, in pixels.
+    audio_channels
+        Number of channels.
+    audio_sample_rate
+        Samples per second and channel.
+    audio_num_samples
+        Samples per channel.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset import AVMetadata
+    >>> AVMetadata(audio_sample_rate=48000).audio_sample_rate
+    48000
+    """
 
     video_duration: float | None = None
     video_num_frames: int | None = None

@@ -53,7 +53,7 @@ class JsonLines:
             if len(line) < end - start:
                 expected = f"{end} bytes, as the index says"
                 raise FormatError(self._path, start + len(line), "the end of the file", expected)
-            sample.parts["json"], sample.offsets["json"] = line, start
+            sample.fields["json"], sample.offsets["json"] = line, start
             sample.file_names.append(f"{position}.json")
         return sample
 

@@ -11,16 +11,15 @@ import numpy as np
 from fastpack.datasets.base import Dataset, Indices
 from fastpack.datasets.permutations import FeistelOrder, TorchGenerator
 from fastpack.display import facts
-from fastpack.errors import FastpackError, FormatError
+from fastpack.errors import FormatError
 from fastpack.io import PathLike, as_path, is_remote
 from fastpack.item_numbers import item_number
-from fastpack.webdataset.cooking import choose_cooker
 from fastpack.webdataset.crude_jsonl import JsonLines
 from fastpack.webdataset.decoding import Decoder
 from fastpack.webdataset.metadata import meta_path
-from fastpack.webdataset.open_shards import Io, RawSample, Samples, TarShards, split_name
-from fastpack.webdataset.sample_definition import Definition, parts_filter, read_definition
-from fastpack.webdataset.samples import CrudeSample, SourceInfo
+from fastpack.webdataset.open_shards import Io, Samples, TarShards, split_name
+from fastpack.webdataset.sample_builder import BuilderOptions, SampleBuilder
+from fastpack.webdataset.sample_definition import fields_filter
 from fastpack.webdataset.selection import LineKeys, TarKeys, select
 
 _AHEAD = 64  # samples that are prefetched before the first of them is read, in shuffled order
@@ -106,6 +105,7 @@ class WebDataset(Dataset):
     >>> folder.cleanup()
     """
 
+    _decoder_type = Decoder
     _subject = "path"
     _shown = facts(samples="_total", split_part="split_part", raw="raw", sample_type="sample_type", closed="_closed")
 
@@ -131,17 +131,23 @@ class WebDataset(Dataset):
         if io not in ("mmap", "pread"):
             raise ValueError(f"io is {io!r}: choose mmap or pread")
         self.path, self.split_part, self.raw = as_path(path), split_part, raw
-        options: dict[str, Any] = {
+        self._is_jsonl = self.path.suffix == ".jsonl" and self.path.is_file()
+        decoder_options: dict[str, Any] = {
             "image_decode": image_decode,
             "av_decode": av_decode,
             "video_decode_audio": video_decode_audio,
             "max_decoded_bytes": max_decoded_bytes,
         }
-        self._decoding = ({name: value for name, value in options.items() if value is not None}, decoder)
-        self._trust_code, self._dataset_config = trust_code, dataset_config
-        self._given_subflavors, self._cookers = dict(subflavors or {}), tuple(cookers)
-        self._part_filter = None if part_filter is None else parts_filter(part_filter)
-        self._is_jsonl = self.path.suffix == ".jsonl" and self.path.is_file()
+        self._options = BuilderOptions(
+            raw=raw,
+            dataset_config=None if raw or self._is_jsonl else dataset_config,
+            trust_code=trust_code,
+            subflavors=dict(subflavors or {}),
+            part_filter=None if part_filter is None else fields_filter(part_filter),
+            cookers=tuple(cookers),
+            decoder=decoder,
+            decoder_options={name: value for name, value in decoder_options.items() if value is not None},
+        )
         self._samples, self._keys, self._excluded = self._find(split_config, "pread" if is_remote(path) else io)
         self._shifted = [position - k for k, position in enumerate(self._excluded)]
         self._total = len(self._samples) - len(self._excluded)
@@ -159,39 +165,8 @@ class WebDataset(Dataset):
 
     def _attach(self) -> None:
         """Restore what is not pickled; functions may come from files."""
-        self._definition = self._define()
-        self.sample_type = self._definition.sample_type
-        self.subflavors = {**self._definition.subflavors, **self._given_subflavors}
-        self._cook: Callable[[Any], Any] | None = None
-        if self._cookers:
-            if self.raw or self.sample_type is not None:
-                raise ValueError("cookers are only for crude datasets")
-            self._cook = choose_cooker(self._cookers, self.subflavors)
-        given, decoder = self._decoding
-        if decoder is not None and given:
-            raise ValueError(
-                f"{next(iter(given))} is an option of fastpack's decoder: pass either options or a decoder"
-            )
-        options = self._definition.decoder
-        if given:
-            options = {**(options or {}), **given}
-        self._decode = decoder if options is None or decoder is not None else self._make_decoder(options)
-
-    def _make_decoder(self, options: Mapping[str, Any]) -> Callable[[str, bytes], Any]:
-        return Decoder(**options, trust_code=self._trust_code)
-
-    def _define(self) -> Definition:
-        definition = Definition()
-        is_there = meta_path(self.path, self._dataset_config).exists() or self._dataset_config != "dataset.yaml"
-        if not (self.raw or self._is_jsonl) and is_there:
-            definition = read_definition(self.path, self._dataset_config, self._trust_code)
-        if self._part_filter is not None:
-            if definition.sample_type is not None:
-                raise ValueError(
-                    "part_filter is only for raw and crude samples: the sample type of this dataset selects its fields"
-                )
-            definition.wanted = self._part_filter
-        return definition
+        self._builder = SampleBuilder(self.path, self._samples, self._options, self._decoder_type)
+        self.sample_type, self.subflavors = self._builder.sample_type, self._builder.subflavors
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         return self._sample(self._position(index))
@@ -207,45 +182,10 @@ class WebDataset(Dataset):
 
     def _sample(self, position: int, key: str | None = None) -> Any:
         """Read the sample at `position`; if `key` is given, check that it matches."""
-        raw = self._samples.read(position, self._definition.wanted)
+        stored = self._samples.read(position, self._builder.wanted)
         if key is not None:
-            self._check_key(raw.key, key)
-        return {"__key__": raw.key, **raw.parts} if self.raw else self._to_sample(raw, position)
-
-    def _to_sample(self, raw: RawSample, position: int) -> Any:
-        decode = self._decode
-        parts = raw.parts
-        if decode is not None:
-            parts = {part: self._decoded(decode, raw, position, part) for part in parts}
-        source = SourceInfo(
-            dataset_path=self.path, index=position, shard_name=raw.shard, file_names=tuple(raw.file_names)
-        )
-        dunders = {"__restore_key__": ("Webdataset", position), "__sources__": (source,)}
-        values = {"__key__": raw.key, "__shard__": raw.shard, **parts, **dunders}
-        if self.sample_type is None:
-            crude = CrudeSample(values, __subflavors__=self.subflavors)
-            return crude if self._cook is None else self._cook(crude)
-        assert self._definition.make_fields is not None
-        try:
-            fields = self._definition.make_fields(values)
-        except Exception as error:
-            error.add_note(self._where(raw, position))
-            raise
-        return self.sample_type(**{"__key__": raw.key, **fields, **dunders, "__subflavors__": self.subflavors})
-
-    def _decoded(self, decode: Callable[[str, bytes], Any], raw: RawSample, position: int, part: str) -> Any:
-        try:
-            return decode(part, raw.parts[part])
-        except (FastpackError, MemoryError) as error:
-            error.add_note(self._where(raw, position))
-            raise
-        except Exception as error:
-            found = f"field {part!r} of sample {raw.key!r} that cannot be decoded ({type(error).__name__}: {error})"
-            expected = f"{part.rpartition('.')[2]} data"
-            raise FormatError(self._samples.path(position), raw.offsets[part], found, expected) from error
-
-    def _where(self, raw: RawSample, position: int) -> str:
-        return f"in sample {raw.key!r} of {self._samples.path(position)}"
+            self._check_key(stored.key, key)
+        return self._builder.build(stored, position)
 
     def key(self, index: SupportsIndex) -> str:
         """Return the key of a sample; only headers are read.
@@ -355,13 +295,11 @@ class WebDataset(Dataset):
         if names is None:
             raise KeyError(f"{name} is not the name of a field, <key>.<field>")
         position = self._position_of(names[0])
-        raw = self._samples.read(position, names[1].__eq__)
-        self._check_key(raw.key, names[0])
-        if not raw.parts:
+        stored = self._samples.read(position, names[1].__eq__)
+        self._check_key(stored.key, names[0])
+        if not stored.fields:
             raise KeyError(name)
-        if self.raw or self._decode is None:
-            return raw.parts[names[1]]
-        return self._decoded(self._decode, raw, position, names[1])
+        return self._builder.value(stored, names[1], position)
 
     def __iter__(self) -> Iterator[Any]:
         return self.iterate()
@@ -448,7 +386,7 @@ class WebDataset(Dataset):
         self._keys.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        derived = ("_definition", "_cook", "_decode", "sample_type", "subflavors")
+        derived = ("_builder", "sample_type", "subflavors")
         return {name: value for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -13,7 +13,26 @@ _KEY = re.compile(r"\[([^\[\]]+)\]")
 
 
 class FieldAccessError(FastpackError, ValueError):
-    """A sample lacks a value that its field map requires."""
+    """Raised when a sample lacks a value that its field map requires.
+
+    Examples
+    --------
+    >>> import io, tarfile, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     file = tarfile.TarInfo("sample.json")
+    ...     file.size = 2
+    ...     tar.addfile(file, io.BytesIO(b"{}"))
+    >>> options = {"split_ratio": (1, 0, 0), "sample_type": "TextSample", "field_map": {"text": "json[text]"}}
+    >>> _ = fastpack.prepare(folder.name, **options)
+    >>> with fastpack.WebDataset(folder.name) as dataset:
+    ...     try:
+    ...         dataset[0]
+    ...     except fastpack.webdataset.FieldAccessError:
+    ...         print("the sample has no text")
+    the sample has no text
+    >>> folder.cleanup()
+    """
 
 
 def split_field_access(expression: str) -> list[list[str]]:
@@ -77,7 +96,7 @@ def _kind(value: Any) -> str:
 
 
 class FieldMap:
-    """A field map: `parts` are the stored fields that it reads; calling it returns the fields of a sample."""
+    """A field map: `stored` are the stored fields that it reads; calling it returns the fields of a sample."""
 
     def __init__(self, expressions: Mapping[str, str]) -> None:
         for name, expression in expressions.items():
@@ -85,7 +104,7 @@ class FieldMap:
                 raise ValueError(f"field_map: {name} is {expression!r}, expected a text such as 'json[caption],txt'")
         self._fields = {name: split_field_access(expression) for name, expression in expressions.items()}
         self.names = frozenset(self._fields)
-        self.parts = frozenset(path[0] for alternatives in self._fields.values() for path in alternatives)
+        self.stored = frozenset(path[0] for alternatives in self._fields.values() for path in alternatives)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Return {field: value} of a sample {stored field: decoded value}; FieldAccessError names the field."""

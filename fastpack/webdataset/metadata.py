@@ -33,7 +33,7 @@ class NotPrepared(FileNotFoundError, ValueError):
 class Split(NamedTuple):
     """The shards of each split, and the exclusions: shards, and samples as `<shard>/<key>`."""
 
-    parts: dict[str, list[str]]
+    shards: dict[str, list[str]]
     exclude: list[str]
 
 
@@ -102,11 +102,11 @@ def read_split(folder: PathLike, name: str = _SPLIT) -> Split:
         older = meta_path(folder, _SPLIT_JSON)
         path = older if older.exists() else path
     tree = _load(path, texts_only=True)
-    parts = tree.get("split_parts") if isinstance(tree, dict) else None
-    if not isinstance(parts, dict):
-        raise FormatError(path, 0, _kind(parts), "a mapping split_parts of splits to lists of shards")
+    splits = tree.get("split_parts") if isinstance(tree, dict) else None
+    if not isinstance(splits, dict):
+        raise FormatError(path, 0, _kind(splits), "a mapping split_parts of splits to lists of shards")
     exclude = _expanded(path, "exclude", tree.get("exclude"))
-    return Split({part: _expanded(path, part, shards) for part, shards in parts.items()}, exclude)
+    return Split({name: _expanded(path, name, shards) for name, shards in splits.items()}, exclude)
 
 
 def select_splits(path: PathLike, splits: Mapping[str, list[str]], names: Sequence[str] | None) -> dict[str, list[str]]:
@@ -144,7 +144,7 @@ def write_info(folder: PathLike, counts: Mapping[str, int], mode: int | None = N
 
 def write_split(
     folder: PathLike,
-    parts: Mapping[str, Sequence[str]],
+    splits: Mapping[str, Sequence[str]],
     exclude: Sequence[str] = (),
     name: str = _SPLIT,
     mode: int | None = None,
@@ -155,7 +155,7 @@ def write_split(
     from fastpack.webdataset import braces
 
     tree = {
-        "split_parts": {part: braces.collapse(shards) for part, shards in parts.items()},
+        "split_parts": {split: braces.collapse(shards) for split, shards in splits.items()},
         "exclude": braces.collapse(exclude),
     }
     text = json.dumps(tree, indent=2) if name.endswith(".json") else yaml.dump(tree, sort_keys=False)

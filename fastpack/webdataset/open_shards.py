@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fastpack.documents.offset_index import read_offset_index
 from fastpack.errors import FormatError, StaleIndex
 from fastpack.io import AnyPath, RemotePath
-from fastpack.webdataset.shard_index import RESERVED_PARTS, reserved_part, shard_index_path
+from fastpack.webdataset.shard_index import RESERVED_FIELDS, reserved_field, shard_index_path
 from fastpack.webdataset.tar_range import HEADER_WINDOW, WINDOW, MappedTar, ReadTar, SampleRange, Tar, Walker
 
 # Common limits are 256 to 1024 descriptors per process, and 65,530 mappings, of which a shard needs two.
@@ -25,7 +25,7 @@ MAX_OPEN = {"mmap": 16_384, "pread": 64}
 _TAR_BLOCK = 512
 _PROBES = 4  # samples of a batch that are tested for being in memory; a prefetch hint costs as much as a read
 
-_KEY_AND_PART = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)$")
+_KEY_AND_FIELD = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)$")
 
 Io: TypeAlias = Literal["mmap", "pread"]
 Wanted: TypeAlias = Callable[[str], bool] | None
@@ -41,7 +41,7 @@ class RawSample:
 
     key: str
     shard: str
-    parts: dict[str, bytes] = field(default_factory=dict)
+    fields: dict[str, bytes] = field(default_factory=dict)
     offsets: dict[str, int] = field(default_factory=dict)
     file_names: list[str] = field(default_factory=list)
 
@@ -121,13 +121,13 @@ class TarShards:
         found = self._range(number, i, WINDOW)
         sample = RawSample(found.key, self.names[number])
         for member in found.members:
-            part = member.part
-            if wanted is None or wanted(part):
-                if part in RESERVED_PARTS:
-                    raise reserved_part(self.path(position), member.offset, found.key, part)
-                sample.parts[part] = found.content(member)
-                sample.offsets[part] = member.offset
-                sample.file_names.append(f"{found.key}.{part}")
+            name = member.field
+            if wanted is None or wanted(name):
+                if name in RESERVED_FIELDS:
+                    raise reserved_field(self.path(position), member.offset, found.key, name)
+                sample.fields[name] = found.content(member)
+                sample.offsets[name] = member.offset
+                sample.file_names.append(f"{found.key}.{name}")
         return sample
 
     def key(self, position: int) -> str:
@@ -197,7 +197,7 @@ def will_need(spans: Sequence[tuple[Tar, int, int]]) -> None:
 
 def split_name(name: str) -> tuple[str, str] | None:
     """Return (sample key, field) of a member's name; None if it does not belong to a sample."""
-    match = _KEY_AND_PART.match(name)
+    match = _KEY_AND_FIELD.match(name)
     return (match[1], match[2]) if match else None
 
 

@@ -74,7 +74,7 @@ def read_definition(folder: PathLike, name: str = "dataset.yaml", trust_code: bo
         field_map = _field_map(path, tree["field_map"], definition.sample_type)
         if tree.get("part_filter") is not None:
             raise FormatError(path, 0, "a part_filter and a field_map", "no part_filter: the map selects the fields")
-        definition.make_fields, definition.wanted = field_map, field_map.parts.__contains__
+        definition.make_fields, definition.wanted = field_map, field_map.stored.__contains__
     else:
         if tree.get("part_filter") is None:
             raise FormatError(path, 0, "a sample_loader without a part_filter", "both")
@@ -185,6 +185,6 @@ class _Functions:
         return self._modules[file]
 
 
-def parts_filter(parts: Callable[[str], bool] | Iterable[str]) -> Callable[[str], bool]:
+def fields_filter(names: Callable[[str], bool] | Iterable[str]) -> Callable[[str], bool]:
     """Return a filter by names, or the given function."""
-    return parts if callable(parts) else frozenset(parts).__contains__
+    return names if callable(names) else frozenset(names).__contains__

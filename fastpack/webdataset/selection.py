@@ -38,9 +38,9 @@ def select(folder: AnyPath, split_part: str | None, split_config: str) -> Select
     if split_part is not None or path.exists():
         split = read_split(folder, split_config)
         exclude = split.exclude
-        if split_part is not None and split_part not in split.parts:
-            raise ValueError(f"{path} has no split {split_part!r}, only {', '.join(map(repr, split.parts)) or 'none'}")
-        names = names if split_part is None else split.parts[split_part]
+        if split_part is not None and split_part not in split.shards:
+            raise ValueError(f"{path} has no split {split_part!r}, only {', '.join(map(repr, split.shards)) or 'none'}")
+        names = names if split_part is None else split.shards[split_part]
     unknown = next((name for name in names if name not in counts), None)
     if unknown is not None:
         raise FormatError(path, 0, f"the shard {unknown!r} in the split {split_part!r}", "shards that .info.json has")
@@ -71,8 +71,10 @@ class TarKeys:
 
     def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
         self._folder, self._shards = folder, shards
-        places = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
-        self._first = dict(places)  # position of a shard's first sample (the first occurrence of a repeated shard)
+        first_positions = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
+        self._first = dict(
+            first_positions
+        )  # position of a shard's first sample (the first occurrence of a repeated shard)
         self._index = SampleIndex(index_path(folder))
         self._has_index = self._index.path.is_file() and self._index.has_samples
         self._attach()
@@ -84,7 +86,7 @@ class TarKeys:
     def position(self, key: str) -> int:
         """Return the position of a sample in the split, the first of several with this key. Raises KeyError."""
         if not self._has_index:
-            return self._all()[key]
+            return self._positions_by_key()[key]
         row = self._index.get(key)
         first = self._first.get(row.tar_file_id)
         if first is None:
@@ -92,7 +94,7 @@ class TarKeys:
             raise KeyError(f"{key} is in {shard}, which is not in this split")
         return first + row.sample_index
 
-    def _all(self) -> dict[str, int]:
+    def _positions_by_key(self) -> dict[str, int]:
         with self._lock:
             if self._table is None:
                 self._table = {}

@@ -21,28 +21,28 @@ from fastpack.webdataset.tar_walk import TarWalk
 MAX_MEMBERS = 10_000_000  # need 1 GB of memory; usual shards have some thousands
 
 # Fields of every sample. A stored field with such a name would replace the sample's own key, shard or origin.
-RESERVED_PARTS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
-_RESERVED = frozenset(map(str.encode, RESERVED_PARTS))
+RESERVED_FIELDS = frozenset({"__key__", "__shard__", "__restore_key__", "__sources__", "__subflavors__"})
+_RESERVED = frozenset(map(str.encode, RESERVED_FIELDS))
 
 
 @dataclass(eq=False, slots=True)
 class ShardScan:
     """The samples and stored fields of one shard, in archive order; keys and names are UTF-8 bytes.
 
-    sample_offsets: int64[n_samples + 1], where each sample's first member begins with its first header, and the end of
-    the last member of any kind. part_samples, part_offsets, part_sizes: int64[n_parts], each part's sample, counted
-    from 0, and where its content is, in bytes. sparse_parts: int64[k], the parts that are sparse files: their size
-    counts holes, which the tar does not hold, and what is at their offset is packed. n_members: of any kind.
+    sample_offsets: int64[n_samples + 1], the offset of each sample's first header, and the end of the last member of
+    any kind. field_samples, field_offsets, field_sizes: int64[n_fields], the sample of each field, counted from 0, and
+    the offset and size of its content in bytes. sparse_fields: int64[k], the fields that are sparse files: their size
+    includes holes, which the tar does not store, and their content at the offset is packed. n_members: of any kind.
     """
 
     path: str
     sample_keys: list[bytes]
     sample_offsets: npt.NDArray[np.int64]
-    part_samples: npt.NDArray[np.int64]
-    part_names: list[bytes]
-    part_offsets: npt.NDArray[np.int64]
-    part_sizes: npt.NDArray[np.int64]
-    sparse_parts: npt.NDArray[np.int64]
+    field_samples: npt.NDArray[np.int64]
+    field_names: list[bytes]
+    field_offsets: npt.NDArray[np.int64]
+    field_sizes: npt.NDArray[np.int64]
+    sparse_fields: npt.NDArray[np.int64]
     n_members: int
 
     @property
@@ -50,8 +50,8 @@ class ShardScan:
         return len(self.sample_keys)
 
     @property
-    def n_parts(self) -> int:
-        return len(self.part_names)
+    def n_fields(self) -> int:
+        return len(self.field_names)
 
 
 def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
@@ -59,7 +59,7 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
 
     Raises FileNotFoundError; JobError if the path is not a regular file; FormatError for a damaged or compressed tar, a
     tar without samples or with more than `max_members` members, names that are not UTF-8, and stored fields with
-    reserved names (`RESERVED_PARTS`).
+    reserved names (`RESERVED_FIELDS`).
     """
     path = os.fspath(path)
     if path.endswith(".tgz"):
@@ -72,21 +72,21 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
     columns: tuple[list[npt.NDArray[np.int64]], ...] = ([], [], [], [])
     for chunk in walk.chunks():
         _check_names(path, chunk.keys, chunk.starts)
-        first_rows = chunk.parts[_first_rows(chunk.parts[:, 1], len(chunk.part_names))]
-        _check_names(path, chunk.part_names, first_rows[:, 2])
-        sparse = len(names) + np.flatnonzero(chunk.parts[:, 4])
+        first_rows = chunk.fields[_first_rows(chunk.fields[:, 1], len(chunk.field_names))]
+        _check_names(path, chunk.field_names, first_rows[:, 2])
+        sparse = len(names) + np.flatnonzero(chunk.fields[:, 4])
         keys += chunk.keys
-        _check_reserved(path, keys, chunk.part_names, first_rows)
-        names += map(chunk.part_names.__getitem__, chunk.parts[:, 1].tolist())
+        _check_reserved(path, keys, chunk.field_names, first_rows)
+        names += map(chunk.field_names.__getitem__, chunk.fields[:, 1].tolist())
         starts.append(chunk.starts)
-        for column, values in zip(columns, (chunk.parts[:, 0], *chunk.parts[:, 2:4].T, sparse), strict=True):
+        for column, values in zip(columns, (chunk.fields[:, 0], *chunk.fields[:, 2:4].T, sparse), strict=True):
             column.append(np.ascontiguousarray(values))
     if not keys:
         found = f"{walk.n_members} members, none of which belongs to a sample"
         raise FormatError(path, walk.end, found, "at least one file named key.field")
     offsets = np.concatenate([*starts, np.array([walk.end])])
-    samples, places, sizes, sparse_parts = map(np.concatenate, columns)
-    return ShardScan(path, keys, offsets, samples, names, places, sizes, sparse_parts, walk.n_members)
+    samples, content_offsets, sizes, sparse_fields = map(np.concatenate, columns)
+    return ShardScan(path, keys, offsets, samples, names, content_offsets, sizes, sparse_fields, walk.n_members)
 
 
 def scan_shards(
@@ -143,10 +143,10 @@ def _check_reserved(path: str, keys: list[bytes], names: list[bytes], rows: npt.
     """Raise FormatError for a reserved name; `rows` are the first members with each name."""
     for name, (sample, _, offset, *_) in zip(names, rows.tolist(), strict=True):
         if name in _RESERVED:
-            raise reserved_part(path, offset, keys[sample].decode(), name.decode())
+            raise reserved_field(path, offset, keys[sample].decode(), name.decode())
 
 
-def reserved_part(path: PathLike, offset: int, key: str, part: str) -> FormatError:
+def reserved_field(path: PathLike, offset: int, key: str, name: str) -> FormatError:
     """Return the error for a stored field with a reserved name."""
-    found = f"the field {part!r} of sample {key!r}, a name that is reserved"
-    return FormatError(path, offset, found, f"another name: rename {key}.{part} in the tar")
+    found = f"the field {name!r} of sample {key!r}, a name that is reserved"
+    return FormatError(path, offset, found, f"another name: rename {key}.{name} in the tar")

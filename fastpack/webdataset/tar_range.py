@@ -19,12 +19,12 @@ from fastpack.kernels.codecs.tar_errors import Fault, Outcome, State, TarSyntaxE
 WINDOW = 1 << 18  # bytes per read: a range up to this size needs one system call
 HEADER_WINDOW = 1 << 13  # beyond it, headers are read in chunks of this size, and contents as a whole
 MAX_SPARSE_BYTES = 1 << 30  # a sparse file of a few blocks can claim any size
-MAX_PART_NAMES = 64  # cached from sample to sample; most datasets have a handful
+MAX_CACHED_NAMES = 64  # cached from sample to sample; most datasets have a handful
 
 # Plain integers: an enumeration member costs 0.1 us per use as an index.
 _POSITION, _WANTED, _N_ROWS, _N_NEW = map(int, (State.POSITION, State.WANTED, State.N_ROWS, State.N_NEW))
-_N_PARTS, _LAST_PART, _END, _FULL = map(int, (State.N_PARTS, State.LAST_PART, Outcome.END, Outcome.FULL))
-_FRESH = np.zeros(_N_PARTS, np.int64)
+_N_NAMES, _LAST_NAME, _END, _FULL = map(int, (State.N_PARTS, State.LAST_PART, Outcome.END, Outcome.FULL))
+_FRESH = np.zeros(_N_NAMES, np.int64)
 _FRESH[State.MAX_MEMBERS], _FRESH[State.KEY_END] = 1 << 62, -1
 _REACHES_BEYOND = (Fault.SHORT_HEADER, Fault.DATA_END)
 
@@ -136,7 +136,7 @@ class Member(NamedTuple):
     The size of a sparse file includes its holes, which the tar does not store.
     """
 
-    part: str
+    field: str
     offset: int
     size: int
     is_sparse: int
@@ -150,17 +150,17 @@ class Walker:
         self._rows = np.empty((16, 5), np.int64)
         self._samples = np.empty((2, 3), np.int64)
         self._text = np.empty(1024, np.uint8)
-        self._parts = np.empty(1024, np.uint8)
-        self._part_ends = np.empty(MAX_PART_NAMES, np.int64)
+        self._name_text = np.empty(1024, np.uint8)
+        self._name_ends = np.empty(MAX_CACHED_NAMES, np.int64)
         self._names: list[str] = []
 
     def begin(self, start: int) -> None:
         """Reset to offset `start` of a tar."""
         state = self._state
-        state[:_N_PARTS] = _FRESH
+        state[:_N_NAMES] = _FRESH
         state[_POSITION] = start
-        if len(self._names) >= MAX_PART_NAMES:
-            state[_N_PARTS] = state[_LAST_PART] = 0
+        if len(self._names) >= MAX_CACHED_NAMES:
+            state[_N_NAMES] = state[_LAST_NAME] = 0
             self._names.clear()
 
     def walk(self, window: Bytes, base: int, end: int) -> tuple[bool, int, int]:
@@ -171,11 +171,11 @@ class Walker:
         """
         while True:
             outcome = kernels.walk_tar(
-                window, base, end, self._state, self._rows, self._samples, self._text, self._parts, self._part_ends
+                window, base, end, self._state, self._rows, self._samples, self._text, self._name_text, self._name_ends
             )
             if outcome != _FULL:
                 break
-            for name in ("_rows", "_samples", "_text", "_parts", "_part_ends"):
+            for name in ("_rows", "_samples", "_text", "_name_text", "_name_ends"):
                 array = getattr(self, name)
                 setattr(self, name, np.concatenate([array, array]))
         return outcome == _END, int(self._state[_POSITION]), int(self._state[_WANTED])
@@ -188,11 +188,11 @@ class Walker:
     def members(self) -> list[Member]:
         """Return the members of samples found, in order."""
         names = self._names
-        while len(names) < self._state[_N_PARTS]:
-            start = int(self._part_ends[len(names) - 1]) if names else 0
-            names.append(_decoded(self._parts[start : self._part_ends[len(names)]]))
+        while len(names) < self._state[_N_NAMES]:
+            start = int(self._name_ends[len(names) - 1]) if names else 0
+            names.append(_decoded(self._name_text[start : self._name_ends[len(names)]]))
         rows = self._rows[: self._state[_N_ROWS]].tolist()
-        return [Member(names[part], offset, size, is_sparse) for _, part, offset, size, is_sparse in rows]
+        return [Member(names[number], offset, size, is_sparse) for _, number, offset, size, is_sparse in rows]
 
 
 def _decoded(name: Bytes) -> str:

@@ -22,7 +22,7 @@ LARGE_SPAN = 1 << 14  # mean distance of members beyond which reading only heade
 
 _ROWS = 8192  # per chunk; with the keys they fit into the second-level cache
 _TEXT_BYTES = 1 << 18
-_PARTS = 256  # distinct field names per chunk
+_MAX_NAMES = 256  # distinct field names per chunk
 # Plain integers: an enumeration member costs 0.1 us per use as an index, several times per large member.
 _POSITION, _WANTED, _N_MEMBERS = map(int, (State.POSITION, State.WANTED, State.N_MEMBERS))
 _WINDOW, _END = int(Outcome.WINDOW), int(Outcome.END)
@@ -33,13 +33,13 @@ _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28
 class Chunk:
     """Consecutive stored fields of a tar, and the samples that start with one of them.
 
-    parts: int64[n, 5] of (sample number, index into part_names, content offset, content size, 1 for a sparse file). The
-    size of a sparse file includes its holes, which the tar does not store, and its content at the offset is packed.
+    fields: int64[n, 5] of (sample number, index into field_names, content offset, content size, 1 for a sparse file).
+    The size of a sparse file includes its holes, which the tar does not store, and its content at the offset is packed.
     keys, starts: of the new samples; starts is int64[k], the offset of the first header of each sample.
     """
 
-    parts: npt.NDArray[np.int64]
-    part_names: list[bytes]
+    fields: npt.NDArray[np.int64]
+    field_names: list[bytes]
     keys: list[bytes]
     starts: npt.NDArray[np.int64]
 
@@ -81,12 +81,12 @@ class TarWalk:
     def chunks(self) -> Iterator[Chunk]:
         """Yield the contents in order; memory does not grow with the file."""
         rows, samples = np.empty((_ROWS, 5), np.int64), np.empty((_ROWS, 3), np.int64)
-        text, parts, part_ends = (
+        text, name_text, name_ends = (
             np.empty(_TEXT_BYTES, np.uint8),
             np.empty(2 * MAX_NAME_BYTES, np.uint8),
-            np.empty(_PARTS, np.int64),
+            np.empty(_MAX_NAMES, np.int64),
         )
-        outcome, filled = _WINDOW, (self._state, rows, samples, text, parts, part_ends)
+        outcome, filled = _WINDOW, (self._state, rows, samples, text, name_text, name_ends)
         while outcome != _END:
             try:
                 outcome = kernels.walk_tar(self._window, self._base, self.n_bytes, *filled)
@@ -95,7 +95,7 @@ class TarWalk:
             if outcome == _WINDOW:
                 self._move_window()
             else:
-                yield self._take(rows, samples, text, parts, part_ends)
+                yield self._take(rows, samples, text, name_text, name_ends)
         self._check_tail()
 
     def _take(
@@ -103,17 +103,17 @@ class TarWalk:
         rows: npt.NDArray[np.int64],
         samples: npt.NDArray[np.int64],
         text: npt.NDArray[np.uint8],
-        parts: npt.NDArray[np.uint8],
-        part_ends: npt.NDArray[np.int64],
+        name_text: npt.NDArray[np.uint8],
+        name_ends: npt.NDArray[np.int64],
     ) -> Chunk:
         """Copy the outputs of the walk and reset them; only the last sample's key is kept."""
         state = self._state
         new = samples[: state[State.N_NEW]]
-        letters, names = text[: state[State.TEXT_END]].tobytes(), parts.tobytes()
-        ends = part_ends[: state[State.N_PARTS]].tolist()
+        letters, names = text[: state[State.TEXT_END]].tobytes(), name_text.tobytes()
+        ends = name_ends[: state[State.N_PARTS]].tolist()
         chunk = Chunk(
-            parts=rows[: state[State.N_ROWS]].copy(),
-            part_names=[names[start:end] for start, end in zip([0, *ends], ends, strict=False)],
+            fields=rows[: state[State.N_ROWS]].copy(),
+            field_names=[names[start:end] for start, end in zip([0, *ends], ends, strict=False)],
             keys=[letters[start:end] for start, end in zip(new[:, 1].tolist(), new[:, 2].tolist(), strict=True)],
             starts=new[:, 0].copy(),
         )

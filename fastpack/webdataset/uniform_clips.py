@@ -41,6 +41,20 @@ def get_clips_uniform(
     ------
     ValueError
         If no stream is requested, or its duration or frame rate is unknown.
+
+    Examples
+    --------
+    >>> import io, wave
+    >>> from fastpack.webdataset import AVDecoder, get_clips_uniform
+    >>> file = io.BytesIO()
+    >>> with wave.open(file, "wb") as audio:
+    ...     audio.setparams((1, 2, 8000, 0, "NONE", ""))
+    ...     audio.writeframes(bytes(2 * 8000))
+    >>> data = get_clips_uniform(AVDecoder(file.getvalue()), 0.25, 2, request_audio=True)
+    >>> data.audio_timestamps
+    [(0.0, 0.25), (0.75, 1.0)]
+    >>> [clip.shape for clip in data.audio_clips]
+    [(1, 2000), (1, 2000)]
     """
     if not (request_video or request_audio):
         raise ValueError("request_video or request_audio must be true")
@@ -93,6 +107,21 @@ def get_single_frames_uniform(
     ------
     ValueError
         If there are no frames, or the duration or frame rate is unknown.
+
+    Examples
+    --------
+    >>> import io, av
+    >>> from fastpack.webdataset import AVDecoder, get_single_frames_uniform
+    >>> file = io.BytesIO()
+    >>> with av.open(file, "w", format="mp4") as container:  # two seconds, 10 frames per second
+    ...     stream = container.add_stream("mpeg4", rate=10)
+    ...     stream.width, stream.height = 64, 32
+    ...     for _ in range(20):
+    ...         container.mux(stream.encode(av.VideoFrame(64, 32, "yuv420p")))
+    ...     container.mux(stream.encode())
+    >>> frames, starts = get_single_frames_uniform(AVDecoder(file.getvalue()), 2, return_timestamps=True)
+    >>> frames.shape, starts
+    ((2, 3, 32, 64), [0.0, 1.9])
     """
     found = get_clips_uniform(av_decoder, 0, num_frames, request_video=True, video_out_frame_size=video_out_frame_size)
     if not found.video_clips:

@@ -72,7 +72,7 @@ class Machine:
             self.refuse(fault)
 
     def take(self, n_bytes: int) -> bytes:
-        """The next bytes of the opcode's argument."""
+        """Return the next bytes of the opcode's argument."""
         end = self.pos + n_bytes
         self.require(end <= len(self.data), Fault.TRUNCATED)
         self.require(not self.start < self.frame_end < end, Fault.STRADDLE)
@@ -84,7 +84,7 @@ class Machine:
         return int.from_bytes(self.take(n_bytes), "little")
 
     def take_decimal(self, suffix: bytes, too_long: Fault) -> int:
-        """The number of a text opcode, which ends with `suffix`; beyond 64 bits it is refused as `too_long`."""
+        """Return the number of a text opcode, which ends with `suffix`; beyond 64 bits, refuse it as `too_long`."""
         window = self.data[self.pos : self.pos + MAX_DECIMAL_BYTES]
         n_bytes = window.find(b"\n") + 1
         if n_bytes == 0:

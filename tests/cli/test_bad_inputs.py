@@ -1,4 +1,4 @@
-"""Every command with inputs that cannot be: a line or three on stderr, exit code 1 or 2, and nothing else happens."""
+"""Every command with invalid inputs: a short message on stderr, exit code 1 or 2, and no side effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastpack.cli import main
 from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.parser import build_parser
 
-# How each command is called with the input that is wrong, X. OUT is where it would write.
+# The call of each command with the invalid input X. OUT is its output path.
 CALLS = {
     "index": "index X",
     "pack": "pack X --tokenizer bytes -o OUT/x.pbin",
@@ -36,9 +36,9 @@ CALLS = {
 }
 WITHOUT_INPUT = {"quickstart", "completion", "mount"}  # mount: see test_mount
 KINDS = ("missing", "folder", "empty", "garbage", "suffix", "no permission")
-# What is no fault: these say something true of such an input, and end with 0.
+# Valid cases: these commands accept such an input and exit with 0.
 FINE = {
-    *(("shuffle lines", kind) for kind in ("empty", "garbage", "suffix")),  # lines of anything
+    *(("shuffle lines", kind) for kind in ("empty", "garbage", "suffix")),  # any lines are accepted
 }
 
 
@@ -65,14 +65,14 @@ def seen(place: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CALLS)
-def test_what_cannot_be_is_said(
+def test_invalid_inputs_are_reported(
     name: str, kind: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = make(kind, name)
     before = seen(place)
     words = [str(path) if word == "X" else word for word in CALLS[name].split()]
     with monkeypatch.context() as patched:
-        if kind == "no permission":  # root may all: the system's answer is made up where Python asks it
+        if kind == "no permission":  # root may read everything: the system's error is simulated
             forbid(patched, path)
         try:
             code = main(words)
@@ -127,7 +127,9 @@ def number_options() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "option"), number_options())
-def test_a_number_that_is_none(name: str, option: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_numbers_are_usage_errors(
+    name: str, option: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([name, option, "many", "x"])
     assert stopped.value.code == 2
@@ -138,7 +140,7 @@ def test_a_number_that_is_none(name: str, option: str, place: Path, capsys: pyte
     assert "many" in printed.err
 
 
-def test_every_command_is_called() -> None:
+def test_every_command_has_a_case() -> None:
     assert {words.split()[0] for words in CALLS} | WITHOUT_INPUT == {names[0] for names in parsers_of(build_parser())}
 
 
@@ -149,7 +151,7 @@ def test_every_command_is_called() -> None:
         "shuffle_jsonl_data a.jsonl c.pbin", "filter b.pbin c.pbin --min-length 1",
     ],
 )  # fmt: skip
-def test_an_output_that_is_there(words: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_outputs_are_kept(words: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.jsonl").write_text('{"text": "a"}\n')
     assert main(["index", "a.jsonl", "-q"]) == 0
     assert main(["pack", "a.jsonl", "--tokenizer", "bytes", "-o", "b.pbin", "-q", "--num-cpus", "1"]) == 0

@@ -1,4 +1,4 @@
-"""bench: every kind of data, numbers that fit together, and said when a part cannot be measured."""
+"""bench: all kinds of data, consistent numbers, and messages about missing packages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_packed_files_and_raw_shards(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert measured(capsys, str(tmp_path), "--file_pattern", "a.*")["samples"] == 4000 // 65
 
 
-def test_for_people_it_is_a_line_each(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_output_has_one_line_per_measurement(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(shards), *SMALL]) == 0
     lines = capsys.readouterr().out.splitlines()
     for line, start in zip(lines, ("fastpack, files in memory", "fastpack, files dropped", "memcpy"), strict=False):
@@ -59,14 +59,14 @@ def test_for_people_it_is_a_line_each(shards: Path, capsys: pytest.CaptureFixtur
     assert "x memcpy" in lines[0]
 
 
-def test_torch_is_measured_where_it_is(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch_is_measured_if_installed(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="torch is not installed: its DataLoader cannot be measured")
     assert measured(capsys, str(shards))["torch"]["tokens_per_cpu_second"] > 0
     assert main(["bench", str(shards), *SMALL]) == 0
     assert capsys.readouterr().out.splitlines()[3].startswith("torch DataLoader, sample by sample")
 
 
-def test_and_said_where_it_is_not(
+def test_a_missing_torch_is_reported(
     shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "fastpack.torch", raising=False)
@@ -78,7 +78,7 @@ def test_and_said_where_it_is_not(
     assert measured(capsys, str(shards), "--quiet")["torch"] is None
 
 
-def test_few_samples_and_none(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_and_no_samples(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", str(shards), "--seq-len", "15000", "--seconds", "0.01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["batch_size"] == 2
     assert main(["bench", str(shards), "--seq-len", "30000"]) == 1
@@ -88,7 +88,7 @@ def test_few_samples_and_none(shards: Path, capsys: pytest.CaptureFixture[str]) 
         main(["bench", str(shards), "--batch-size", "0"])
 
 
-def test_share_in_cache(tmp_path: Path) -> None:
+def test_the_share_in_the_page_cache(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x" * 10_000)
     (tmp_path / "empty").touch()
     assert share_in_cache([tmp_path / "a", tmp_path / "empty"]) == 1  # just written

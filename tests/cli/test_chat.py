@@ -15,7 +15,7 @@ GOOD = '{"turns": [{"from": "human", "value": "hi"}]}\n'
 
 @pytest.fixture(autouse=True)
 def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    """A working directory like Modalities' when it wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities" / "chat", tmp_path / "chat", ignore=shutil.ignore_patterns("out"))
     shutil.copytree(golden / "modalities" / "tokenizers", tmp_path / "tokenizers")
     monkeypatch.chdir(tmp_path / "chat")
@@ -35,7 +35,7 @@ def same(case: str, peer: Path) -> bool:
         ["data", "prepare_instruction_tuning_data", "--config-file-path", "configs/one_byte.yaml"],
     ],
 )
-def test_every_spelling(words: list[str], peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_spellings(words: list[str], peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     assert same("one_byte", peer)
     out, err = capsys.readouterr()
@@ -44,7 +44,7 @@ def test_every_spelling(words: list[str], peer: Path, capsys: pytest.CaptureFixt
     assert lines[0].endswith(".pbin")
     assert lines[3].startswith("out/one_byte/few_")
     assert err == ""
-    assert main([*words, "--quiet"]) == 0  # Modalities replaces what is there, and so does this
+    assert main([*words, "--quiet"]) == 0  # replaces an existing target, as Modalities does
     assert capsys.readouterr() == ("", "")
 
 
@@ -82,7 +82,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words, "--force", "-q"]) == 0
 
 
-def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_conversations_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     config = Path("configs/referring.yaml").read_text().replace("${settings.messages_key} ${chat_template_data.n}.", "")
     Path("c.yaml").write_text(config.replace("{% endfor %} ", "{% endfor %}"))
     Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)

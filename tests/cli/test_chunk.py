@@ -38,7 +38,7 @@ def numbers(path: Path) -> list[int]:
         ("chunk", "jsonl"),
     ],
 )
-def test_by_a_list(folder: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, mark: str) -> None:
+def test_sources_from_a_list(folder: Path, capsys: pytest.CaptureFixture[str], name: str, kind: str, mark: str) -> None:
     target = folder / f"out.{kind}"
     options = {
         "input file list path": folder / "list.txt",
@@ -61,10 +61,10 @@ def test_by_a_list(folder: Path, capsys: pytest.CaptureFixture[str], name: str, 
 def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["chunk", str(folder / "0.pbin"), "-o", str(folder / "out"), "--chunk-id=0", "--num-chunks=2", "--seed=1"]
     assert main([*words, "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert not (folder / "out").exists()
     assert main(words) == 0
-    assert said == f"would write {capsys.readouterr().out}"
+    assert message == f"would write {capsys.readouterr().out}"
 
 
 def test_failures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_failures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chunk", *words, "-o", "out", "--chunk-id=0", "--num-chunks=1"]) == 2
-    assert "name the files" in capsys.readouterr().err
+    assert "pass either SRC..." in capsys.readouterr().err
 
 
 def test_required_options() -> None:

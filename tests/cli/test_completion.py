@@ -1,4 +1,4 @@
-"""Completion scripts, asked by the shells themselves."""
+"""Completion scripts, tested in the shells themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.completion import FILES, FOLDERS, SHELLS, completion_script
 from fastpack.cli.parser import COMMANDS, build_parser
 
-# Metavars of values that no shell can guess.
+# Metavars of values that no shell can complete.
 WORDS = {
     None, "N", "I", "ID", "E", "JQ", "CLASS", "A,B,C", "NAME:RE", "NAME:GLOB", "RE", "JSON", "NAME", "PAT,...",
     "PYTHON", "D", "GLOB", "TEXT", "URL", "SECONDS", "A", "SHARE", "NAME,...",
@@ -30,7 +30,7 @@ COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
 $(complete -p fastpack | grep -o '[^ ]* fastpack$' | cut -d' ' -f1)
 printf '%s\\n' "${COMPREPLY[@]}"
 """
-# compadd is what completion functions call in the end; ^G ends a question.
+# Completion functions finally call compadd; ^G ends a request.
 ZSH = """
 PROMPT= RPROMPT= ; unsetopt auto_list beep; bindkey -e
 autoload -Uz compinit; compinit -u -D
@@ -71,7 +71,7 @@ def ask_bash(script: Path, lines: Sequence[str]) -> list[list[str]]:
 
 
 def ask_zsh(script: Path, lines: Sequence[str]) -> list[list[str]]:
-    """All in one session, as its start takes a second."""
+    """All requests in one session, because its start takes a second."""
     found, setup = script.with_name("found"), script.with_name("setup.zsh")
     setup.write_text(ZSH.format(script=script, found=found))
     seen = run_on_terminal(
@@ -110,7 +110,7 @@ def script(tmp_path: Path, shell: str) -> Path:
     return path
 
 
-QUESTIONS = {  # line -> (what is offered, what is not)
+QUESTIONS = {  # line -> (expected completions, unexpected completions)
     "fastpack inf": ({"info"}, {"index"}),
     "fastpack data create_raw": ({"create_raw_index"}, {"index"}),
     "fastpack index --file-e": ({"--file-existence-policy"}, {"--threads"}),
@@ -155,7 +155,7 @@ def test_every_name_and_option_is_in_the_script(shell: str, script: Path) -> Non
                 assert any(found in word for word in words), name
 
 
-def test_every_value_is_a_file_a_folder_or_known_to_be_none() -> None:
+def test_every_value_has_a_kind_of_completion() -> None:
     for parser in parsers_of(build_parser()).values():
         for action in parser._actions:
             if action.nargs != 0 and not action.choices:

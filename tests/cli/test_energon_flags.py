@@ -19,7 +19,7 @@ from fastpack.webdataset.browsing.mount_tree import SampleTree
 
 @pytest.fixture
 def dataset(golden: Path, tmp_path: Path) -> Path:
-    """A dataset with a second split file and a second definition; a sample of its split `odd` does not decode."""
+    """A dataset with a second split file and definition; a sample of its split `odd` cannot be decoded."""
     folder = Path(shutil.copytree(golden / "energon" / "split", tmp_path / "set"))
     meta = folder / ".nv-meta"
     (meta / "few.yaml").write_text(
@@ -30,7 +30,7 @@ def dataset(golden: Path, tmp_path: Path) -> Path:
     )
     shard = folder / "val/v-1.tar"
     data = shard.read_bytes()
-    shard.write_bytes(data.replace(b"\xff\xd8\xff", b"\x00\xd8\xff"))  # its images are none
+    shard.write_bytes(data.replace(b"\xff\xd8\xff", b"\x00\xd8\xff"))  # its images are invalid
     return folder
 
 
@@ -67,7 +67,7 @@ def test_lint(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["sound"], found["checked"]["decoded"]) == (True, 2)
     found = answer(capsys, "lint", str(dataset), *few, "--split-parts", "one,odd", code=3)
     assert any("cannot be decoded" in one["found"] for one in found["findings"] if one["severity"] == "error")
-    text = ["--split-parts", "odd", "--dataset-config", "text.yaml"]  # reads no image
+    text = ["--split-parts", "odd", "--dataset-config", "text.yaml"]  # does not read images
     assert answer(capsys, "lint", str(dataset), *few, *text)["sound"]
     assert not answer(capsys, "lint", str(dataset), "--dataset-config", "gone.yaml", code=3)["sound"]
     assert main(["lint", str(dataset), "--split-parts", "nobody"]) == 1
@@ -84,7 +84,7 @@ def test_preview(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
     later = answer(capsys, *words, "--split-parts", "odd,one", "--start", "3")["samples"]
     assert [one["key"] for one in later] == ["train_part_00_1"]
     found = answer(capsys, *words, "--split-part", "one", "--dataset-config", "text.yaml")["samples"]
-    assert {part["name"] for one in found for part in one["parts"]} == {"txt", "json"}
+    assert {field["name"] for sample in found for field in sample["parts"]} == {"txt", "json"}
     assert main(["preview", str(dataset), "--split-parts", "nobody"]) == 1
     assert "has no split 'nobody'" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""`fastpack filter`: rules, and expressions under --trust-code only."""
+"""`fastpack filter`: rules, and expressions only with --trust-code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastpack.cli import main
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    """Documents [0], [1, 1], [2, 2, 2], ..., of which each begins with its number."""
+    """Documents [0], [1, 1], [2, 2, 2], ...; each starts with its number."""
     with PackedWriter(tmp_path / "a.pbin", 2) as writer:
         for number in range(6):
             writer.append([number] * (number + 1))
@@ -40,8 +40,8 @@ def test_rules(packed: Path, capsys: pytest.CaptureFixture[str], rules: list[str
         assert [int(file[i][0]) for i in range(len(file))] == kept
     n_tokens = sum(number + 1 for number in kept)
     n_documents = "1 document" if len(kept) == 1 else f"{len(kept)} documents"
-    said = f"{n_documents}, {n_tokens} tokens, {target.stat().st_size} bytes, {6 - len(kept)} documents left out"
-    assert capsys.readouterr() == (f"{target}: {said}\n", "")
+    message = f"{n_documents}, {n_tokens} tokens, {target.stat().st_size} bytes, {6 - len(kept)} documents left out"
+    assert capsys.readouterr() == (f"{target}: {message}\n", "")
 
 
 def test_json_and_dry_run(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,19 +60,21 @@ def test_an_expression_needs_trust(packed: Path, capsys: pytest.CaptureFixture[s
     target = packed.with_name("out.pbin")
     touch = f"open({str(packed.with_name('touched'))!r}, 'w')"
     assert main(["filter", str(packed), str(target), "--expression", touch]) == 2
-    assert "--expression runs code, which may do all that you may: add --trust-code" in capsys.readouterr().err
+    assert "--expression runs code with your permissions: add --trust-code" in capsys.readouterr().err
     assert not packed.with_name("touched").exists()
     assert not target.exists()
 
 
 @pytest.mark.parametrize("expression", ["len(tokens) >", "a = 1", "", "\0"])
-def test_what_is_no_expression(packed: Path, capsys: pytest.CaptureFixture[str], expression: str) -> None:
+def test_invalid_expressions_are_usage_errors(
+    packed: Path, capsys: pytest.CaptureFixture[str], expression: str
+) -> None:
     target = packed.with_name("out.pbin")
     assert main(["filter", str(packed), str(target), "--trust-code", "--expression", expression]) == 2
-    assert capsys.readouterr().err.startswith("fastpack: error: --expression is no Python expression")
+    assert capsys.readouterr().err.startswith("fastpack: error: --expression is not a Python expression")
 
 
-def test_an_expression_that_fails_names_the_document(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_expression_names_the_document(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = packed.with_name("out.pbin")
     assert main(["filter", str(packed), str(target), "--trust-code", "--expression", "1 // (3 - i) > 5"]) == 1
     assert "--expression, document 3: ZeroDivisionError" in capsys.readouterr().err
@@ -81,7 +83,7 @@ def test_an_expression_that_fails_names_the_document(packed: Path, capsys: pytes
 
 def test_usage(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["filter", str(packed), "out"]) == 2
-    assert "no rule to filter by" in capsys.readouterr().err
+    assert "no rule: pass at least one" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:
         main(["filter", str(packed), "out", "--min-length", "many"])
     assert caught.value.code == 2

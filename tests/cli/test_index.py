@@ -61,7 +61,7 @@ def test_faulty_line(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not raw.with_suffix(".idx").exists()
 
 
-def test_a_long_faulty_line_stays_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_about_long_lines_are_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.jsonl").write_bytes(b'{"a' + b"x" * 60_000)
     assert main(["index", str(tmp_path / "x.jsonl")]) == 1
     assert len(capsys.readouterr().err) < 1000
@@ -147,7 +147,7 @@ def test_a_dry_run_writes_nothing(option: str, shards: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("option", [["--index-path", "x.idx"], ["--repair-legacy"]])
-def test_what_takes_one_file(option: list[str], shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_for_a_single_file(option: list[str], shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", str(shards), *option]) == 2
     assert capsys.readouterr().err == f"fastpack: error: {option[0]} takes one source file\n"
 

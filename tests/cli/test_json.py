@@ -24,7 +24,7 @@ from fastpack.cli.parser import build_parser
 NAMES = sorted(names[0] for names in parsers_of(build_parser()))
 
 
-def test_every_command_has_a_schema_and_cases_that_end_well() -> None:
+def test_every_command_has_a_schema_and_successful_cases() -> None:
     assert sorted(JSON_TYPES) == NAMES
     assert {case.words.split()[0] for case in CASES if case.code == 0} == set(NAMES)
 
@@ -34,25 +34,25 @@ def test_schemas_are_strict(name: str) -> None:
     schema = command_schema(name)
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    parts: list[Any] = [schema]
-    while parts:
-        part = parts.pop()
-        if isinstance(part, list):
-            parts += part
-        elif isinstance(part, dict):
-            parts += part.values()
-            if "properties" in part and "type" in part:
-                assert part["additionalProperties"] is False
-                for key, value in part["properties"].items():
+    nodes: list[Any] = [schema]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, list):
+            nodes += node
+        elif isinstance(node, dict):
+            nodes += node.values()
+            if "properties" in node and "type" in node:
+                assert node["additionalProperties"] is False
+                for key, value in node["properties"].items():
                     assert set(value) & {"type", "const", "enum", "oneOf"}, f"{name}: {key}"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_are_what_the_schema_says(
+def test_results_match_the_schema(
     name: str, golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if name == "bench":
-        # The test below has it: importing it takes 5 s.
+        # Covered by the test below: importing torch takes 5 s.
         monkeypatch.delitem(sys.modules, "fastpack.torch", raising=False)
         monkeypatch.setitem(sys.modules, "torch", None)
     make_inputs(tmp_path / "run", golden)
@@ -61,7 +61,7 @@ def test_results_are_what_the_schema_says(
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(
         "fastpack.io.remote_files.fetch_all", lambda *_, **__: ([tmp_path], 5)
-    )  # tests/system/stores has a store
+    )  # covered in tests/system/stores
     schema = command_schema(name)
     results = [result for case in CASES if case.words.split()[0] == name and (result := _run(case, schema, capsys))]
     for number in range(len(schema.get("oneOf", []))):
@@ -99,7 +99,7 @@ def _run(case: Case, schema: dict[str, Any], capsys: pytest.CaptureFixture[str])
     return result
 
 
-def test_the_reference_has_a_row_for_every_field(tmp_path: Path) -> None:
+def test_the_reference_documents_every_field(tmp_path: Path) -> None:
     text = reference()
     write_schemas(tmp_path)
     for name in NAMES:
@@ -111,9 +111,7 @@ def test_the_reference_has_a_row_for_every_field(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["plain", "\x9b2J", "\u202e", "\udc80", "日本 é", "\U000e0001"])
-def test_nothing_in_a_result_moves_the_cursor_or_cannot_be_printed(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_are_printable_without_control_characters(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     emit(argparse.Namespace(json=True, quiet=False), {text: [text]}, "")
     out = capsys.readouterr().out
     assert out.rstrip("\n").isprintable()

@@ -1,4 +1,4 @@
-"""The command line as a whole: names, help, exit codes, one line for every failure."""
+"""The command line as a whole: names, help, exit codes, and one-line failures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_command_has_help_and_an_example(name: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("module", COMMANDS)
-def test_the_table_of_commands_is_what_their_modules_add(module: str) -> None:
+def test_the_table_of_commands_matches_their_modules(module: str) -> None:
     for word in COMMANDS[module]:
         parser = build_parser(word)
         (action,) = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
@@ -48,14 +48,14 @@ def test_the_table_of_commands_is_what_their_modules_add(module: str) -> None:
 
 
 @pytest.mark.parametrize("name", commands())
-def test_multi_word_options_take_both_spellings(name: str) -> None:
+def test_multi_word_options_accept_both_spellings(name: str) -> None:
     for action in commands()[name]._actions:
         for option in action.option_strings:
             if option.startswith("--") and "-" in option[2:] and option != "--no-progress":
                 assert "--" + option[2:].replace("-", "_") in action.option_strings, f"{name} {option}"
 
 
-def test_old_names_work_also_behind_the_word_data(tmp_path: Path) -> None:
+def test_old_names_also_work_after_the_word_data(tmp_path: Path) -> None:
     assert {"create_raw_index", "create_memmap_index", "pack_encoded_data", "create_packed_data"} <= set(commands())
     for number, words in enumerate((["index"], ["create_raw_index"], ["data", "create_raw_index"])):
         source = tmp_path / f"{number}.jsonl"
@@ -86,7 +86,7 @@ def test_failures_are_one_line_and_exit_with_1(tmp_path: Path, capsys: pytest.Ca
         main(["info", str(tmp_path / "missing.jsonl"), "--debug"])
 
 
-def test_describe_says_what_kind_of_failure() -> None:
+def test_describe_names_the_kind_of_failure() -> None:
     assert describe(MemoryError()) == "out of memory"
     assert describe(OSError(28, "No space left on device", "/data/a")) == "/data/a: No space left on device"
     assert describe(ValueError("two\nlines")) == "two lines"
@@ -108,14 +108,14 @@ def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "fastpack", *words], capture_output=True, text=True, timeout=120)
 
 
-def test_kernels_option_and_variable_reach_the_kernels(tmp_path: Path) -> None:
+def test_kernels_option_and_variable_select_the_kernels(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     done = run("index", str(tmp_path / "a.jsonl"), "--kernels", "numpy", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["entries"] == 1
 
 
-def test_version_says_what_a_bug_report_needs() -> None:
+def test_version_prints_the_facts_for_a_bug_report() -> None:
     done = run("--version")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
@@ -137,7 +137,7 @@ def test_broken_pipe_is_silent() -> None:
 def test_a_signal_ends_a_command_and_leaves_no_partial_file(sent: signal.Signals, code: int, tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_bytes(b'{"text": "%s"}\n' % (b"x" * 200) * 400_000)
-    # On the slow backend, so that the signal finds the command at work.
+    # On the slow backend, so that the signal arrives while the command runs.
     env = os.environ | {"FASTPACK_KERNELS": "numpy"}
     command = [sys.executable, "-m", "fastpack", "index", str(source), "-q"]
     # A shell that starts this suite in the background makes it ignore SIGINT, and children inherit that.
@@ -158,7 +158,7 @@ def test_a_signal_ends_a_command_and_leaves_no_partial_file(sent: signal.Signals
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl"]
 
 
-def test_a_signal_in_a_finaliser_ends_the_command_all_the_same() -> None:
+def test_a_signal_in_a_finaliser_ends_the_command() -> None:
     code = """
 import os, signal, sys, time
 from fastpack import cli

@@ -1,4 +1,4 @@
-"""A manifest's path where commands take a folder of shards: each does with it what it does with the folder."""
+"""Commands accept the path of a manifest instead of a folder of shards, with the same results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -
     return json.loads(capsys.readouterr().out)
 
 
-def test_bench_opens_the_dataset_through_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_opens_the_dataset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ["--kernels", "cython", "--seq-len", "64", "--batch-size", "4", "--seconds", "0.02"]
     found = ran(capsys, "bench", folder / "manifest.fpm", *small)
     assert found["samples"] == 3 * (N_TOKENS // 65)
@@ -45,7 +45,7 @@ def test_bench_opens_the_dataset_through_it(folder: Path, capsys: pytest.Capture
     assert ran(capsys, "bench", folder / "manifest.fpm", *small)["samples"] == 10
 
 
-def test_preview_shows_the_shards_in_its_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_shows_the_shards_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = ran(capsys, "preview", folder / "manifest.fpm", "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1))
     dtype = [] if next(folder.glob("*.npy"), None) else ["--dtype", "uint16"]
     of_folder = ran(capsys, "preview", folder, "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1), *dtype)
@@ -59,14 +59,14 @@ def test_preview_shows_the_shards_in_its_order(folder: Path, capsys: pytest.Capt
     assert "manifest.fpm says" in capsys.readouterr().err
 
 
-def test_preview_takes_another_dtype(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_accepts_another_dtype(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     headerless = next(folder.glob("*.npy"), None) is None
     assert main(["preview", str(folder / "manifest.fpm"), "--dtype", "uint8", "-n", "1"]) == int(not headerless)
     expected = "3 files, uint8 by --dtype\n" if headerless else "says its dtype itself"
     assert expected in "".join(capsys.readouterr())
 
 
-def test_report_reads_its_shards(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_reads_the_shards(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = ran(capsys, "report", folder / "manifest.fpm", "-o", tmp_path / "a.html")
     dtype = [] if next(folder.glob("*.npy"), None) else ["--dtype", "uint16"]
     of_folder = ran(capsys, "report", folder, "-o", tmp_path / "b.html", *dtype)
@@ -88,7 +88,7 @@ def test_report_reads_headerless_shards_by_another_dtype(tmp_path: Path, capsys:
     assert (found["tokens"], found["files"]["summary"]["max"], found["ids"]["largest"]) == (2000, 2000, 2000)
 
 
-def test_verify_looks_at_tokens_when_asked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reads_tokens_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = folder / "manifest.fpm"
     assert ran(capsys, "verify", manifest, "--vocab-size", "900", "--eos-token-id", str(EOS))["findings"] == []
     found = ran(capsys, "verify", manifest, "--vocab-size", "850", code=3)["findings"]
@@ -99,7 +99,7 @@ def test_verify_looks_at_tokens_when_asked(folder: Path, capsys: pytest.CaptureF
     assert "no token 901" in ran(capsys, "verify", manifest, "--eos-token-id", "901")["findings"][0]["found"]
 
 
-def test_validate_says_what_it_is_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_suggests_verify_for_a_manifest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--deep"], ["--json"]):
         assert main(["validate", str(folder / "manifest.fpm"), *words]) == 1
         out, err = capsys.readouterr()
@@ -110,15 +110,15 @@ def test_validate_says_what_it_is_for(folder: Path, capsys: pytest.CaptureFixtur
         )
 
 
-def test_mixtures_take_it_by_configuration(folder: Path) -> None:
+def test_mixture_configurations_accept_it(folder: Path) -> None:
     pattern = "*.npy" if next(folder.glob("*.npy"), None) else "*.bin"
     path = folder / "manifest.fpm"
     (folder / "c.toml").write_text(
         f'[data]\nfile_pattern = "{pattern}"\n[[data.datasets]]\npath = "{path}"\n[[data.datasets]]\npath = "{path}"\n'
     )
     config = fastpack.load_config(folder / "c.toml")
-    parts = [fastpack.MemoryMappedDataset(one.path, 61, config.file_pattern) for one in config.datasets]
-    mixture = MixtureDataset(parts, ["a", "b"])
+    datasets = [fastpack.MemoryMappedDataset(one.path, 61, config.file_pattern) for one in config.datasets]
+    mixture = MixtureDataset(datasets, ["a", "b"])
     assert len(mixture) == 2 * 3 * (N_TOKENS // 61)
     batch = mixture.batch([0, len(mixture) - 1])
-    np.testing.assert_array_equal(batch["input_ids"][1], parts[1][len(parts[1]) - 1]["input_ids"])
+    np.testing.assert_array_equal(batch["input_ids"][1], datasets[1][len(datasets[1]) - 1]["input_ids"])

@@ -1,4 +1,4 @@
-"""`fastpack mount`, as far as no file system is needed."""
+"""`fastpack mount`, without a real mount."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastpack.cli import main
 
 @pytest.fixture
 def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Stands for mfusepy; what it was asked to mount."""
+    """A replacement for mfusepy that records the mounts."""
     calls: list[dict[str, Any]] = []
 
     def mount(operations: Any, target: str, **options: Any) -> None:
@@ -27,7 +27,7 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("options", [[], ["-s", "-d"], ["--sample_folders", "--detach", "-q"]])
-def test_options(
+def test_options_are_passed_to_fuse(
     golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["mount", str(golden / "energon" / "split"), str(tmp_path), *options]) == 0
@@ -40,7 +40,7 @@ def test_options(
     assert bool(capsys.readouterr().err) == ("-q" not in options)
 
 
-def test_what_cannot_be_mounted(
+def test_unmountable_datasets_are_errors(
     golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["mount", str(golden / "energon" / "split"), str(tmp_path / "absent")]) == 1
@@ -50,7 +50,7 @@ def test_what_cannot_be_mounted(
     assert mounted == []
 
 
-def test_fuse_that_is_missing_or_refuses(
+def test_missing_or_failing_fuse_is_an_error(
     golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dataset = str(golden / "energon" / "split")
@@ -59,7 +59,7 @@ def test_fuse_that_is_missing_or_refuses(
     assert "fastpack-llm[mount]" in capsys.readouterr().err
 
     def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError(1)  # before it calls init
+        raise RuntimeError(1)  # before init is called
 
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=refuse))
     assert main(["mount", dataset, str(tmp_path)]) == 1

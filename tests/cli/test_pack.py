@@ -24,7 +24,7 @@ EOD = "<|endoftext|>"
 
 @pytest.fixture(autouse=True)
 def peer(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory like the one in which Modalities wrote the golden files, without what it wrote."""
+    """A working directory like Modalities' when it wrote the golden files, without its output."""
     shutil.copytree(golden / "modalities", tmp_path / "peer", ignore=shutil.ignore_patterns("expected", "legacy"))
     monkeypatch.chdir(tmp_path / "peer")
     Path("pbin").rename("golden_pbin")
@@ -79,7 +79,7 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("docs.idx").read_bytes() == Path("idx/docs.idx").read_bytes()
 
 
-def test_both_spellings_and_a_chosen_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_spellings_and_a_target(capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "pack",
         "docs.jsonl",
@@ -107,7 +107,7 @@ def test_the_old_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "data/tokenizer/tokenizer.json" in capsys.readouterr().err
 
 
-def test_flags_win_over_the_configuration() -> None:
+def test_flags_override_the_configuration() -> None:
     words = ["pack", "configs/docs_bpe2000.yaml", "-o", "x.pbin", "--tokenizer", "bytes", "--num-cpus", "1"]
     assert main(words) == 0
     with PackedFile("x.pbin") as file:
@@ -117,7 +117,7 @@ def test_flags_win_over_the_configuration() -> None:
     assert not Path("pbin").exists()
 
 
-def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_documents_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     lines = [{"text": "good"}, *({"text": ""} for _ in range(8)), {"text": "last"}]
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
@@ -135,7 +135,7 @@ def test_what_is_left_out_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert (out, Path("t.pbin").exists()) == ("", False)
 
 
-def test_lines_that_are_no_json_while_the_index_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_json_lines_while_indexing(capsys: pytest.CaptureFixture[str]) -> None:
     Path("s.jsonl").write_text('{"text": "a"}\nnot json\n{"text": "b"}\n')
     assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--on-faulty", "error"]) == 1
     assert "s.jsonl: line 2 at byte 14: not JSON: Expecting value at character 0\n" in capsys.readouterr().err
@@ -147,7 +147,7 @@ def test_lines_that_are_no_json_while_the_index_is_made(capsys: pytest.CaptureFi
     assert "faulty line" not in err
 
 
-def test_the_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_for_an_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
     Path("docs.pbin").write_bytes(b"old")
     words = ["pack", "docs.jsonl", "--tokenizer", "bytes"]
     assert main(words) == 1
@@ -196,8 +196,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_keeps_what_was_done_and_says_how_to_continue(sent: signal.Signals, code: int, peer: Path) -> None:
-    """No target and no worker is left, but what --resume needs to continue."""
+def test_a_signal_keeps_finished_work_and_names_resume(sent: signal.Signals, code: int, peer: Path) -> None:
+    """No target and no worker remains, only the files that --resume needs."""
     Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 1500)
     command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2", "--engine", "tokenizers"]
     command += ["--tokenizer", TOKENIZER, "--eod-token", EOD, "-q"]
@@ -236,18 +236,18 @@ def several(peer: Path) -> list[str]:
 
 @pytest.mark.parametrize("sources", [["parts"], ["parts/*"], ["parts/a.jsonl", "parts/b.jsonl.gz"]])
 @pytest.mark.parametrize("engine", ["auto", "tokenizers"])
-def test_several_sources_into_one(
+def test_several_sources_into_one_target(
     sources: list[str], engine: str, peer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = [*several(peer), "--engine", engine]
     assert main(["pack", *sources, *options, "-o", "all.pbin"]) == 0
     assert json.loads(capsys.readouterr().out)["documents"] == 60
     assert Path("all.pbin").read_bytes() == golden_bytes()
-    assert sorted(os.listdir("parts")) == ["a.jsonl", "b.jsonl.gz"]  # no index is made on the way
+    assert sorted(os.listdir("parts")) == ["a.jsonl", "b.jsonl.gz"]  # no index is left behind
 
 
 @pytest.mark.parametrize("option", ["--per-source", "--per_source"])
-def test_several_sources_into_one_each(option: str, peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_sources_into_one_target_each(option: str, peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = several(peer)
     assert main(["pack", "parts", *options, option, "-o", "packed"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
@@ -265,7 +265,7 @@ def test_several_sources_need_a_target(peer: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--dry_run"])
-def test_a_dry_run_writes_nothing_and_says_what_would_be(
+def test_a_dry_run_writes_nothing_and_reports_the_plan(
     option: str, peer: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(os.listdir())
@@ -288,13 +288,15 @@ def test_a_dry_run_writes_nothing_and_says_what_would_be(
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
 
 
-def test_an_engine_that_does_not_fit_is_named(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unsupported_engine_is_an_error(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", "docs.jsonl", "--tokenizer", "bytes", "--engine", "gigatoken"]) == 1
     assert "the engine gigatoken does not fit" in capsys.readouterr().err
     assert not Path("docs.pbin").exists()
 
 
-def test_a_wrong_key_is_an_error_that_names_the_right_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_key_is_an_error_that_lists_the_known_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"content": "a", "id": 1}\n' * 3)
     words = ["pack", str(source), "--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
@@ -307,7 +309,7 @@ def test_a_wrong_key_is_an_error_that_names_the_right_ones(tmp_path: Path, capsy
     assert source.with_suffix(".pbin").exists()
 
 
-def test_text_that_is_no_json_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_text_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "notes.txt").write_text("a poem\nof two lines\n")
@@ -319,7 +321,7 @@ def test_text_that_is_no_json_lines(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-def test_a_packed_file_that_is_replaced_keeps_its_permissions() -> None:
+def test_a_replaced_packed_file_keeps_its_permissions() -> None:
     words = ["pack", "docs.jsonl", "--tokenizer", "bytes", "--write-checksums", "--force", "-q"]
     assert main(words) == 0
     for name in ("docs.pbin", "docs.idx"):

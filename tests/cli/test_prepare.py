@@ -1,4 +1,4 @@
-"""`fastpack prepare`: options, output, exit codes, and the assistant's questions."""
+"""`fastpack prepare`: options, output, exit codes and the assistant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(golden: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
-    """Sets what is answered; returns the questions that were asked."""
+    """Set the answers; return the questions."""
 
     def give(*texts: str) -> list[str]:
         asked: list[str] = []
@@ -80,7 +80,7 @@ def test_both_spellings_and_json(folder: Path, capsys: pytest.CaptureFixture[str
     assert nvmeta.read_dataset_yaml(folder) == {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
 
 
-def test_prepared_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_already_prepared_dataset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(options(folder, "-q")) == 0
     assert capsys.readouterr() == ("", "")
     assert main(options(folder)) == 1
@@ -119,7 +119,7 @@ def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str
 
 def test_without_sample_tables(folder: Path) -> None:
     assert main(options(folder, "--no-sample-tables", "-q")) == 0
-    assert not SampleIndex(nvmeta.index_path(folder)).has_parts
+    assert not SampleIndex(nvmeta.index_path(folder)).has_fields
     assert (folder / "val/v-1.tar.idx").stat().st_size == 24
 
 
@@ -210,7 +210,7 @@ def test_assistant_with_a_field_map(folder: Path, answers: Answers, capsys: pyte
     assert out.endswith("Done\n")
 
 
-def test_assistant_again_with_a_loader(folder: Path, answers: Answers) -> None:
+def test_assistant_for_a_prepared_dataset_with_a_loader(folder: Path, answers: Answers) -> None:
     asked = answers("8,1,1", "y", "8", "n")
     assert main(["prepare", str(folder)]) == 0
     assert asked == QUESTIONS
@@ -228,7 +228,7 @@ def test_assistant_again_with_a_loader(folder: Path, answers: Answers) -> None:
     assert "def sample_loader" in loader.read_text()
 
 
-def test_assistant_is_refused(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assistant_can_be_cancelled(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
     answers("8,1,1", "n")
     assert main(["prepare", str(folder)]) == 0
     assert "manually" in capsys.readouterr().out
@@ -259,7 +259,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["--sample-type", "TextSample", "--split-ratio", "8,1,1", "--walk-all"], ["n", "y"]),
     ],
 )
-def test_nothing_is_written_before_the_last_answer(
+def test_no_file_is_written_before_the_last_answer(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     stop: type[BaseException],
@@ -272,12 +272,12 @@ def test_nothing_is_written_before_the_last_answer(
         assert main(options(folder, "--sample-type", "CrudeWebdataset")) == 0
         (folder / ".nv-meta/sample_loader.py").write_text("mine")
         (folder / "val/v-2.tar").unlink()
-        shutil.copy(folder / "val/v-1.tar.idx", folder / "val/v-03.tar.idx")  # one to write again
+        shutil.copy(folder / "val/v-1.tar.idx", folder / "val/v-03.tar.idx")  # one shard index to rewrite
         command += ["--force-overwrite"]
     else:
         for index in folder.rglob("*.idx"):
             index.unlink()
-        given = given[:-1] if "n" in given else given  # there is no loader to override
+        given = given[:-1] if "n" in given else given  # no loader to override
     before = contents(folder)
     for n in range(len(given)):
         left = iter(given[:n])
@@ -296,7 +296,7 @@ def test_nothing_is_written_before_the_last_answer(
     assert contents(folder) != before
 
 
-def test_a_field_map_leaves_no_loader(folder: Path, answers: Answers) -> None:
+def test_no_loader_is_written_with_a_field_map(folder: Path, answers: Answers) -> None:
     answers("8,1,1", "y", "jpg", "txt")
     assert main(["prepare", str(folder), "--sample-type", "CaptioningSample"]) == 0
     assert not (folder / ".nv-meta/sample_loader.py").exists()
@@ -304,7 +304,7 @@ def test_a_field_map_leaves_no_loader(folder: Path, answers: Answers) -> None:
     assert nvmeta.read_info(folder)
 
 
-def test_assistant_asks_only_what_options_leave_open(folder: Path, answers: Answers) -> None:
+def test_assistant_asks_only_for_missing_options(folder: Path, answers: Answers) -> None:
     words = ["prepare", str(folder), "--split-ratio", "8,1,1"]
     asked = answers()
     assert main([*words, "--skip-dataset-yaml"]) == 0
@@ -328,7 +328,7 @@ def test_assistant_through_a_pipe(folder: Path) -> None:
     assert nvmeta.read_dataset_yaml(folder)["__class__"] == "CrudeWebdataset"
 
 
-def test_what_is_loaded(folder: Path) -> None:
+def test_imported_modules(folder: Path) -> None:
     code = f"import sys\nfrom fastpack.cli import main\nmain({options(folder, '-q')!r})\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     loaded = set(done.stdout.split())
@@ -336,7 +336,7 @@ def test_what_is_loaded(folder: Path) -> None:
     assert not {"numba", "tokenizers", "orjson", "tqdm", "tarfile", "torch"} & loaded
 
 
-def test_from_python(folder: Path, golden: Path, tmp_path: Path) -> None:
+def test_use_from_python(folder: Path, golden: Path, tmp_path: Path) -> None:
     with pytest.warns(fastpack.DataWarning, match="the split nobody has no shards"):
         result = fastpack.prepare(folder, split_globs={"all": ["train/*", "val/*"], "nobody": "x"})
     assert isinstance(result, fastpack.PrepareResult)

@@ -1,4 +1,4 @@
-"""`fastpack preview` as it is called: what it prints for every kind of file, what it says where it cannot."""
+"""The command `fastpack preview`: output for every kind of file, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 
     return out, err
 
 
-def test_what_was_packed_is_shown(corpus: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packed_documents_are_shown(corpus: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(corpus), "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>", "-q"]) == 0
     packed = corpus.with_suffix(".pbin")
     out, err = printed(capsys, packed, "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>")
@@ -51,11 +51,11 @@ def test_what_was_packed_is_shown(corpus: Path, tokenizer: str, capsys: pytest.C
     assert [one["text"] for one in found["documents"]] == [f"{text}<|endoftext|>" for text in TEXTS]
     out, err = printed(capsys, packed, "-n", "1", "--max-tokens", "2", "--start", "3")
     assert out.splitlines()[0] == "document 3, from token 32: 5 tokens, the first 2 shown"
-    assert err == "ids only: --tokenizer T reads them back to text\n"
+    assert err == "token ids only. Pass --tokenizer T to decode them to text\n"
     assert printed(capsys, packed, "-q") == ("", "")
 
 
-def test_texts_as_packing_finds_them(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_are_selected_as_in_packing(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, err = printed(capsys, corpus, "-n", "2")
     assert (out.splitlines()[1], err) == ("  text      Hello world", "")
     assert "HELLO" in printed(capsys, corpus, "--jq-pattern", ".n.t", "--max-characters", "5")[0]
@@ -68,9 +68,9 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
     np.array([40, 0, 41, 0], np.uint16).tofile(tmp_path / "tokenized_0.bin")
     out, err = printed(capsys, tmp_path)
     assert out.startswith(
-        "1 file, uint32 by the first one's size (--dtype says otherwise)\ntokenized_0.bin, from token 0:"
+        "1 file, uint32 by the size of the first file (override with --dtype)\ntokenized_0.bin, from token 0:"
     )
-    assert "--eos-token-id ID tells the token that ends one" in err
+    assert "Pass --eos-token-id ID, the token that ends a document" in err
     assert "1 file, uint16 by --dtype\n" in printed(capsys, tmp_path, "--dtype", "uint16", "--eos-token-id", "0")[0]
     fields = {"name": "x", "dataset_path": "x", "description": "x", "date_downloaded": "x", "download_source": "x"}
     info = {"tokenizer": "t5-base", "file_prefix": "/x/tokenized"}
@@ -92,13 +92,13 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["absent.pbin"], 1, "absent.pbin: No such file or directory"),
         (["a.pbin", "--start", "9"], 1, "there is no document 9: the file has 1, counted from 0"),
         (["a.pbin", "--tokenizer", "nowhere"], 1, "nowhere is neither a directory nor a tokenizer.json"),
         (["a.pbin", "--tokenizer", "bytes"], 1, "a.pbin: token 300 at position 0 is none of the 257 of the tokenizer"),
-        (["a.pbin", "--eod-token", "</s>"], 1, "--eod-token </s> needs the --tokenizer it is a token of"),
+        (["a.pbin", "--eod-token", "</s>"], 1, "--eod-token </s> requires --tokenizer"),
         (["a.pbin", "--tokenizer", "bytes", "--eod-token", "</s>"], 1, "has one special token"),
         (["a.jsonl", "--index-path", "absent.idx"], 1, "absent.idx: No such file"),
         (["a.jsonl", "--jq-pattern", ".["], 1, "jq rejects the pattern '.['"),
@@ -106,13 +106,13 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
         (["empty.bin"], 1, "cannot mmap an empty file: empty.bin"),
     ],
 )
-def test_what_cannot_be_shown_is_said_in_a_line(
+def test_errors_are_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     from fastpack.tokens.pbin.packed_writer import PackedWriter
 
@@ -123,14 +123,14 @@ def test_what_cannot_be_shown_is_said_in_a_line(
     Path("a.bin").write_bytes(b"1234")
     Path("empty.bin").touch()
     out, err = printed(capsys, *words, code=code)
-    assert said in err
+    assert message in err
     assert err.count("fastpack: error: ") == 1
     assert "internal" not in err
     assert "{" not in out
 
 
 @pytest.mark.parametrize("option", ["--start", "-n", "--max-tokens", "--max-characters"])
-def test_numbers_below_zero_are_usage(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_negative_numbers_are_usage_errors(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1"])
     assert stopped.value.code == 2
@@ -141,7 +141,7 @@ def test_numbers_below_zero_are_usage(option: str, capsys: pytest.CaptureFixture
     ("encoding", "environment", "shaded"),
     [("utf-8", {}, True), ("utf-8", {"NO_COLOR": "1"}, False), ("latin-1", {}, False)],
 )
-def test_on_a_terminal(
+def test_a_terminal_asks_for_more(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, environment: dict[str, str], shaded: bool
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
@@ -164,7 +164,7 @@ def test_on_a_terminal(
     assert ("\\u65e5" in text) == (encoding != "utf-8")
 
 
-def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_one_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     from fastpack.io import pickled_index
 
     path = tmp_path / "a.jsonl"
@@ -179,7 +179,7 @@ def test_warnings_are_a_line_each(tmp_path: Path, tokenizer: str, capsys: pytest
 
 @pytest.mark.parametrize("start", [0, 2, 4, 30_000])
 def test_a_stale_index_is_an_error(corpus: Path, capsys: pytest.CaptureFixture[str], start: int) -> None:
-    """Also where the lines that it lacks lie beyond those that are shown, once its end was read."""
+    """Also if the missing lines are after the shown ones, once the end of the index was read."""
     if start == 30_000:
         corpus.write_text('{"text": "short"}\n' * start)
     assert main(["index", str(corpus)]) == 0

@@ -1,4 +1,4 @@
-"""quickstart: the whole way from real text to batches, and that what it wrote is what it says."""
+"""quickstart: from text to batches; the reported numbers match the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_real_text_becomes_batches(tmp_path: Path, capsys: pytest.CaptureFixture
         assert tokens[:-1].astype(np.uint8).tobytes().decode() == lines[i]["text"]
 
 
-def test_one_line_a_stage_and_a_second_run_replaces_the_first(
+def test_one_line_per_stage_and_a_second_run_replaces_the_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_a_named_folder_is_kept(words: list[str], tmp_path: Path, capsys: pytest
     assert result["bytes"] == sum(path.stat().st_size for path in paths)
 
 
-def test_without_a_folder_nothing_is_left(
+def test_without_a_folder_no_files_remain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "current").mkdir()
@@ -74,7 +74,7 @@ def test_without_a_folder_nothing_is_left(
     assert [*(tmp_path / "current").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
-def test_a_batch_larger_than_the_corpus_is_made_smaller(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_larger_than_the_corpus_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["quickstart", str(tmp_path), "--seconds", "0", "--seq-len", "4000000", "--batch-size", "64"]
     assert main(words) == 0
     assert "of [" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not allowed with argument" in errors
 
 
-def test_files_that_hold_no_utf8_text_are_passed_over(tmp_path: Path) -> None:
+def test_files_that_are_not_utf8_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "other.py").write_text("x")
     (tmp_path / "latin.py").write_bytes(b"# \xe9")

@@ -32,7 +32,7 @@ def order(seed: int) -> list[int]:
 
 @pytest.mark.parametrize("name", ["shuffle", "shuffle_tokenized_data"])
 @pytest.mark.parametrize("mark", ["-", "_", None])
-def test_packed(packed: Path, capsys: pytest.CaptureFixture[str], name: str, mark: str | None) -> None:
+def test_shuffling_packed_files(packed: Path, capsys: pytest.CaptureFixture[str], name: str, mark: str | None) -> None:
     target = packed.with_name("out.pbin")
     words = [str(packed), str(target)]
     if mark is not None:
@@ -45,14 +45,14 @@ def test_packed(packed: Path, capsys: pytest.CaptureFixture[str], name: str, mar
 
 
 @pytest.mark.parametrize("name", ["shuffle", "shuffle_jsonl_data"])
-def test_lines(lines: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_shuffling_lines(lines: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     target = lines.with_name("out.jsonl")
     assert main([name, "--input_data_path", str(lines), "--output_data_path", str(target), "--seed", "8"]) == 0
     assert target.read_bytes() == b"".join(b'{"n": %d}\n' % n for n in order(8))
     assert capsys.readouterr() == (f"{target}: 50 lines, {target.stat().st_size} bytes\n", "")
 
 
-def test_the_kind_is_found_by_the_file_where_its_name_does_not_tell(packed: Path, lines: Path) -> None:
+def test_the_kind_of_an_unknown_suffix_is_read_from_the_file(packed: Path, lines: Path) -> None:
     for source, kind in ((packed, "pbin"), (lines, "jsonl")):
         odd = source.with_name(f"odd_{kind}.data")
         odd.write_bytes(source.read_bytes())
@@ -76,10 +76,10 @@ def test_a_last_line_without_newline(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_dry_run_and_policies(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = packed.with_name("out.pbin")
     assert main(["shuffle", str(packed), str(target), "--seed", "1", "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    message = capsys.readouterr().out
     assert not target.exists()
     assert main(["shuffle", str(packed), str(target), "--seed", "1"]) == 0
-    assert said == f"would write {capsys.readouterr().out}"
+    assert message == f"would write {capsys.readouterr().out}"
     assert main(["shuffle", str(packed), str(target)]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
     assert main(["shuffle", str(packed), str(target), "--file-existence-policy", "skip"]) == 0

@@ -1,4 +1,4 @@
-"""Terminals, pipes, full and closed outputs, Ctrl-C: what is seen, and the exit code."""
+"""Terminals, pipes, full and closed outputs, Ctrl-C: output and exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSED = "fastpack: error: standard output: Bad file descriptor: the result is n
 
 @pytest.fixture
 def slow_source(tmp_path: Path) -> Path:
-    """A file that takes the slow backend seconds to index."""
+    """A file that the slow backend needs seconds to index."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "%s"}\n' % (b"x" * 200) * 150_000)
     return path
@@ -54,30 +54,30 @@ def shell(line: str, *, buffered: bool = True) -> subprocess.CompletedProcess[st
         ("set -o pipefail; fastpack info $PACKED --json | cat >/dev/null", 0, ""),
     ],
 )
-def test_what_takes_no_results(line: str, code: int, errors: str) -> None:
-    # A reader that goes away late has let a short text through: wait until it is gone.
+def test_exit_codes_of_failing_outputs(line: str, code: int, errors: str) -> None:
+    # A reader that exits late would still receive a short text: wait until it has exited.
     line = line.replace("fastpack info $PACKED |", "(sleep 0.3; fastpack info $PACKED) |")
     line = line.replace("fastpack --help |", "(sleep 0.3; fastpack --help) |")
     done = shell(line)
     assert (done.returncode, done.stderr) == (code, errors)
 
 
-def test_a_full_output_without_a_buffer() -> None:
+def test_a_full_unbuffered_output_is_an_error() -> None:
     for line in ("fastpack info $PACKED --json >/dev/full", "fastpack --help >/dev/full"):
         done = shell(line, buffered=False)
         assert (done.returncode, done.stderr) == (1, FULL)
 
 
-def test_closed_outputs_do_not_become_the_files_that_are_opened(tmp_path: Path) -> None:
+def test_opened_files_do_not_replace_closed_outputs(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"text": "a"}\n' * 10)
     done = shell(f"fastpack index {source} <&- >&- 2>&-")
-    assert done.returncode == 1  # the index is there, and what it says of it got lost
+    assert done.returncode == 1  # the index is written, but its message is lost
     sound = shell(f"fastpack verify {source}")
     assert sound.returncode == 0, sound.stdout
 
 
-def test_a_terminal_shows_a_bar_and_takes_it_away(slow_source: Path) -> None:
+def test_a_terminal_shows_and_clears_a_progress_bar(slow_source: Path) -> None:
     seen = run_on_terminal([*FASTPACK, "index", str(slow_source)], env=SLOW)
     assert seen.code == 0
     assert "index:" in seen.text
@@ -88,7 +88,7 @@ def test_a_terminal_shows_a_bar_and_takes_it_away(slow_source: Path) -> None:
     assert last == f"{slow_source.with_suffix('.idx')}: 150000 lines, {slow_source.stat().st_size} bytes indexed"
 
 
-def test_where_no_bar_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_progress_bar_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     args = argparse.Namespace(quiet=False, no_progress=False)
@@ -100,19 +100,19 @@ def test_where_no_bar_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
         assert progress(argparse.Namespace(**(vars(args) | {name: True})), "index") is None
 
 
-def test_ctrl_c_takes_the_bar_and_the_partial_file_away(slow_source: Path) -> None:
+def test_ctrl_c_removes_the_bar_and_the_partial_file(slow_source: Path) -> None:
     seen = run_on_terminal(
         [*FASTPACK, "index", str(slow_source)], env=SLOW, when=lambda text: "%|" in text, send="\x03"
     )
     assert seen.code == 130
     assert "Traceback" not in seen.text
     left = seen.text.split("^C")[-1].replace("\r\n", "\n")
-    assert left.split("\r")[-1].strip() == "", "the bar is still there"
+    assert left.split("\r")[-1].strip() == "", "the bar was not cleared"
     assert [path.name for path in slow_source.parent.iterdir()] == ["a.jsonl"]
 
 
 @pytest.mark.slow
-def test_an_error_takes_the_bar_away(slow_source: Path) -> None:
+def test_an_error_clears_the_bar(slow_source: Path) -> None:
     with slow_source.open("ab") as file:
         file.write(b"no json\n")
     seen = run_on_terminal([*FASTPACK, "index", str(slow_source)], env=SLOW)
@@ -121,7 +121,7 @@ def test_an_error_takes_the_bar_away(slow_source: Path) -> None:
     assert seen.text.split("\r")[-2].startswith("fastpack: error: ")
 
 
-def test_a_pipe_gets_a_line_per_ten_seconds(
+def test_a_pipe_gets_a_line_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
@@ -142,7 +142,7 @@ def test_a_pipe_gets_a_line_per_ten_seconds(
     ]
 
 
-def test_a_pack_shows_a_bar_at_once_with_its_rates(tmp_path: Path) -> None:
+def test_packing_shows_a_bar_with_rates_immediately(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     source.write_bytes(b'{"text": "%s"}\n' % (b"some words " * 50) * 40_000)
     tokenizer = str(Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "tok_bpe2000")
@@ -156,7 +156,9 @@ def test_a_pack_shows_a_bar_at_once_with_its_rates(tmp_path: Path) -> None:
     assert "%|" in seen.text
 
 
-def test_a_pipe_gets_the_rates_of_a_pack(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packing_reports_its_rates_to_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     update = progress(argparse.Namespace(quiet=False, no_progress=False), "pack", at_once=True)
@@ -167,7 +169,7 @@ def test_a_pipe_gets_the_rates_of_a_pack(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().err == "pack: 50%, 0.5 MiB/s, 100 documents/s, 50,000 tokens/s, 20 s left\n"
 
 
-def test_help_is_in_colour_on_a_terminal_alone() -> None:
+def test_help_is_coloured_only_on_a_terminal() -> None:
     plain = subprocess.run([*FASTPACK, "index", "--help"], capture_output=True, text=True, timeout=60).stdout
     assert "\x1b" not in plain
     colourful = run_on_terminal([*FASTPACK, "index", "--help"], env={"COLUMNS": "80"}).text
@@ -177,7 +179,7 @@ def test_help_is_in_colour_on_a_terminal_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["idnex"], "no command 'idnex'; did you mean index?"),
         (["help", "pak"], "no command 'pak'; did you mean pack?"),
@@ -192,8 +194,8 @@ def test_help_is_in_colour_on_a_terminal_alone() -> None:
         (["index", "a", "--dry"], "unknown option --dry"),
     ],
 )
-def test_slips_are_answered_by_the_nearest_match(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_typos_are_answered_with_the_nearest_match(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from fastpack.cli import main
 
@@ -201,6 +203,6 @@ def test_slips_are_answered_by_the_nearest_match(
         main(words)
     assert stopped.value.code == 2
     error, see = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"fastpack: error: {said}")
+    assert error.startswith(f"fastpack: error: {message}")
     assert see.startswith("see: fastpack ")
     assert see.endswith("--help")

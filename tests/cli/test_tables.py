@@ -1,4 +1,4 @@
-"""Tables on a terminal with rich, plain lines everywhere else."""
+"""Tables with rich on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_verify_on_a_terminal_and_in_a_pipe(damaged: Path) -> None:
     assert plain.text.replace("\r\n", "\n").endswith(piped.stdout)
 
 
-def test_what_a_terminal_obeys_is_not_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_are_escaped_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show([tables.Table(("file", "n"), [("a\x1b[2Jb", "1")], frozenset({1})), "c\x07d"])
     out = capsys.readouterr().out
     assert "a\\u001b[2Jb" in out

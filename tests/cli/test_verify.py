@@ -25,7 +25,7 @@ def test_a_sound_dataset(prepared: Path, name: str, capsys: pytest.CaptureFixtur
     )
 
 
-def test_damage(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_reported(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.truncate(prepared / "train" / "part_00.tar", 0)
     assert main(["verify", str(prepared)]) == 3
     out = capsys.readouterr().out
@@ -38,7 +38,7 @@ def test_damage(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_several(prepared: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_paths(prepared: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.truncate(prepared / "train" / "part_00.tar", 0)
     assert main(["verify", "--json", str(golden / "energon" / "split"), str(prepared)]) == 3
     found = json.loads(capsys.readouterr().out)
@@ -46,13 +46,13 @@ def test_several(prepared: Path, golden: Path, capsys: pytest.CaptureFixture[str
     assert [report["sound"] for report in found["reports"]] == [True, False]
 
 
-def test_what_cannot_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_formats_are_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path)]) == 1
     assert "not one of what can be verified" in capsys.readouterr().err
     assert main(["verify", str(tmp_path / "absent")]) == 1
 
 
-def test_tars_that_are_not_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unprepared_tars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.tar").write_bytes(bytes(10240))
     assert main(["verify", str(tmp_path)]) == 1
     assert "run `fastpack prepare` first" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A walk over the parser: every command has help, an example that parses, a place in the pages, and runs."""
+"""A walk over the parser: every command has help, an example that parses, documentation, and a test."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fastpack.cli.parser import COMMANDS, build_parser, manual_parser, normal
 
 PARSERS = parsers_of(build_parser())
 ROOT = Path(__file__).parents[2]
-MOST_OPTIONS = 11  # of a group; more are hard to look through
+MOST_OPTIONS = 11  # per group; longer lists are hard to read
 
 
 def examples(parser: argparse.ArgumentParser) -> list[str]:
-    """The commands of the epilog: `example: fastpack A && fastpack B        (or: fastpack C)`."""
+    """Return the commands of the epilog: `example: fastpack A && fastpack B        (or: fastpack C)`."""
     found = []
     for line in (parser.epilog or "").removeprefix("example: ").splitlines():
         command, _, remark = line.partition("        (")
@@ -29,7 +29,7 @@ def examples(parser: argparse.ArgumentParser) -> list[str]:
     return found
 
 
-def test_the_walk_sees_every_command() -> None:
+def test_the_walk_visits_every_command() -> None:
     assert list(COMMANDS.values()) == [
         tuple(name for names in PARSERS for name in names if name in words) for words in COMMANDS.values()
     ]
@@ -73,8 +73,8 @@ def test_help_of_each_name(names: tuple[str, ...], capsys: pytest.CaptureFixture
 def test_the_man_page_has_every_command_and_option() -> None:
     include = ROOT / "docs" / "fastpack.1.inc"
     if not include.is_file():
-        pytest.skip("the pages are not here: an installed package is tested")
-    manpage = pytest.importorskip("argparse_manpage.manpage", reason="argparse-manpage, which makes the man page")
+        pytest.skip("the manual pages are not part of an installed package")
+    manpage = pytest.importorskip("argparse_manpage.manpage", reason="argparse-manpage is not installed")
     data = {"description": "d", "include": str(include)}
     text = str(manpage.Manpage(manual_parser(), data, format="single-commands-section"))
     for title in ("SYNOPSIS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES"):
@@ -89,15 +89,15 @@ def test_the_man_page_has_every_command_and_option() -> None:
                 assert all(option in plain for option in action.option_strings if option not in ("-h", "--help"))
 
 
-def test_every_command_is_run_by_a_test() -> None:
-    """By its module's tests, which call main(["NAME", ...])."""
+def test_every_command_is_tested() -> None:
+    """The tests of its module call main(["NAME", ...])."""
     texts = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py") if path.name != Path(__file__).name)
     for names in PARSERS:
         for name in names:
             assert f'"{name}"' in texts or name.replace("_", "-") in names[:1], f"no test runs {name}"
 
 
-def test_the_parser_alone_imports_the_standard_library_alone() -> None:
+def test_building_the_parser_imports_only_the_standard_library() -> None:
     import subprocess
 
     code = "import sys; from fastpack.cli.parser import build_parser; build_parser(); print(*sys.modules)"

@@ -56,7 +56,12 @@ def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], ex
         for i, key in enumerate(scan.sample_keys):
             row = (number, key.decode(), i, offsets[i], offsets[i + 1] - offsets[i])
             db.execute("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", row)
-        columns = (scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+        columns = (
+            scan.field_samples.tolist(),
+            scan.field_names,
+            scan.field_offsets.tolist(),
+            scan.field_sizes.tolist(),
+        )
         for sample, field, offset, size in zip(*columns, strict=True):
             db.execute(
                 "INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", (number, sample, field.decode(), offset, size)

@@ -1,4 +1,4 @@
-"""Prepared WebDatasets, made on the spot."""
+"""Create prepared WebDatasets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prepare(
     definition: Mapping[str, Any] | None = None,
     index: bool = True,
 ) -> Path:
-    """Write the shards (None: there already) and what belongs to them; returns the folder."""
+    """Write the shards (None: they exist) and their metadata; return the folder."""
     shards = {"a.tar": None} if shards is None else shards
     for name, members in shards.items():
         if members is not None:
@@ -69,7 +69,7 @@ def give_prepare() -> Prepare:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    """Three shards of 3, 1 and 2 samples `s0` ... `s5`, each with a txt and a json part."""
+    """Three shards of 3, 1 and 2 samples `s0` ... `s5`, each with the fields txt and json."""
     names = [["s0", "s1", "s2"], ["s3"], ["d/s4", "d/s5"]]
     shards = {
         f"x{number}.tar": [

@@ -1,4 +1,4 @@
-"""Audio and video: what decoding gives, by frames, samples and seconds, and what damaged media give."""
+"""Decoding of audio and video by frames, samples and seconds; errors for damaged media."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_clips_of_frames(name: str) -> None:
     ranges = [(30, 32), (2, 2), (0, 0), (24, 26), (48, 90), (49, 49), (50, 60), (2.9, 3.1)]
     clips, times = decoder(name).get_video_clips(ranges, "frames")
     expected = [[30, 31, 32], [2], [0], [24, 25, 26], [48, 49], [49], [2, 3]]
-    if name == "mkv":  # sought by time: a frame that ends exactly at the end of a range is followed by one more
+    if name == "mkv":  # seeks by time: a range that ends exactly at the end of a frame includes the next one
         assert [frame_numbers(clip)[0] for clip in clips] == [numbers[0] for numbers in expected]
     else:
         assert [frame_numbers(clip) for clip in clips] == expected
@@ -61,17 +61,17 @@ def test_clips_of_seconds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mp4", "avi", "mkv"])
-def test_frames_that_are_stored_in_another_order(name: str) -> None:
+def test_frames_are_returned_in_presentation_order(name: str) -> None:
     video = decoder(name, b_frames=2)
     assert frame_numbers(video.get_video().video_clips[0]) == list(range(N_FRAMES))
-    if name == "avi":  # its timestamps are those of decoding
+    if name == "avi":  # its timestamps are in decoding order
         clips, _ = video.get_video_clips([(25, 25), (1, 1), (48, 48)], "frames")
     else:
         clips, _ = video.get_video_clips([(1.01, 1.01), (0.05, 0.05), (1.93, 1.95)])
     assert [frame_numbers(clip) for clip in clips] == [[25], [1], [48]]
 
 
-def test_frames_scaled() -> None:
+def test_scaled_frames() -> None:
     (clip,), _ = decoder("mp4").get_video_clips([(0, 1)], "frames", (32, 20))
     assert clip.shape == (2, 3, 20, 32)
 
@@ -98,7 +98,7 @@ def test_samples_of_lossy_audio(name: str) -> None:
     assert times == (0.5, 1.5)
 
 
-def test_facts() -> None:
+def test_metadata() -> None:
     for name in ("mp4", "mkv", "avi"):
         video = decoder(name)
         found = video.get_metadata(get_audio_num_samples=True)
@@ -117,7 +117,7 @@ def test_facts() -> None:
     assert silent.get_metadata(get_video=False) == fastpack.AVMetadata()
 
 
-def test_all_of_a_file() -> None:
+def test_get_frames_returns_the_whole_file() -> None:
     video = decoder("mp4")
     found = video.get_frames(video_decode_audio=True)
     assert found is not None
@@ -128,7 +128,7 @@ def test_all_of_a_file() -> None:
     heard = decoder("wav").get_frames()
     assert heard is not None
     assert (len(heard.video_clips), len(heard.audio_clips)) == (0, 1)
-    assert decoder("flv").get_frames() is None  # as Energon
+    assert decoder("flv").get_frames() is None  # as in Energon
 
 
 def test_uniform_clips() -> None:
@@ -145,7 +145,7 @@ def test_uniform_clips() -> None:
         fastpack.get_clips_uniform(decoder("wav"), 0, 3, request_video=True)
 
 
-def test_units_that_a_container_is_not_sought_by() -> None:
+def test_clips_in_the_unit_that_the_container_does_not_seek_in() -> None:
     with pytest.warns(RuntimeWarning, match="may be off by one frame"):
         AVDecoder(media("mkv")).get_video_clips([(0, 1)], "frames")
     uneven = media("mp4", times=[0, 1, 2, 30, 31, 60])
@@ -159,7 +159,7 @@ def test_units_that_a_container_is_not_sought_by() -> None:
         AVDecoder(media("avi")).get_video_clips([(0, 1)], "seconds")
 
 
-def test_pickled_and_of_a_stream() -> None:
+def test_decoders_of_pickles_and_streams() -> None:
     again = pickle.loads(pickle.dumps(decoder("mp4")))
     assert frame_numbers(again.get_video_clips([(7, 7)], "frames")[0][0]) == [7]
     stream = io.BytesIO(media("wav"))
@@ -169,7 +169,7 @@ def test_pickled_and_of_a_stream() -> None:
         AVDecoder(io.StringIO())  # type: ignore[arg-type]
 
 
-def test_arguments_that_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     video = decoder("mp4")
     for ask, message in (
         (lambda: video.get_video_clips([(0, 1)], "samples"), "choose frames or seconds"),
@@ -195,10 +195,10 @@ def test_limits() -> None:
 
 @pytest.mark.parametrize("name", ["mp4", "mkv", "wav"])
 @pytest.mark.parametrize("share", [0, 0.01, 0.5])
-def test_files_that_are_cut_short(name: str, share: float) -> None:
+def test_truncated_files(name: str, share: float) -> None:
     data = media(name)
     cut = AVDecoder(data[: int(share * len(data))], suppress_warnings=True)
-    if share and (name == "wav" or (name == "mkv" and share == 0.5)):  # what is left of these streams can be decoded
+    if share and (name == "wav" or (name == "mkv" and share == 0.5)):  # the rest of these streams can be decoded
         assert cut.get_frames() is not None
     else:
         with pytest.raises(MediaError, match=r"cannot be decoded|without|not there"):
@@ -206,7 +206,7 @@ def test_files_that_are_cut_short(name: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 1000, b"not a video" * 50, b"RIFF\xff\xff\xff\xffWAVEfmt "])
-def test_no_media(data: bytes) -> None:
+def test_other_data_are_media_errors(data: bytes) -> None:
     nothing = AVDecoder(data)
     for ask in (nothing.get_frames, nothing.get_audio, nothing.get_video, nothing.get_metadata, nothing.check):
         with pytest.raises(MediaError, match="cannot be decoded"):
@@ -230,7 +230,7 @@ def samples(tmp_path: Path, prepare: Any) -> Path:
     return prepare(tmp_path / "set", {"a.tar": members}, {"train": ["a.tar"]}, definition=CRUDE)
 
 
-def test_samples_hold_decoders(samples: Path) -> None:
+def test_samples_contain_decoders(samples: Path) -> None:
     sample = WebDataset(samples, "train")[0]
     assert isinstance(sample["mp4"], AVDecoder)
     assert sample["WAV"].get_audio_duration() == 2
@@ -238,7 +238,7 @@ def test_samples_hold_decoders(samples: Path) -> None:
     assert WebDataset(samples, raw=True)[0]["mp4"] == media("mp4")
 
 
-def test_modes_of_dataset_yaml_and_of_arguments(samples: Path) -> None:
+def test_modes_from_dataset_yaml_and_arguments(samples: Path) -> None:
     torch = pytest.importorskip("torch")
     definition = samples / ".nv-meta/dataset.yaml"
 
@@ -276,7 +276,7 @@ def test_tensors(samples: Path) -> None:
     assert frame_numbers(fastpack.get_single_frames_uniform(found, 2)) == [0, 49]
 
 
-def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     data = media("wav")
     monkeypatch.setitem(sys.modules, "torch", None)
     assert isinstance(Decoder()("wav", data), AVDecoder)  # NumPy arrays need no torch
@@ -302,7 +302,7 @@ def test_verify_decodes_the_first_frames(tmp_path: Path, prepare: Any) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_damaged_media(name: str) -> None:
-    """Whatever is damaged, errors are MediaError or ValueError."""
+    """All errors of damaged media are MediaError or ValueError."""
     rng, whole = random.Random(name), media(name)
     for _ in range(6):
         data = bytearray(whole)
@@ -320,7 +320,7 @@ def test_damaged_media(name: str) -> None:
                 ask()
 
 
-def test_tags_that_are_not_utf8() -> None:
+def test_tags_that_are_not_utf8_are_replaced() -> None:
     data = media("flac")
     assert b"vendor" not in data
     at = data.index(b"encoder=")
@@ -328,7 +328,7 @@ def test_tags_that_are_not_utf8() -> None:
     np.testing.assert_array_equal(damaged.get_audio().audio_clips[0], sound())
 
 
-def test_a_codec_that_is_unknown() -> None:
+def test_an_unknown_codec_is_an_error() -> None:
     data = media("wav")
     at = data.index(b"fmt ") + 8
     unknown = AVDecoder(data[:at] + b"\x99\x88" + data[at + 2 :])

@@ -1,4 +1,4 @@
-"""Brace expressions: the answers of braceexpand 0.1.7, and collapsing that never changes a list."""
+"""Expand brace expressions as braceexpand 0.1.7 does; collapsing and expanding returns the same list."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXPRESSIONS = st.lists(PIECES, max_size=10).map("".join)
         (r"a\{1,2\}", ["a{1,2}"]),
         (r"sh_\d+\.tar", ["sh_d+.tar"]),
         (r"a\\b", ["a\\b"]),
-        (r"{a\\\\b,c}", ["a\\b", "c"]),  # each level takes one of two
+        (r"{a\\\\b,c}", ["a\\b", "c"]),  # each level halves the backslashes
         ("a}b{", ["a}b{"]),
         ("ends\\", ["ends\\"]),
     ],
@@ -49,7 +49,7 @@ def test_expand(expression: str, texts: list[str]) -> None:
     assert list(expand(expression)) == texts
 
 
-def test_backslashes_can_be_left_alone() -> None:
+def test_backslashes_are_kept_with_escape_false() -> None:
     assert list(expand(r"\d{1,2}", escape=False)) == [r"\d1", r"\d2"]
 
 
@@ -64,12 +64,12 @@ def test_backslashes_can_be_left_alone() -> None:
         ("{" * 5000 + "}" * 5000, "nested too deeply"),
     ],
 )
-def test_what_is_refused(expression: str, reason: str) -> None:
+def test_invalid_expressions_are_rejected(expression: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         expand(expression)
 
 
-def test_all_expressions_together_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_texts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert expand_all(["{a,b}", "c"]) == ["a", "b", "c"]
     monkeypatch.setattr(braces, "MAX_NAMES", 1000)
     assert len(expand_all(["{1..500}"] * 2)) == 1000
@@ -78,7 +78,7 @@ def test_all_expressions_together_are_limited(monkeypatch: pytest.MonkeyPatch) -
 
 
 @given(EXPRESSIONS)
-def test_texts_without_braces_left_are_their_own_expansion(expression: str) -> None:
+def test_an_expanded_text_expands_to_itself(expression: str) -> None:
     try:
         texts = list(expand(expression))
     except ValueError:
@@ -95,7 +95,7 @@ def test_texts_without_braces_left_are_their_own_expansion(expression: str) -> N
         (["x8.tar", "x9.tar", "x10.tar", "x11.tar"], ["x{8..9}.tar", "x{10..11}.tar"]),
         (["1/a1.tar", "1/a2.tar", "2/a2.tar"], ["1/a{1..2}.tar", "2/a2.tar"]),
         (["a2.tar", "a1.tar", "a0.tar"], ["a2.tar", "a1.tar", "a0.tar"]),
-        (["a01_1.tar", "a1_2.tar"], ["a01_1.tar", "a1_2.tar"]),  # Energon makes a shard of it that is not there
+        (["a01_1.tar", "a1_2.tar"], ["a01_1.tar", "a1_2.tar"]),  # Energon collapses it to a shard that does not exist
         (["c{1,2}.tar"], [r"c\{1,2\}.tar"]),
         (["b{_1.tar", "b{_2.tar"], [r"b\{_{1..2}.tar"]),
         (["a\\1", "a\\2"], [r"a\\{1..2}"]),
@@ -118,7 +118,7 @@ NAMES = st.builds(
 
 
 @given(st.lists(NAMES | st.text(max_size=6), max_size=20) | st.lists(NAMES, max_size=200).map(sorted))
-def test_collapsing_never_changes_a_list(names: list[str]) -> None:
+def test_collapsed_names_expand_to_the_same_list(names: list[str]) -> None:
     try:
         expressions = collapse(names)
     except ValueError:

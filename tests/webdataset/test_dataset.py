@@ -1,4 +1,4 @@
-"""WebDataset: samples by number and by key, in every order, what is left out, and what is wrong."""
+"""WebDataset: samples by number and by key, iteration, exclusions and errors."""
 
 from __future__ import annotations
 
@@ -31,25 +31,26 @@ def digest(data: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_golden_samples_are_what_energon_reads(golden: Path, io: Any, backend: str) -> None:
+def test_samples_match_energon(golden: Path, io: Any, backend: str) -> None:
     folder = golden / "energon" / "split"
     expected = json.loads((folder / "reads.json").read_text())
     raw, crude = WebDataset(folder, raw=True, io=io), WebDataset(folder, io=io)
     assert len(raw) == len(expected["sequential"])
     for i, (sample, wanted) in enumerate(zip(raw, expected["sequential"], strict=True)):
         assert sample["__key__"] == wanted["__key__"] == raw.key(i)
-        assert {part: digest(data) for part, data in list(sample.items())[1:]} == wanted["parts"]
-        made = crude[i]
-        assert list(made.__restore_key__) == wanted["__restore_key__"]
-        assert made.__sources__[0].shard_name == wanted["__shard__"]
-        assert set(made.__sources__[0].file_names) <= set(wanted["file_names"])  # the field map reads what it needs
+        assert {field: digest(data) for field, data in list(sample.items())[1:]} == wanted["parts"]
+        found = crude[i]
+        assert list(found.__restore_key__) == wanted["__restore_key__"]
+        assert found.__sources__[0].shard_name == wanted["__shard__"]
+        # The field map reads only the fields that it needs.
+        assert set(found.__sources__[0].file_names) <= set(wanted["file_names"])
         assert raw.index(wanted["__key__"]) == i
     for name, wanted in expected["by_name"].items():
         assert digest(raw.get_file(name)) == wanted
         assert raw.get(name.partition(".")[0]).keys() >= {"__key__", "jpg"}
 
 
-def test_samples_of_a_part_by_number(three: Path) -> None:
+def test_samples_of_a_split_by_number(three: Path) -> None:
     train = WebDataset(three, "train")
     assert len(train) == 5
     assert keys_of(train) == ["s0", "s1", "s2", "d/s4", "d/s5"]
@@ -97,7 +98,7 @@ def drop_index(folder: Path) -> None:
 
 
 def to_version_5(folder: Path) -> None:
-    """As Energon 5 left it: counts in YAML, no index.sqlite."""
+    """A dataset of Energon 5: counts in YAML, no index.sqlite."""
     drop_index(folder)
     info = folder / ".nv-meta" / ".info.json"
     counts = {"shard_counts": json.loads(info.read_text())["shard_counts"]}
@@ -140,7 +141,7 @@ def test_older_datasets_and_those_without_an_index(three: Path, age: Any) -> Non
 
 
 @pytest.mark.parametrize("index", [True, False])
-def test_excluded_samples_and_shards_are_not_there(three: Path, prepare: Any, index: bool) -> None:
+def test_excluded_samples_and_shards_are_left_out(three: Path, prepare: Any, index: bool) -> None:
     shards = {"x0.tar": None, "x1.tar": None, "x2.tar": None}
     exclude = ["x0.tar/s1", "x2.tar/d/s4", "x1.tar", "x1.tar/s0", "other.tar/s2"]
     if not index:
@@ -150,7 +151,7 @@ def test_excluded_samples_and_shards_are_not_there(three: Path, prepare: Any, in
     assert keys_of(train) == ["s0", "s2", "d/s5"]
     assert len(train) == 3
     assert [train[i]["__key__"] for i in (-1, -2, -3)] == ["d/s5", "s2", "s0"]
-    assert [sample["__restore_key__"][1] for sample in train] == [0, 2, 4]  # as Energon counts
+    assert [sample["__restore_key__"][1] for sample in train] == [0, 2, 4]  # as in Energon
     assert [train.index(key) for key in ("s0", "s2", "d/s5")] == [0, 1, 2]
     with pytest.raises(KeyError, match="excluded"):
         train.get("s1")
@@ -158,7 +159,7 @@ def test_excluded_samples_and_shards_are_not_there(three: Path, prepare: Any, in
 
 
 @pytest.mark.parametrize("order", ["torch", "feistel"])
-def test_shuffled_iteration_is_the_samplers_order(three: Path, order: Any) -> None:
+def test_shuffled_iteration_has_the_order_of_the_sampler(three: Path, order: Any) -> None:
     dataset = WebDataset(three)
     sampler = fastpack.DistributedSampler(dataset, 1, 0, seed=7, order=order)
     for epoch in range(3):
@@ -193,7 +194,7 @@ def test_loader_makes_batches_with_a_collate_function(three: Path, io: Any) -> N
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_other_processes_read_it(three: Path, method: str, io: Any) -> None:
+def test_other_processes_can_read(three: Path, method: str, io: Any) -> None:
     dataset = WebDataset(three, "train", io=io)
     assert dataset.get("s1")["txt"] == "text of s1"  # files and the index are open in the parent
     with ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool:
@@ -208,13 +209,13 @@ def test_pickles_as_paths(three: Path) -> None:
     dataset[0]
     data = pickle.dumps(dataset)
     assert b"text of s0" not in data
-    twin = pickle.loads(data)
-    assert keys_of(twin) == keys_of(dataset)
-    assert twin[0]["__subflavors__"] == {"a": 1}
+    copy = pickle.loads(data)
+    assert keys_of(copy) == keys_of(dataset)
+    assert copy[0]["__subflavors__"] == {"a": 1}
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_threads_read_at_once(three: Path, io: Any) -> None:
+def test_threads_can_read_concurrently(three: Path, io: Any) -> None:
     dataset = WebDataset(three, io=io)
     expected = keys_of(dataset)
     wrong: list[int] = []
@@ -231,7 +232,7 @@ def test_threads_read_at_once(three: Path, io: Any) -> None:
     assert not wrong
 
 
-def test_few_files_are_open(tmp_path: Path, prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_files_are_limited(tmp_path: Path, prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {f"{number:02}.tar": [(f"{number}.txt", b"%d" % number)] for number in range(20)}
     folder = prepare(tmp_path, shards)
     monkeypatch.setattr(shards_module, "MAX_OPEN", {"mmap": 4, "pread": 4})
@@ -240,7 +241,7 @@ def test_few_files_are_open(tmp_path: Path, prepare: Any, monkeypatch: pytest.Mo
         with WebDataset(folder, io=io) as dataset:
             for i in np.random.default_rng(1).integers(0, 20, 100).tolist():
                 assert dataset[i]["txt"] == str(i)
-            assert len(os.listdir("/proc/self/fd")) - before <= (5 if io == "pread" else 1)  # and index.sqlite
+            assert len(os.listdir("/proc/self/fd")) - before <= (5 if io == "pread" else 1)  # one is index.sqlite
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -263,7 +264,7 @@ def test_state_and_hints(three: Path) -> None:
         dataset.will_need([6])
 
 
-def test_what_is_not_prepared_is_named(three: Path, tmp_path: Path) -> None:
+def test_unprepared_datasets_are_errors(three: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is not prepared"):
         WebDataset(tmp_path / "nothing")
     with pytest.raises(ValueError, match="has no split 'traim', only 'train', 'val', 'test'"):
@@ -299,7 +300,7 @@ def damage(path: Path, offset: int, data: bytes) -> None:
         (2048 + 1024, bytes(1024), "at byte 3072: found the end of the archive"),
     ],
 )
-def test_damaged_samples_are_named_and_the_others_read(
+def test_damaged_samples_are_errors_and_others_are_read(
     three: Path, io: Any, offset: int, data: bytes, text: str
 ) -> None:
     damage(three / "x0.tar", offset, data)
@@ -311,7 +312,7 @@ def test_damaged_samples_are_named_and_the_others_read(
     assert dataset[2]["txt"] == "text of s2"
 
 
-def test_indexes_that_do_not_fit_are_named(three: Path) -> None:
+def test_inconsistent_indexes_are_errors(three: Path) -> None:
     index = three / "x0.tar.idx"
     good = index.read_bytes()
     offsets = np.frombuffer(good, "<u8").copy()
@@ -344,7 +345,7 @@ def test_shard_that_shrinks_is_an_error_with_pread(three: Path) -> None:
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_shards_that_change_between_epochs_are_noticed(three: Path, io: Any) -> None:
+def test_shards_that_change_between_epochs_are_detected(three: Path, io: Any) -> None:
     dataset = WebDataset(three, io=io)
     dataset[0]
     dataset.check_unchanged()
@@ -356,7 +357,7 @@ def test_shards_that_change_between_epochs_are_noticed(three: Path, io: Any) -> 
     assert raised.value.path == str(three / "x0.tar")
 
 
-def test_stale_index_is_named(three: Path) -> None:
+def test_a_stale_index_is_an_error(three: Path) -> None:
     with sqlite3.connect(three / ".nv-meta" / "index.sqlite") as db:
         db.execute("UPDATE samples SET sample_index = 2 WHERE sample_key = 's1'")
     db.close()
@@ -371,7 +372,7 @@ def test_stale_index_is_named(three: Path) -> None:
         WebDataset(three).get("s1")
 
 
-def test_compressed_shards_are_refused(three: Path) -> None:
+def test_compressed_shards_are_rejected(three: Path) -> None:
     damage(three / "x1.tar", 0, b"\x1f\x8b\x08")
     with pytest.raises(FormatError, match="a gzip file"):
         WebDataset(three, "val")[0]

@@ -1,4 +1,4 @@
-"""Parts by their names: what they become, what is refused, and what is wrong with them."""
+"""Decoding of stored fields by name: values, rejected kinds and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def same_json(found: Any, wanted: Any) -> bool:
 
 
 @given(json_values, st.sampled_from([None, 1]), st.booleans(), st.sampled_from(["", " ", "\n\t "]))
-def test_json_is_what_the_standard_library_reads(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:
+def test_json_matches_the_standard_library(value: Any, indent: Any, ascii_only: bool, blank: str) -> None:
     text = f"{blank}{json.dumps(value, indent=indent, ensure_ascii=ascii_only)}{blank}"
     data = text.encode("utf-8", "surrogatepass")
     assert same_json(_json(data), json.loads(data))
@@ -73,7 +73,7 @@ def test_json_is_what_the_standard_library_reads(value: Any, indent: Any, ascii_
         b"\x00",
     ],
 )
-def test_json_at_its_edges(data: bytes) -> None:
+def test_json_edge_cases(data: bytes) -> None:
     try:
         wanted = json.loads(data)
     except ValueError:
@@ -95,30 +95,30 @@ KINDS = (("msgpack", "mp", "msgpack"), ("cbor2", "cbor", "cbor"), ("PIL", "png",
 
 
 def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, part, extra in KINDS:
+    for module, field, extra in KINDS:
         monkeypatch.setitem(__import__("sys").modules, module, None)
         with pytest.raises(MissingExtra, match=rf"fastpack-llm\[{extra}\]"):
-            Decoder()(part, b"")
+            Decoder()(field, b"")
 
 
-@pytest.mark.parametrize("part", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
-def test_kinds_that_run_code_are_refused(part: str) -> None:
+@pytest.mark.parametrize("field", ["pkl", "a.pickle", "pyd", "pth", "pkl.gz"])
+def test_kinds_that_run_code_are_rejected(field: str) -> None:
     data = pickle.dumps([1])
-    data = gzip.compress(data) if part.endswith("gz") else data
+    data = gzip.compress(data) if field.endswith("gz") else data
     with pytest.raises(UntrustedCode, match="trust_code=True"):
-        Decoder()(part, data)
-    if part != "pth":
-        assert Decoder(trust_code=True)(part, data) == [1]
+        Decoder()(field, data)
+    if field != "pth":
+        assert Decoder(trust_code=True)(field, data) == [1]
 
 
-def test_arrays_of_objects_are_refused() -> None:
+def test_arrays_of_objects_are_rejected() -> None:
     out = io.BytesIO()
     np.save(out, np.array([{}], object), allow_pickle=True)
     with pytest.raises(ValueError, match="Object arrays"):
         Decoder(trust_code=True)("npy", out.getvalue())
 
 
-def test_unknown_image_mode_is_refused() -> None:
+def test_an_unknown_image_mode_is_rejected() -> None:
     with pytest.raises(ValueError, match="choose one of"):
         Decoder("rgb16")
 
@@ -156,7 +156,7 @@ def test_tenbin_arrays() -> None:
         chunk(header(b"i8")[:16] + struct.pack("<q", 5)) + chunk(bytes(8)),
     ],
 )
-def test_damaged_tenbin_is_refused(data: bytes) -> None:
+def test_damaged_tenbin_is_rejected(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_tenbin(data)
 
@@ -168,35 +168,35 @@ def test_any_bytes_as_tenbin_are_arrays_or_an_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "data"),
+    ("field", "data"),
     [("json", b"{"), ("cls", b"x"), ("txt", b"\xff"), ("png", b"no"), ("json.gz", b"no"), ("npy", b""), ("ten", b"no")],
 )
-def test_parts_that_cannot_be_decoded_are_named(tmp_path: Any, prepare: Any, part: str, data: bytes) -> None:
-    folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{part}", data)]})
-    with pytest.raises(FormatError, match=rf"field '{part}' of sample 'k' that cannot be decoded") as raised:
+def test_undecodable_fields_are_named_in_the_error(tmp_path: Any, prepare: Any, field: str, data: bytes) -> None:
+    folder = prepare(tmp_path, {"a.tar": [("k.id", b"1"), (f"k.{field}", data)]})
+    with pytest.raises(FormatError, match=rf"field '{field}' of sample 'k' that cannot be decoded") as raised:
         WebDataset(folder)[0]
     assert (raised.value.path, raised.value.offset) == (str(folder / "a.tar"), 1536)
     assert raised.value.__cause__ is not None
 
 
-def test_own_decoder(tmp_path: Any, prepare: Any) -> None:
+def test_a_custom_decoder(tmp_path: Any, prepare: Any) -> None:
     folder = prepare(tmp_path, {"a.tar": [("k.a.json", b"{}")]})
-    dataset = WebDataset(folder, decoder=lambda part, data: (part, data))
+    dataset = WebDataset(folder, decoder=lambda field, data: (field, data))
     assert dataset[0]["a.json"] == ("a.json", b"{}")
     assert dataset.get_file("k.a.json") == ("a.json", b"{}")
     with pytest.raises(ValueError, match="either options or a decoder"):
         WebDataset(folder, decoder=Decoder(), image_decode="pil")
 
 
-@pytest.mark.parametrize("part", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
-def test_gzip_members_unfold_within_the_limit(part: str) -> None:
+@pytest.mark.parametrize("field", ["txt.gz", "json.gz", "bin.gz", "gz", "npy.gz", "png.gz"])
+def test_gzip_members_are_unpacked_up_to_the_limit(field: str) -> None:
     bomb = gzip.compress(bytes(50_000_000))
-    lying = bomb[:-4] + bytes(4)  # says that it unpacks to nothing
+    lying = bomb[:-4] + bytes(4)  # claims an unpacked size of 0
     tracemalloc.start()
     try:
         for data in (bomb, lying):
             with pytest.raises(TooLarge, match=r"larger when unpacked: at most 1,000,000 bytes are decoded \(raise"):
-                Decoder(max_decoded_bytes=1_000_000)(part, data)
+                Decoder(max_decoded_bytes=1_000_000)(field, data)
         assert tracemalloc.get_traced_memory()[1] < 10_000_000
     finally:
         tracemalloc.stop()
@@ -211,7 +211,7 @@ def npy_header(shape: tuple[int, ...], dtype: str = "<f8", version: int = 1) -> 
 
 @pytest.mark.parametrize("shape", [(1 << 40,), (1 << 20, 1 << 20, 1 << 20), (3, 1 << 62)])
 @pytest.mark.parametrize("version", [1, 2])
-def test_arrays_that_claim_more_than_there_is(shape: tuple[int, ...], version: int) -> None:
+def test_arrays_with_a_larger_claimed_size_are_rejected(shape: tuple[int, ...], version: int) -> None:
     data = npy_header(shape, version=version) + bytes(100)
     with pytest.raises(ValueError, match="of which 100 exist"):
         Decoder()("npy", data)
@@ -222,7 +222,7 @@ def test_arrays_that_claim_more_than_there_is(shape: tuple[int, ...], version: i
         Decoder()("npz", archive.getvalue())
 
 
-def test_archives_of_arrays_within_the_limit() -> None:
+def test_archives_of_arrays_up_to_the_limit() -> None:
     archive = io.BytesIO()
     np.savez_compressed(archive, a=np.zeros((1000, 1000)), b=np.arange(3))
     with pytest.raises(TooLarge, match=r"arrays of 8,000,\d+ bytes: at most 1,000,000"):
@@ -235,7 +235,7 @@ def test_archives_of_arrays_within_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("mode", "n_bytes"), [("torchrgb", 12), ("rgb8", 3), ("l", 4), ("l8", 1), ("pilrgba", 4)])
-def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
+def test_images_up_to_the_limit(mode: str, n_bytes: int) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (3000, 2000)).save(picture, "PNG")
     data = picture.getvalue()
@@ -246,10 +246,10 @@ def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "text"),
+    ("field", "text"),
     [
         ("cbor", "9b00000fffffffffff01"),  # a list of 2 ** 44 items
-        ("cbor", "5b00000fffffffffff01"),  # as many bytes
+        ("cbor", "5b00000fffffffffff01"),  # 2 ** 44 bytes
         ("cbor", "bb00000fffffffffff01"),
         ("cbor", "c5821b00000000ffffffff01"),  # 2 ** (2 ** 32)
         ("cbor", "81" * 100_000),
@@ -263,11 +263,11 @@ def test_images_within_the_limit(mode: str, n_bytes: int) -> None:
         ("cls", b"9".hex() * 1_000_000),
     ],
 )
-def test_sizes_that_are_not_there(part: str, text: str) -> None:
+def test_values_with_a_larger_claimed_size_are_rejected(field: str, text: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises((ValueError, RecursionError, cbor2.CBORDecodeError)):
-            Decoder()(part, bytes.fromhex(text))
+            Decoder()(field, bytes.fromhex(text))
         assert tracemalloc.get_traced_memory()[1] < 100_000_000
     finally:
         tracemalloc.stop()

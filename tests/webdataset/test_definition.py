@@ -1,4 +1,4 @@
-"""dataset.yaml: sample types, field maps, functions that are trusted or not, crude samples and their cookers."""
+"""dataset.yaml: sample types, field maps, trusted functions, crude samples and cookers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def changes_key(sample):
 
 @pytest.fixture
 def folder(tmp_path: Path, prepare: Any) -> Path:
-    made: Path = prepare(tmp_path / "set", {"a.tar": MEMBERS})
-    return made
+    folder: Path = prepare(tmp_path / "set", {"a.tar": MEMBERS})
+    return folder
 
 
 def define(folder: Path, **definition: Any) -> Path:
@@ -52,7 +52,7 @@ def test_field_map_makes_samples(folder: Path) -> None:
     assert WebDataset(folder, raw=True)[0]["txt"] == b"text"
 
 
-def test_sample_without_what_the_field_map_asks_for_is_named(folder: Path) -> None:
+def test_a_sample_without_a_mapped_field_is_an_error(folder: Path) -> None:
     define(folder, sample_type=TYPE, field_map={"text": "json[a][b]"})
     dataset = WebDataset(folder)
     assert dataset[0].text == [1, 2]
@@ -85,7 +85,7 @@ def test_sample_without_what_the_field_map_asks_for_is_named(folder: Path) -> No
         ),
     ],
 )
-def test_definitions_that_make_no_sense_are_refused(folder: Path, definition: Any, text: str) -> None:
+def test_invalid_definitions_are_rejected(folder: Path, definition: Any, text: str) -> None:
     define(folder, **definition)
     with pytest.raises(FormatError, match=text) as raised:
         WebDataset(folder, trust_code=True)
@@ -141,7 +141,7 @@ def test_sample_types_of_other_modules_are_imported_only_if_trusted(
         WebDataset(folder, trust_code=True)
 
 
-def test_decoder_of_the_definition(folder: Path, prepare: Any, golden: Path) -> None:
+def test_decoder_options_of_the_definition(folder: Path, prepare: Any, golden: Path) -> None:
     crude = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
     define(folder, **crude, decoder=None)
     assert WebDataset(folder)[0]["json"] == b'{"a": {"b": [1, 2]}}'
@@ -180,7 +180,7 @@ def test_cookers_make_samples_of_crude_ones(folder: Path) -> None:
     assert basic_sample_keys(crude, (source,))["__sources__"] == (*crude["__sources__"], source)
 
 
-def test_dataset_config_of_another_name(folder: Path) -> None:
+def test_dataset_config_with_another_name(folder: Path) -> None:
     define(folder, sample_type=TYPE, field_map={"text": "txt"})
     (folder / ".nv-meta" / "dataset.yaml").rename(folder / ".nv-meta" / "own.yaml")
     assert type(WebDataset(folder)[0]) is fastpack.CrudeSample

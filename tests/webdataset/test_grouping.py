@@ -1,4 +1,4 @@
-"""Any archive, read through WebDataset, against the rules written down once more over Python's tarfile."""
+"""Random archives, read with WebDataset and compared with the grouping rules on top of Python's tarfile."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
     "link": tarfile.LNKTYPE,
 }
 
-parts = st.lists(
+fields = st.lists(
     st.tuples(
         st.sampled_from(["txt", "json", "seg.png", "", ".jpg", "p" * 120, "ü"]),
         st.binary(max_size=700),
@@ -31,18 +31,18 @@ parts = st.lists(
     min_size=1,
     max_size=5,
 )
-archives = st.lists(st.tuples(st.sampled_from(["", "d/", "a.b/", "d/" * 70, "./"]), parts), min_size=1, max_size=6)
+archives = st.lists(st.tuples(st.sampled_from(["", "d/", "a.b/", "d/" * 70, "./"]), fields), min_size=1, max_size=6)
 
 
 def write(path: Path, samples: Any, format: int) -> None:
     with tarfile.open(path, "w", format=format) as tar:
         for number, (folder, members) in enumerate(samples):
-            for place, (part, data, kind) in enumerate([("first", b"1", "file"), *members]):
-                name = {"ignored": f"__x__/{number}.{part}", "nameless": f"{folder}noext{place}"}.get(
-                    kind, f"{folder}k{number}.{part}"
+            for place, (field, data, kind) in enumerate([("first", b"1", "file"), *members]):
+                name = {"ignored": f"__x__/{number}.{field}", "nameless": f"{folder}noext{place}"}.get(
+                    kind, f"{folder}k{number}.{field}"
                 )
                 info = tarfile.TarInfo(name)
-                # Of an old kind, a long name that is cut at a slash says a folder, and its data a damaged archive.
+                # Cut at a slash, a long name in the old format reads as a folder, and its data as a damaged archive.
                 info.type = KINDS.get(kind if kind != "old" or len(name) < 100 else "file", tarfile.REGTYPE)
                 info.size = len(data) if kind not in ("dir", "link") else 0
                 tar.addfile(info, io.BytesIO(data) if info.size else None)
@@ -65,7 +65,7 @@ def grouped(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @given(samples=archives)
-def test_samples_are_those_of_the_rules(tmp_path_factory: Any, prepare: Any, format: int, samples: Any) -> None:
+def test_samples_match_the_grouping_rules(tmp_path_factory: Any, prepare: Any, format: int, samples: Any) -> None:
     folder = tmp_path_factory.mktemp("set")
     write(folder / "a.tar", samples, format)
     prepare(folder)

@@ -63,7 +63,7 @@ def test_golden_files(golden: Path, tmp_path: Path) -> None:
         assert len(dataset) == len(case["idx"]) - 1
 
 
-def test_what_is_wrong_is_named(lines: Path) -> None:
+def test_damaged_indexes_are_errors(lines: Path) -> None:
     index = lines.with_suffix(".jsonl.idx")
     for offsets, text in (
         ([1, 10, 20, 28], "its first offset is 1, not 0"),
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_named(lines: Path) -> None:
         WebDataset(lines)
 
 
-def test_faulty_line_is_named_and_a_shrunk_file_too(lines: Path, tmp_path: Path) -> None:
+def test_invalid_lines_and_truncated_files_are_errors(lines: Path, tmp_path: Path) -> None:
     bad = tmp_path / "b.jsonl"
     bad.write_bytes(b'{"n": 0}\n\n{"n" 1 }\r\n{"n": 2}')
     shutil.copy(lines.with_suffix(".jsonl.idx"), bad.with_suffix(".jsonl.idx"))

@@ -1,4 +1,4 @@
-"""`.nv-meta`: files byte for byte as Energon writes them, reading of what it ever wrote, refusal of the rest."""
+"""`.nv-meta`: files are written byte for byte as by Energon; older files are read; others are rejected."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_golden_files_are_written_byte_for_byte(folder: Path) -> None:
+def test_written_files_match_energon(folder: Path) -> None:
     nvmeta.write_info(folder, nvmeta.read_info(SPLIT))
     split = nvmeta.read_split(SPLIT)
-    nvmeta.write_split(folder, split.parts, split.exclude)
+    nvmeta.write_split(folder, split.shards, split.exclude)
     nvmeta.write_dataset_yaml(folder, nvmeta.read_dataset_yaml(SPLIT))
     for name in (".info.json", "split.yaml", "dataset.yaml"):
         assert nvmeta.meta_path(folder, name).read_bytes() == nvmeta.meta_path(SPLIT, name).read_bytes()
 
 
-def test_golden_split(folder: Path) -> None:
+def test_reading_the_golden_split(folder: Path) -> None:
     split = nvmeta.read_split(SPLIT)
-    assert split.parts["val"] == ["val/v-1.tar"]
-    assert len(split.parts["train"]) == 8
+    assert split.shards["val"] == ["val/v-1.tar"]
+    assert len(split.shards["train"]) == 8
     assert split.exclude == []
     assert list(nvmeta.read_info(SPLIT).items())[:2] == [("train/part_00.tar", 2), ("train/part_01.tar", 3)]
 
 
-def test_long_and_foreign_names(folder: Path) -> None:
+def test_long_and_non_ascii_names(folder: Path) -> None:
     long = "/".join(["a folder with a name"] * 8) + ".tar"
     nvmeta.write_split(folder, {"train": [long, "日本-ü.tar", "c{1,2}.tar"]})
     text = nvmeta.meta_path(folder, "split.yaml").read_text()
@@ -72,7 +72,7 @@ def test_split_json(folder: Path) -> None:
     assert nvmeta.read_split(folder) == Split({"train": ["a1.tar", "a2.tar"]}, ["b.tar/key"])
 
 
-def test_parts_are_texts(folder: Path) -> None:
+def test_names_of_splits_are_texts(folder: Path) -> None:
     nvmeta.meta_path(folder, "split.yaml").write_text("split_parts: {yes: [1], 1: []}\nexclude:\n")
     assert nvmeta.read_split(folder) == Split({"yes": ["1"], "1": []}, [])
 
@@ -95,7 +95,7 @@ def test_uuids_differ(folder: Path) -> None:
     assert {len(text) for text in texts} == {36}
 
 
-def test_what_is_not_there(folder: Path) -> None:
+def test_missing_files_are_errors(folder: Path) -> None:
     with pytest.raises(NotPrepared, match="is not prepared"):
         nvmeta.read_info(folder)
     with pytest.raises(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Every kind of part, image mode, sparse file, field expression and sample type, against what Energon itself gives."""
+"""Fields, image modes, sparse files, field expressions and sample types match Energon's results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def expected(reading: Path) -> Any:
 
 
 def described(value: Any) -> Any:
-    """As the script that wrote the golden files describes values."""
+    """Describe values as the script that wrote the golden files does."""
     if isinstance(value, Image.Image):
         return {"image": value.mode, "size": list(value.size), "sha256": hashlib.sha256(value.tobytes()).hexdigest()}
     if isinstance(value, np.ndarray):
@@ -44,14 +44,14 @@ def described(value: Any) -> Any:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Equality of what JSON can hold; NaN is itself, 1 is not 1.0, and a tensor is an array."""
+    """Compare JSON values: NaN equals NaN, 1 differs from 1.0, a tensor equals an array."""
     if isinstance(wanted, dict) and "tensor" in wanted:
         wanted = wanted["tensor"]
     return json.dumps(described(found)) == json.dumps(wanted)
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_samples_are_what_energons_loader_gives(reading: Path, expected: Any, io: Any, backend: str) -> None:
+def test_samples_match_energons_loader(reading: Path, expected: Any, io: Any, backend: str) -> None:
     dataset = WebDataset(reading, "train", trust_code=True, io=io)
     assert len(dataset) == len(expected["samples"]) == 9
     for sample, wanted, names in zip(dataset, expected["samples"], expected["file_names"], strict=True):
@@ -60,19 +60,19 @@ def test_samples_are_what_energons_loader_gives(reading: Path, expected: Any, io
             list(sample.__sources__ if hasattr(sample, "__sources__") else sample["__sources__"][0].file_names) == names
         )
         assert sample.keys() - {"__sources__"} == wanted.keys()
-        for part, value in wanted.items():
-            if part != "__restore_key__":  # Energon's names the datasets it went through
-                assert same(sample[part], value), part
+        for field, value in wanted.items():
+            if field != "__restore_key__":  # Energon's value contains the names of wrapping datasets
+                assert same(sample[field], value), field
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_parts_by_name_are_those_of_the_sample(reading: Path, expected: Any, io: Any) -> None:
-    """Energon's own by-name reads give packed data of sparse files, and the first of a part that is there twice."""
+def test_fields_by_name_match_those_of_the_sample(reading: Path, expected: Any, io: Any) -> None:
+    """Energon's reads by name return packed data of sparse files, and the first of a repeated field."""
     dataset = WebDataset(reading, trust_code=True, io=io)
     for wanted in expected["samples"]:
-        for part, value in wanted.items():
-            if not part.startswith("__"):
-                assert same(dataset.get_file(f"{wanted['__key__']}.{part}"), value), part
+        for field, value in wanted.items():
+            if not field.startswith("__"):
+                assert same(dataset.get_file(f"{wanted['__key__']}.{field}"), value), field
     assert dataset.get_file("twice.txt") == "last"
 
 
@@ -80,16 +80,16 @@ def test_code_is_not_run_unless_it_is_trusted(reading: Path) -> None:
     with pytest.raises(fastpack.UntrustedCode, match="trust_code=True") as raised:
         WebDataset(reading)[0]
     assert "in sample 'kinds' of" in raised.value.__notes__[0]
-    assert WebDataset(reading, part_filter=lambda part: part != "pickle")[0]["cls"] == 12
+    assert WebDataset(reading, part_filter=lambda field: field != "pickle")[0]["cls"] == 12
 
 
 def test_every_image_mode(reading: Path, expected: Any) -> None:
     raw = WebDataset(reading, raw=True).get("images/k")
     assert set(IMAGE_MODES) == expected["images"].keys()
     for mode, images in expected["images"].items():
-        for part, wanted in images.items():
-            found = Decoder(mode)(part, raw[part])
-            assert same(found, wanted), (mode, part)
+        for field, wanted in images.items():
+            found = Decoder(mode)(field, raw[field])
+            assert same(found, wanted), (mode, field)
             if isinstance(found, np.ndarray):
                 assert found.flags.c_contiguous
                 assert found.flags.writeable
@@ -105,7 +105,7 @@ def test_field_expressions(reading: Path, expected: Any) -> None:
             assert same(field_access(sample, split_field_access(expression)), wanted), expression
 
 
-def test_sample_types_have_energons_fields_and_defaults(expected: Any) -> None:
+def test_sample_types_match_energons(expected: Any) -> None:
     assert len(expected["types"]) == 12
     for name, wanted in expected["types"].items():
         kind = getattr(fastpack, name)

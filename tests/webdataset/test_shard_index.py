@@ -1,4 +1,4 @@
-"""Scans of shards against Energon's own rows and against tarfile, damage, and `.tar.idx` files."""
+"""Scans of shards match Energon's rows and tarfile; damaged shards and `.tar.idx` files."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def write(folder: Path, data: bytes, name: str = "x.tar") -> Path:
 
 
 def rows_of(scan: ShardScan) -> list[list[object]]:
-    """As Energon's table of parts has them."""
-    names = [name.decode() for name in scan.part_names]
-    columns = (scan.part_samples.tolist(), names, scan.part_offsets.tolist(), scan.part_sizes.tolist())
+    """Return the rows as in Energon's table sample_parts."""
+    names = [name.decode() for name in scan.field_names]
+    columns = (scan.field_samples.tolist(), names, scan.field_offsets.tolist(), scan.field_sizes.tolist())
     return [list(row) for row in zip(*columns, strict=True)]
 
 
@@ -63,18 +63,18 @@ def samples_of(scan: ShardScan) -> list[list[object]]:
 
 @pytest.mark.parametrize("kind", ["v7", "ustar", "gnu", "pax", "pax_global", "sparse_0.0", "sparse_0.1", "sparse_1.0"])
 @pytest.mark.usefixtures("backend")
-def test_rows_are_those_of_energon_for_every_format(golden: Path, kind: str) -> None:
+def test_rows_of_every_format_match_energon(golden: Path, kind: str) -> None:
     expected = json.loads((golden / "energon" / "walk" / "expected.json").read_text())[f"{kind}.tar"]
     scan = scan_shard(golden / "energon" / "walk" / f"{kind}.tar")
     assert samples_of(scan) == expected["samples"]
     assert rows_of(scan) == expected["sample_parts"]
     assert scan.sample_offsets.tolist() == expected["tar_idx"]
     is_sparse = kind == "gnu" or kind.startswith("sparse")
-    assert [scan.part_names[part] for part in scan.sparse_parts] == ([b"bin"] if is_sparse else [])
+    assert [scan.field_names[field] for field in scan.sparse_fields] == ([b"bin"] if is_sparse else [])
 
 
 @pytest.mark.usefixtures("backend")
-def test_rows_are_those_of_energon_for_a_dataset(golden: Path) -> None:
+def test_rows_of_a_dataset_match_energon(golden: Path) -> None:
     root = golden / "energon" / "split"
     expected = json.loads((root / "expected.json").read_text())
     for number, shard in enumerate(json.loads(expected[".info.json"])["shard_counts"]):
@@ -91,9 +91,9 @@ KEYS = st.lists(st.text("ab/é", min_size=1, max_size=150), min_size=1, max_size
 
 @given(KEYS, st.lists(st.sampled_from(["jpg", "seg.png", "", "日"]), min_size=1, max_size=3), st.sampled_from(FORMATS))
 def test_scans_agree_with_tarfile(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[str], parts: list[str], tar_format: int
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], fields: list[str], tar_format: int
 ) -> None:
-    names = [f"{key}.{part}" for key in keys for part in parts]
+    names = [f"{key}.{field}" for key in keys for field in fields]
     try:
         data = archive([(name, name.encode()) for name in names], tar_format)
     except ValueError:  # too long for ustar
@@ -101,18 +101,19 @@ def test_scans_agree_with_tarfile(
     scan = scan_shard(path := write(tmp_path_factory.mktemp("x"), data))
     with tarfile.open(path) as tar:
         members = tar.getmembers()
-    found = [b"%s.%s" % (scan.sample_keys[s], part) for s, part in zip(scan.part_samples, scan.part_names, strict=True)]
+    pairs = zip(scan.field_samples, scan.field_names, strict=True)
+    found = [b"%s.%s" % (scan.sample_keys[sample], name) for sample, name in pairs]
     assert found == [member.name.encode() for member in members]
-    assert scan.part_offsets.tolist() == [member.offset_data for member in members]
-    assert scan.part_sizes.tolist() == [member.size for member in members]
-    assert (scan.n_samples, scan.n_parts, scan.n_members) == (len(scan.sample_keys), len(names), len(names))
-    firsts = np.flatnonzero(np.diff(scan.part_samples, prepend=-1))
+    assert scan.field_offsets.tolist() == [member.offset_data for member in members]
+    assert scan.field_sizes.tolist() == [member.size for member in members]
+    assert (scan.n_samples, scan.n_fields, scan.n_members) == (len(scan.sample_keys), len(names), len(names))
+    firsts = np.flatnonzero(np.diff(scan.field_samples, prepend=-1))
     assert scan.sample_offsets[:-1].tolist() == [members[first].offset for first in firsts]
-    for part, (offset, size) in enumerate(zip(scan.part_offsets, scan.part_sizes, strict=True)):
-        assert data[offset : offset + size] == names[part].encode()
+    for field, (offset, size) in enumerate(zip(scan.field_offsets, scan.field_sizes, strict=True)):
+        assert data[offset : offset + size] == names[field].encode()
 
 
-def test_ignored_members_lie_in_the_sample_before_them(tmp_path: Path) -> None:
+def test_ignored_members_belong_to_the_range_of_the_previous_sample(tmp_path: Path) -> None:
     names = ["first", "a.jpg", "__m__/x.json", "a.txt", "between", "b.jpg", "last"]
     scan = scan_shard(write(tmp_path, archive([(name, b"") for name in names])))
     assert scan.sample_offsets.tolist() == [512, 5 * 512, 7 * 512]
@@ -121,7 +122,7 @@ def test_ignored_members_lie_in_the_sample_before_them(tmp_path: Path) -> None:
 
 def test_columns_are_contiguous_int64(tmp_path: Path) -> None:
     scan = scan_shard(write(tmp_path, archive([("a.jpg", b"1")])))
-    for name in ("sample_offsets", "part_samples", "part_offsets", "part_sizes", "sparse_parts"):
+    for name in ("sample_offsets", "field_samples", "field_offsets", "field_sizes", "sparse_fields"):
         column = getattr(scan, name)
         assert column.dtype == np.int64
         assert column.flags.c_contiguous
@@ -136,13 +137,13 @@ DAMAGED = {
     "cut data": (archive([("a.b", bytes(2000))])[:1024], 512, "512 bytes and the end of the file"),
     "two": (archive([("a.b", b"1")]) * 2, 10_240, "data after the end of the archive at byte 1024"),
     "key": (archive([("a.b", b""), ("\udcff.b", b"")]), 512, r"the name b'\xff'"),
-    "part": (archive([("a.b", b""), ("a.\udcff", b"")]), 1024, r"the name b'\xff'"),
+    "field": (archive([("a.b", b""), ("a.\udcff", b"")]), 1024, r"the name b'\xff'"),
 }
 
 
 @pytest.mark.parametrize("name", sorted(DAMAGED))
 @pytest.mark.usefixtures("backend")
-def test_damage_is_named(tmp_path: Path, name: str) -> None:
+def test_damage_is_reported_with_its_offset(tmp_path: Path, name: str) -> None:
     data, offset, found = DAMAGED[name]
     path = write(tmp_path, data)
     with pytest.raises(FormatError, match=re.escape(found)) as caught:
@@ -151,7 +152,7 @@ def test_damage_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_a_flipped_byte_in_any_header_is_found(tmp_path: Path) -> None:
+def test_a_flipped_byte_in_any_header_is_detected(tmp_path: Path) -> None:
     data = archive([(f"{i}.txt", b"x" * 100) for i in range(10)])
     for i in range(10):
         for at in (0, 110, 130, 149, 156, 260, 400):
@@ -162,12 +163,12 @@ def test_a_flipped_byte_in_any_header_is_found(tmp_path: Path) -> None:
             assert 1024 * i <= caught.value.offset < 1024 * i + 512
 
 
-def test_a_tgz_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_a_tgz_is_rejected_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"a\.tgz: at byte 0: found a \.tgz, expected a \.tar: compressed archives"):
         scan_shard(write(tmp_path, archive([("a.b", b"")]), "a.tgz"))
 
 
-def test_more_members_than_allowed(tmp_path: Path) -> None:
+def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     path = write(tmp_path, archive([(f"{i}.b", b"") for i in range(4)]))
     assert scan_shard(path, max_members=4).n_samples == 4
     with pytest.raises(FormatError, match="a member after 3 others"):
@@ -175,7 +176,7 @@ def test_more_members_than_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_many_shards_come_in_order_with_their_errors(tmp_path: Path, threads: int) -> None:
+def test_scans_and_errors_are_yielded_in_order(tmp_path: Path, threads: int) -> None:
     paths: list[Path] = []
     for i in range(20):
         data = archive([(f"{i}_{j}.txt", b"") for j in range(i)]) if i != 7 else b"no tar"
@@ -190,7 +191,7 @@ def test_many_shards_come_in_order_with_their_errors(tmp_path: Path, threads: in
         assert (result.path, result.n_samples) == (str(paths[i]), i)
 
 
-def test_few_shards_are_scanned_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_scans_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     lock = threading.Lock()
 
@@ -208,8 +209,8 @@ def test_few_shards_are_scanned_ahead(tmp_path: Path, monkeypatch: pytest.Monkey
         next(scan_shards([tmp_path], threads=0))
 
 
-def test_memory_grows_by_little_a_member(tmp_path: Path) -> None:
-    """A hundred thousand samples: their keys and six numbers, and no tar in memory."""
+def test_memory_per_member_is_small(tmp_path: Path) -> None:
+    """100,000 samples: only their keys and six numbers are in memory, not the tar."""
     block = archive([("00000000.txt", b"x")])[:1024]
     header, body = bytearray(block[:512]), block[512:1024]
     base = sum(header[8:148]) + sum(header[156:]) + 256
@@ -260,7 +261,7 @@ def test_damaged_index_files(tmp_path: Path, data: bytes, offset: int, found: st
     "index",
     [b"", b"\0" * 7, b"\0" * 8, struct.pack("<2Q", 0, 5), struct.pack("<2Q", 1, 6), struct.pack("<3Q", 0, 0, 6)],
 )
-def test_the_index_of_json_lines_that_does_not_fit(tmp_path: Path, index: bytes) -> None:
+def test_an_inconsistent_jsonl_index_is_an_error(tmp_path: Path, index: bytes) -> None:
     source = tmp_path / "x.jsonl"
     source.write_bytes(b"{}\n{}\n")
     jsonl_offsets_path(source).write_bytes(index)

@@ -1,4 +1,4 @@
-"""A `.jsonl.idx` or `.tar.idx` that does not belong to its file as it is now is an error, never used in silence."""
+"""A `.jsonl.idx` or `.tar.idx` that does not match the current file is an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def set_age(path: Path, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", [RAW + RAW[:30], "{}\n" + RAW[3:], RAW[-50:] + RAW[:-50], RAW.replace("\n", " ")], ids=str.__len__
 )
-def test_edited_lines_are_noticed(lines: Path, text: str, age: int) -> None:
+def test_edited_lines_are_detected(lines: Path, text: str, age: int) -> None:
     lines.write_text(text)
     set_age(lines, age)
     with pytest.raises(StaleIndex, match=f"`fastpack prepare {lines}` rebuilds it"):
@@ -47,7 +47,7 @@ def test_edited_lines_are_noticed(lines: Path, text: str, age: int) -> None:
     assert not fastpack.verify(lines).is_sound
 
 
-def test_a_line_split_in_the_middle_is_noticed_if_the_index_is_older(lines: Path) -> None:
+def test_a_split_line_is_detected_if_the_index_is_older(lines: Path) -> None:
     place = RAW.index('{"text": "row 203"') + 9
     with lines.open("r+b") as file:
         file.seek(place)
@@ -78,7 +78,7 @@ def write_shard(path: Path, keys: range) -> None:
             tar.addfile(member, io.BytesIO(data))
 
 
-def test_samples_added_to_a_shard_are_noticed(tmp_path: Path) -> None:
+def test_samples_added_to_a_shard_are_detected(tmp_path: Path) -> None:
     shard = tmp_path / "shard-0.tar"
     write_shard(shard, range(30))
     fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), sample_type="CrudeWebdataset")

@@ -1,4 +1,4 @@
-"""One sample's range of a tar: large members in pieces, damage anywhere in it, ranges that are not a sample's."""
+"""Reading one sample's range of a tar: windows, damage, and ranges that are not one sample."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def tar_of(members: list[tuple[str, bytes]], kind: int = tarfile.GNU_FORMAT) -> 
 
 def read(tar: Any, start: int, end: int, window: int = tar_range.WINDOW) -> tuple[str, list[tuple[str, bytes]]]:
     found = SampleRange(tar, start, end, Walker(), window)
-    return found.key, [(member.part, found.content(member)) for member in found.members]
+    return found.key, [(member.field, found.content(member)) for member in found.members]
 
 
 @pytest.mark.parametrize("opened", [MappedTar, ReadTar])
 @pytest.mark.parametrize("window", [1, 512, 1300, 1 << 18])
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
-def test_windows_of_any_size_give_the_same(
+def test_the_window_size_does_not_change_the_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Any, window: int, kind: int, backend: str
 ) -> None:
     monkeypatch.setattr(tar_range, "HEADER_WINDOW", window)
@@ -47,12 +47,12 @@ def test_windows_of_any_size_give_the_same(
     data = before + tar_of([(f"{key}.{name[2:]}", content) for name, content in MEMBERS], kind)
     path = tmp_path / "a.tar"
     path.write_bytes(data + tar_of([("l.txt", b"behind")], kind) + bytes(1024))
-    found, parts = read(opened(path), len(before), len(data), window)
+    found, fields = read(opened(path), len(before), len(data), window)
     assert found == key
-    assert parts == [(name[2:], content) for name, content in MEMBERS]
+    assert fields == [(name[2:], content) for name, content in MEMBERS]
 
 
-def test_contents_that_are_not_wanted_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unselected_contents_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tar_of([("k.bin", bytes(10 << 20)), ("k.json", b"{}")])
     path = tmp_path / "a.tar"
     path.write_bytes(data)
@@ -66,7 +66,7 @@ def test_contents_that_are_not_wanted_are_not_read(tmp_path: Path, monkeypatch: 
     assert sum(n_bytes) <= tar_range.WINDOW + tar_range.HEADER_WINDOW
 
 
-def test_one_walker_serves_samples_of_ever_new_parts(tmp_path: Path) -> None:
+def test_one_walker_reads_samples_with_many_field_names(tmp_path: Path) -> None:
     walker, offset = Walker(), 0
     pieces = [tar_of([(f"{n}.{n}.{k}", b"%d" % k) for k in range(n % 40 + 1)]) for n in range(50)]
     path = tmp_path / "a.tar"
@@ -76,16 +76,16 @@ def test_one_walker_serves_samples_of_ever_new_parts(tmp_path: Path) -> None:
         found = SampleRange(tar, offset, offset + len(piece), walker)
         assert found.key == str(n)
         assert [found.content(member) for member in found.members] == [b"%d" % k for k in range(n % 40 + 1)]
-        assert [member.part for member in found.members] == [f"{n}.{k}" for k in range(n % 40 + 1)]
+        assert [member.field for member in found.members] == [f"{n}.{k}" for k in range(n % 40 + 1)]
         offset += len(piece)
 
 
-def test_keys_longer_than_the_walkers_room(tmp_path: Path) -> None:
+def test_keys_longer_than_the_walkers_buffer(tmp_path: Path) -> None:
     key = "long/" * 900
     data = tar_of([(f"{key}a.txt", b"x"), (f"{key}a.{'p' * 3000}", b"y")])
     (tmp_path / "a.tar").write_bytes(data)
-    found, parts = read(MappedTar(tmp_path / "a.tar"), 0, len(data))
-    assert (found, parts) == (f"{key}a", [("txt", b"x"), ("p" * 3000, b"y")])
+    found, fields = read(MappedTar(tmp_path / "a.tar"), 0, len(data))
+    assert (found, fields) == (f"{key}a", [("txt", b"x"), ("p" * 3000, b"y")])
 
 
 @pytest.mark.parametrize("opened", [MappedTar, ReadTar])
@@ -97,7 +97,7 @@ def test_keys_longer_than_the_walkers_room(tmp_path: Path) -> None:
         ([("a.txt", b""), ("b.txt", b"")], "found the samples 'a', 'b', expected one"),
     ],
 )
-def test_ranges_without_one_sample_are_refused(tmp_path: Path, opened: Any, members: Any, text: str) -> None:
+def test_ranges_that_are_not_one_sample_are_rejected(tmp_path: Path, opened: Any, members: Any, text: str) -> None:
     data = tar_of(members)
     (tmp_path / "a.tar").write_bytes(data)
     with pytest.raises(FormatError, match=text):
@@ -105,7 +105,7 @@ def test_ranges_without_one_sample_are_refused(tmp_path: Path, opened: Any, memb
 
 
 def sparse_tar(real_size: int, map_text: bytes) -> bytes:
-    """A sparse file as PAX 1.0 writes it: its map, filled up to 512, then its data."""
+    """A sparse file in PAX 1.0 format: its map, padded to 512 bytes, then its data."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("ignored")
@@ -123,7 +123,7 @@ def sparse_tar(real_size: int, map_text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("opened", [MappedTar, ReadTar])
-def test_sparse_files_have_their_holes(tmp_path: Path, opened: Any) -> None:
+def test_sparse_files_include_their_holes(tmp_path: Path, opened: Any) -> None:
     path = tmp_path / "a.tar"
     data = sparse_tar(1000, b"1\n500\n4\n")
     path.write_bytes(data)
@@ -150,14 +150,14 @@ def test_a_changed_byte_is_an_error_or_data(tmp_path_factory: pytest.TempPathFac
     path.write_bytes(data)
     for opened in (MappedTar, ReadTar):
         try:
-            _, parts = read(opened(path), 0, len(GOOD))
+            _, fields = read(opened(path), 0, len(GOOD))
         except FormatError:
             continue
-        assert [len(content) for _, content in parts] == [4, 600]
+        assert [len(content) for _, content in fields] == [4, 600]
 
 
 @given(st.integers(0, len(GOOD) - 1))
-def test_a_file_that_is_cut_is_an_error(tmp_path_factory: pytest.TempPathFactory, n_bytes: int) -> None:
+def test_a_truncated_file_is_an_error(tmp_path_factory: pytest.TempPathFactory, n_bytes: int) -> None:
     path = tmp_path_factory.getbasetemp() / "cut.tar"
     path.write_bytes(GOOD[:n_bytes])
     for opened in (MappedTar, ReadTar):
@@ -165,7 +165,7 @@ def test_a_file_that_is_cut_is_an_error(tmp_path_factory: pytest.TempPathFactory
             read(opened(path), 0, len(GOOD))
 
 
-def test_bytes_that_are_in_memory_are_known(tmp_path: Path) -> None:
+def test_cached_bytes_are_detected(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(np.zeros(100_000, np.uint8).tobytes())
     tar = MappedTar(path)

@@ -1,4 +1,4 @@
-"""Reading a tar by its headers: what is read of the file, what lies behind the archive, and what is no tar at all."""
+"""Walking a tar by its headers: bytes read, data after the archive, and files that are not archives."""
 
 from __future__ import annotations
 
@@ -38,41 +38,41 @@ def refusal(path: Path) -> FormatError:
     return caught.value
 
 
-def parts_of(path: Path) -> list[tuple[int, bytes, int, int]]:
+def fields_of(path: Path) -> list[tuple[int, bytes, int, int]]:
     found = []
     for chunk in TarWalk(path, 10**7).chunks():
-        names = [chunk.part_names[number] for number in chunk.parts[:, 1]]
-        found += list(zip(chunk.parts[:, 0].tolist(), names, *chunk.parts[:, 2:4].T.tolist(), strict=True))
+        names = [chunk.field_names[number] for number in chunk.fields[:, 1]]
+        found += list(zip(chunk.fields[:, 0].tolist(), names, *chunk.fields[:, 2:4].T.tolist(), strict=True))
     return found
 
 
 @pytest.mark.usefixtures("backend")
-def test_chunks_hold_everything_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"{i}.{part}" for i in range(50) for part in ("jpg", f"p{i}", "txt")]
+def test_chunks_contain_all_fields_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{i}.{field}" for i in range(50) for field in ("jpg", f"p{i}", "txt")]
     path = write(tmp_path, archive(*((name, bytes(i)) for i, name in enumerate(names))))
-    whole = parts_of(path)
+    whole = fields_of(path)
     monkeypatch.setattr(tar, "_ROWS", 7)
-    monkeypatch.setattr(tar, "_PARTS", 4)
+    monkeypatch.setattr(tar, "_MAX_NAMES", 4)
     monkeypatch.setattr(tar, "FIRST_WINDOW", 512)
     monkeypatch.setattr(tar, "LARGE_WINDOW", 1536)
     chunks = list(TarWalk(path, 10**7).chunks())
-    assert max(len(chunk.parts) for chunk in chunks) <= 7
-    assert max(len(chunk.part_names) for chunk in chunks) <= 4
+    assert max(len(chunk.fields) for chunk in chunks) <= 7
+    assert max(len(chunk.field_names) for chunk in chunks) <= 4
     assert [key for chunk in chunks for key in chunk.keys] == [b"%d" % i for i in range(50)]
-    assert parts_of(path) == whole
+    assert fields_of(path) == whole
     with tarfile.open(path) as theirs:
         expected = [(m.name.encode(), m.offset_data, m.size) for m in theirs]
-    assert [(b"%d.%s" % (sample, part), at, size) for sample, part, at, size in whole] == expected
+    assert [(b"%d.%s" % (sample, field), at, size) for sample, field, at, size in whole] == expected
 
 
-def test_long_keys_and_parts_find_room(tmp_path: Path) -> None:
+def test_long_keys_and_field_names_fit(tmp_path: Path) -> None:
     names = [f"{letter * 60_000}.{letter * 60_000}" for letter in "abcabc"]
     path = write(tmp_path, archive(*((f"{name[:40_000]}.{name[-20_000:]}", b"") for name in names)))
     keys = [key for chunk in TarWalk(path, 100).chunks() for key in chunk.keys]
     assert keys == [letter.encode() * 40_000 for letter in "abcabc"]
 
 
-def test_large_members_are_skipped_and_small_ones_read_at_once(tmp_path: Path) -> None:
+def test_contents_of_large_members_are_not_read(tmp_path: Path) -> None:
     large = write(tmp_path, archive(*((f"{i}.bin", bytes(200_000)) for i in range(60))))
     walk = TarWalk(large, 100)
     list(walk.chunks())
@@ -93,7 +93,7 @@ def test_large_members_are_skipped_and_small_ones_read_at_once(tmp_path: Path) -
     assert n_reads < 20
 
 
-def test_the_window_follows_the_members(tmp_path: Path) -> None:
+def test_the_window_size_adapts_to_the_members(tmp_path: Path) -> None:
     large = [(f"l{i}.bin", bytes(100_000)) for i in range(40)]
     small = [(f"s{i}.bin", b"") for i in range(4000)]
     walk = TarWalk(write(tmp_path, archive(*large, *small, *((f"m{name}", data) for name, data in large))), 10_000)
@@ -102,20 +102,20 @@ def test_the_window_follows_the_members(tmp_path: Path) -> None:
     assert 2_000_000 < walk.n_bytes_read < 4_500_000
 
 
-def test_a_second_archive_behind_the_first_is_an_error(tmp_path: Path) -> None:
+def test_a_concatenated_archive_is_an_error(tmp_path: Path) -> None:
     one = archive(("a.txt", b"a"))
     error = refusal(write(tmp_path, one + archive(("b.txt", b"b"))))
     assert error.offset == len(one)
     assert "data after the end of the archive at byte 1024" in str(error)
 
 
-def test_zeros_behind_the_archive_are_no_error(tmp_path: Path) -> None:
+def test_zeros_after_the_archive_are_accepted(tmp_path: Path) -> None:
     walk = TarWalk(write(tmp_path, archive(("a.txt", b"a")) + bytes(700_001)), 10)
     assert [chunk.keys for chunk in walk.chunks()] == [[b"a"]]
     assert (walk.end, walk.n_members) == (1024, 1)
 
 
-def test_no_archive(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     assert refusal(write(tmp_path, b"")).found == "an empty file"
     assert refusal(write(tmp_path, b"\x1f\x8b\x08" + bytes(600))).found == "a file compressed with gzip"
     assert refusal(write(tmp_path, b"\x28\xb5\x2f\xfd" + bytes(600))).found == "a file compressed with Zstandard"
@@ -126,7 +126,7 @@ def test_no_archive(tmp_path: Path) -> None:
         TarWalk(tmp_path, 10)
 
 
-def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_during_the_walk_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, archive(*((f"{i}.bin", bytes(50_000)) for i in range(20))))
     walk = TarWalk(path, 100)
     os.truncate(path, 300_000)
@@ -135,7 +135,7 @@ def test_a_file_that_shrinks_meanwhile_is_an_error(tmp_path: Path) -> None:
     assert caught.value.offset >= 300_000
 
 
-def test_the_limit_of_members_holds(tmp_path: Path) -> None:
+def test_the_number_of_members_is_limited(tmp_path: Path) -> None:
     path = write(tmp_path, archive(("a.txt", b""), ("b.txt", b""), ("c.txt", b"")))
     assert list(TarWalk(path, 3).chunks())
     with pytest.raises(FormatError, match="a member after 2 others") as caught:

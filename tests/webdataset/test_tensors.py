@@ -1,4 +1,4 @@
-"""fastpack.torch.WebDataset: images as tensors, all else as without torch."""
+"""fastpack.torch.WebDataset: images are tensors, other fields are as without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fastpack
 torch: Any = pytest.importorskip("torch")
 
 
-def test_images_are_tensors_and_other_parts_are_not(golden: Path) -> None:
+def test_only_images_are_tensors(golden: Path) -> None:
     from fastpack.torch import WebDataset
 
     folder = golden / "energon" / "split"
@@ -31,7 +31,7 @@ def test_images_are_tensors_and_other_parts_are_not(golden: Path) -> None:
     assert isinstance(crude.get_file("kinds.npy"), np.ndarray)
 
 
-def test_torchs_loader_makes_batches(golden: Path) -> None:
+def test_the_torch_dataloader_makes_batches(golden: Path) -> None:
     from fastpack.torch import StatefulDataLoader, WebDataset
 
     dataset = WebDataset(golden / "energon" / "split", "train")

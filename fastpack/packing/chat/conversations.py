@@ -117,7 +117,7 @@ def _map_roles(turn: Any, position: int, roles: Mapping[str, str]) -> None:
 
 
 def _lines(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, bytes without line end) of each line; `\\n`, `\\r\\n` and `\\r` end one, as in text files."""
+    r"""Yield (byte offset, bytes without line end) of each line; `\n`, `\r\n` and `\r` end one, as in text files."""
     data = map_bytes(path)
     for rows in scan_lines(data, progress):
         for offset, length in rows.tolist():

@@ -166,7 +166,29 @@ def create_shuffled_jsonl_dataset_chunk(
     file_existence_policy: ExistencePolicy = "error",
     global_seed: int | None = None,
 ) -> EditResult:
-    """Call `create_shuffled_jsonl_chunk` (the name and arguments are those of Modalities' API)."""
+    r"""Call `create_shuffled_jsonl_chunk`, with the name and arguments of Modalities' API.
+
+    Parameters
+    ----------
+    file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
+        As the parameters of `create_shuffled_jsonl_chunk`, in this order.
+
+    Returns
+    -------
+    EditResult
+        The result of `create_shuffled_jsonl_chunk`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> source = pathlib.Path(folder.name, "a.jsonl")
+    >>> _ = source.write_text("1\n2\n3\n")
+    >>> target = pathlib.Path(folder.name, "chunk.jsonl")
+    >>> fastpack.modalities.create_shuffled_jsonl_dataset_chunk([source], target, 0, num_chunks=3).documents
+    1
+    >>> folder.cleanup()
+    """
     return create_shuffled_jsonl_chunk(
         file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
     )

@@ -157,7 +157,30 @@ def _n_tokens(sources: Sequence[Source]) -> int:
 
 
 def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike) -> EditResult:
-    """Call `merge_packed_data` (the name and arguments are those of Modalities' API)."""
+    """Call `merge_packed_data`, with the name and arguments of Modalities' API.
+
+    Parameters
+    ----------
+    src_paths
+        The packed files, or folders of them.
+    target_path
+        The merged file.
+
+    Returns
+    -------
+    EditResult
+        The result of `merge_packed_data`.
+
+    Examples
+    --------
+    >>> import tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with fastpack.PackedWriter(f"{folder.name}/a.pbin", 2) as writer:
+    ...     writer.append([1, 2, 3])
+    >>> fastpack.modalities.merge_packed_data_files([writer.path], f"{folder.name}/all.pbin").documents
+    1
+    >>> folder.cleanup()
+    """
     return merge_packed_data(src_paths, target_path)
 
 

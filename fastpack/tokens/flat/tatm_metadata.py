@@ -51,9 +51,32 @@ class TokenizedInfo:
 
 @dataclass(kw_only=True)
 class TatmDataMetadata:
-    """The metadata that tatm stores next to a dataset.
+    """The metadata that tatm stores next to a dataset: the contents of its metadata.yaml.
 
-    The fields are those of tatm's metadata.yaml.
+    Parameters
+    ----------
+    name
+        Name of the dataset.
+    dataset_path
+        Folder of the dataset.
+    description
+        A description, for readers.
+    date_downloaded
+        When the data was downloaded, as text.
+    download_source
+        Where the data was downloaded from.
+    data_content
+        Kind of data: "text", "image", "audio", "video" or "other".
+    content_field
+        Name of the field that holds the content of a document.
+    corpuses
+        Names of the corpora.
+    corpus_separation_strategy
+        How the corpora are separated: "data_dirs" or "configs".
+    corpus_data_dir_parent
+        The folder of the corpora's folders.
+    tokenized_info
+        How the data was tokenized; None if it is not. A dict is converted.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""`mount(folder, target)`: show a prepared WebDataset as a read-only folder, with FUSE."""
+"""Mount a prepared WebDataset as a read-only folder with FUSE."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastpack.webdataset.browsing.mount_tree import MAX_NAME_BYTES, Content, Ent
 _T = TypeVar("_T")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 _BLOCK = 512
-_ENDED = ((7,), (8,))  # return codes of libfuse 3 after a signal, when it has unmounted
+_ENDED = ((7,), (8,))  # return codes of libfuse 3 that unmounted because of a signal
 
 
 class Listing:
@@ -96,7 +96,7 @@ class Operations:
         self._status = os.stat(nvmeta.index_path(tree.folder))
 
     def init(self, path: str) -> None:
-        """Called by FUSE when the folder is mounted."""
+        """Report that the folder is mounted; FUSE calls this method."""
         del path
         if self._mounted is not None:
             self._mounted()
@@ -104,15 +104,15 @@ class Operations:
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         """Return the status of a file or folder: read-only, with the owner and times of the index."""
         del fh
-        entry = self._asked(lambda: self._tree.entry(path[1:]))
+        entry = self._checked(lambda: self._tree.entry(path[1:]))
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._status.st_mtime_ns)
         owner = {"st_uid": self._status.st_uid, "st_gid": self._status.st_gid}
         return {"st_mode": _mode(entry), "st_nlink": 1, "st_size": entry.n_bytes or 0, **times, **owner}
 
     def opendir(self, path: str) -> int:
         """Return a handle for listing a folder."""
-        listing = self._asked(lambda: Listing(lambda: self._tree.entries(path[1:])))
-        self._asked(lambda: listing.at(0))
+        listing = self._checked(lambda: Listing(lambda: self._tree.entries(path[1:])))
+        self._checked(lambda: listing.at(0))
         return self._folders.add(listing)
 
     def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, dict[str, int], int]]:
@@ -124,8 +124,8 @@ class Operations:
                 yield name, {"st_mode": stat.S_IFDIR | 0o555}, position + 1
         position = max(offset, 2)
         while True:
-            wanted = position - 2
-            entry = self._asked(lambda wanted=wanted: listing.at(wanted))  # type: ignore[misc]
+            at = position - 2
+            entry = self._checked(lambda at=at: listing.at(at))  # type: ignore[misc]
             if entry is None:
                 return
             position += 1
@@ -141,13 +141,13 @@ class Operations:
         """Return a handle for reading a file."""
         if flags & _WRITING:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-        return self._files.add(self._asked(lambda: self._tree.open(path[1:])))
+        return self._files.add(self._checked(lambda: self._tree.open(path[1:])))
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
         """Read from an open file, directly from its shard."""
         del path
         content = self._files[fh]
-        return self._asked(lambda: content.read(offset, size))
+        return self._checked(lambda: content.read(offset, size))
 
     def release(self, path: str, fh: int) -> int:
         """Close a file's handle."""
@@ -164,9 +164,10 @@ class Operations:
         sizes = {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_blocks": n_bytes // _BLOCK, "f_bfree": 0, "f_bavail": 0}
         return {**sizes, "f_namemax": MAX_NAME_BYTES}
 
-    def _asked(self, question: Callable[[], _T]) -> _T:
+    def _checked(self, read: Callable[[], _T]) -> _T:
+        """Return the result of `read`; a FormatError becomes an input/output error."""
         try:
-            return question()
+            return read()
         except FormatError as error:
             if self._complain is not None:
                 self._complain(str(error))
@@ -189,24 +190,26 @@ def mount(
 ) -> None:
     """Show the samples of a prepared dataset as files in the empty folder `target`; return when it is unmounted.
 
-    sample_folders: one folder per sample. allow_slow: see `SampleTree`. detach: return at once and run in the
+    sample_folders: one folder per sample. allow_slow: see `SampleTree`. detach: return immediately and run in the
     background. complain, mounted: see `Operations`.
-    Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or where FUSE refuses.
+    Raises what `SampleTree` raises, MissingExtra without mfusepy, JobError without libfuse or if FUSE cannot mount.
     """
     fuse = _fuse()
     root = os.path.abspath(folder)  # libfuse changes to the root folder
     tree = SampleTree(root, sample_folders=sample_folders, allow_slow=allow_slow)
     if not os.path.isdir(target):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), os.fspath(target))
-    where = os.path.realpath(target)
-    with _ended_by_signals():
+    mount_point = os.path.realpath(target)
+    with _unmounted_by_sigterm():
         try:
-            fuse.FUSE(Operations(tree, complain, mounted), where, foreground=not detach, ro=True, fsname="fastpack")
+            fuse.FUSE(
+                Operations(tree, complain, mounted), mount_point, foreground=not detach, ro=True, fsname="fastpack"
+            )
         except RuntimeError as error:
             if error.args[:1] in _ENDED:
                 return
-            refused = f"{where}: FUSE did not mount it (code {error}); is /dev/fuse there, and may you use it?"
-            raise JobError(refused) from error
+            reason = f"FUSE did not mount it (code {error}). Check that /dev/fuse exists and that you may use it."
+            raise JobError(f"{mount_point}: {reason}") from error
         finally:
             tree.close()
 
@@ -218,16 +221,16 @@ def _fuse() -> Any:
         if error.name != "mfusepy":
             raise
         raise MissingExtra("mfusepy", "mount", "mounting a dataset") from error
-    except OSError as error:  # the package is there, the library is not
+    except OSError as error:  # the package is installed, the library is not
         raise JobError(f"mounting a dataset needs libfuse ({error}): install your system's package fuse3") from error
     return mfusepy
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let libfuse unmount on SIGTERM: it only takes signals that nobody else listens to."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _unmounted_by_sigterm() -> Iterator[None]:
+    """Let libfuse unmount on SIGTERM: it handles only signals without another handler."""
+    previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)

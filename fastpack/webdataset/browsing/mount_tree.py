@@ -1,4 +1,4 @@
-"""The samples of a prepared WebDataset as files in folders; what `fastpack mount` shows. Nothing is held in memory."""
+"""The file tree that `fastpack mount` shows: samples as files in folders, read from the index on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 512
 _PLAIN = (b"0", b"\0", b"7")  # types of tar members that are stored unmodified
 _MOST_KEYS = 1024  # per query
 _OPEN_SHARDS = 32
-_BEHIND_SLASH = chr(ord("/") + 1)
+_AFTER_SLASH = chr(ord("/") + 1)
 
 
 class Entry(NamedTuple):
@@ -42,13 +42,13 @@ class Content(Protocol):
     """An open file."""
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        """The bytes from `offset` on, fewer only at the end."""
+        """Return `n_bytes` bytes from `offset` on; fewer only at the end."""
         ...
 
     def close(self) -> None: ...
 
 
-class _Part(NamedTuple):
+class _Field(NamedTuple):
     shard: int
     offset: int
     n_bytes: int
@@ -74,20 +74,20 @@ class SampleTree:
         self.sample_folders = sample_folders
         self.shards = [_inside(self.folder, name) for name in nvmeta.read_info(folder)]
         self._index = SampleIndex(nvmeta.index_path(folder))
-        self._is_slow = not self._index.has_parts
+        self._is_slow = not self._index.has_fields
         if self._is_slow and not allow_slow:
             expected = "one: prepare the dataset again, or mount it with --sample-folders --allow-slow"
             raise FormatError(self._index.path, 0, "no table sample_parts", expected)
         if self._is_slow and not sample_folders:
-            raise ValueError("--allow-slow needs --sample-folders (-s): the index has no table of all parts")
+            raise ValueError("--allow-slow needs --sample-folders (-s): the index has no table of all fields")
         self._open_shard = lru_cache(_OPEN_SHARDS)(self._open_shard)  # type: ignore[method-assign]
 
     def entry(self, path: str) -> Entry:
         """Return the entry at this path. Raises FileNotFoundError."""
         names = _names(path)
-        part = None if names is None else self._file(names)
-        if part is not None:
-            return Entry(path, part.n_bytes)
+        field = None if names is None else self._file(names)
+        if field is not None:
+            return Entry(path, field.n_bytes)
         if names is not None and self._is_folder(names):
             return Entry(path, None)
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -103,9 +103,9 @@ class SampleTree:
     def open(self, path: str) -> Content:
         """Open a file. Raises FileNotFoundError, IsADirectoryError, FormatError for a damaged shard."""
         names = _names(path)
-        part = None if names is None else self._file(names)
-        if part is not None:
-            return self._opened(part)
+        field = None if names is None else self._file(names)
+        if field is not None:
+            return self._opened(field)
         self.entry(path)
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
@@ -114,59 +114,59 @@ class SampleTree:
         self._index.close()
         self._open_shard.cache_clear()  # type: ignore[attr-defined]
 
-    def _file(self, names: list[str]) -> _Part | None:
+    def _file(self, names: list[str]) -> _Field | None:
         if not names:
             return None
         if self.sample_folders:
-            key, part, dot = "/".join(names[:-1]), names[-1], True
+            key, field, dot = "/".join(names[:-1]), names[-1], True
         else:
-            last, found, part = names[-1].partition(".")
+            last, found, field = names[-1].partition(".")
             key, dot = "/".join([*names[:-1], last]), bool(found)
-        return self._parts(key).get(part) if dot else None
+        return self._fields(key).get(field) if dot else None
 
     def _is_folder(self, names: list[str]) -> bool:
         key = "/".join(names)
-        return not names or self._has_below(f"{key}/") or (self.sample_folders and bool(self._parts(key)))
+        return not names or self._has_below(f"{key}/") or (self.sample_folders and bool(self._fields(key)))
 
     def _has_below(self, prefix: str) -> bool:
         return any(key.startswith(prefix) for key in self._index.keys(prefix, 1))
 
-    def _parts(self, key: str) -> dict[str, _Part]:
+    def _fields(self, key: str) -> dict[str, _Field]:
         """Return the stored fields of a sample; none if it does not exist."""
         try:
             row = self._index.get(key)
         except KeyError:
             return {}
-        parts = self._read_parts(row) if self._is_slow else self._index.parts(row.tar_file_id, row.sample_index)
-        return {name: _Part(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in parts}
+        fields = self._read_fields(row) if self._is_slow else self._index.fields(row.tar_file_id, row.sample_index)
+        return {name: _Field(row.tar_file_id, offset, size, row.byte_offset) for name, offset, size in fields}
 
-    def _read_parts(self, row: SampleRow) -> list[tuple[str, int, int]]:
-        """Return the same as `SampleIndex.parts`, from the headers of the sample."""
+    def _read_fields(self, row: SampleRow) -> list[tuple[str, int, int]]:
+        """Return the same as `SampleIndex.fields`, from the headers of the sample."""
         if not 0 <= row.tar_file_id < len(self.shards):
             found = f"a sample in shard {row.tar_file_id}"
             raise FormatError(self._index.path, 0, found, f"one of {len(self.shards)} shards")
         tar = ReadTar(self.shards[row.tar_file_id])
         sample = SampleRange(tar, row.byte_offset, row.byte_offset + row.byte_size, Walker(), HEADER_WINDOW)
-        return [(member.part, member.offset, member.size) for member in sample.members]
+        return [(member.field, member.offset, member.size) for member in sample.members]
 
     def _listed(self, names: list[str]) -> Iterator[tuple[str, int | None]]:
-        own = self._parts("/".join(names)) if self.sample_folders and names else {}
-        for name, part in own.items():
-            yield name, part.n_bytes
+        own = self._fields("/".join(names)) if self.sample_folders and names else {}
+        for name, field in own.items():
+            yield name, field.n_bytes
         prefix = "".join(f"{name}/" for name in names)
         for name, is_key in self._children(prefix):
             if is_key and not self.sample_folders:
-                for part_name, part in self._parts(prefix + name).items():
-                    yield f"{name}.{part_name}", part.n_bytes
+                for field_name, field in self._fields(prefix + name).items():
+                    yield f"{name}.{field_name}", field.n_bytes
             elif name not in own and (is_key or not self._is_listed_as_key(prefix, name)):
                 yield name, None
 
     def _is_listed_as_key(self, prefix: str, name: str) -> bool:
         """Return whether a folder of keys has the name of a sample, or of a sample's file, in the same folder."""
         if self.sample_folders:
-            return bool(self._parts(prefix + name))
-        key, dot, part = name.partition(".")
-        return bool(dot) and part in self._parts(prefix + key)
+            return bool(self._fields(prefix + name))
+        key, dot, field = name.partition(".")
+        return bool(dot) and field in self._fields(prefix + key)
 
     def _children(self, prefix: str) -> Iterator[tuple[str, bool]]:
         """Yield (name up to the next slash, whether it is a whole key) for keys with this prefix, in key order."""
@@ -179,7 +179,7 @@ class SampleTree:
                 name, slash, _ = key[len(prefix) :].partition("/")
                 if slash:
                     yield name, False
-                    first, count = prefix + name + _BEHIND_SLASH, 2  # skip the keys of this folder
+                    first, count = prefix + name + _AFTER_SLASH, 2  # skip the keys of this folder
                     break
                 if key != last:
                     yield name, True
@@ -189,17 +189,19 @@ class SampleTree:
                     return
                 count = min(2 * count, _MOST_KEYS)
 
-    def _opened(self, part: _Part) -> Content:
-        if not 0 <= part.shard < len(self.shards):
-            raise FormatError(self._index.path, 0, f"a part in shard {part.shard}", f"one of {len(self.shards)} shards")
-        file = self._open_shard(part.shard)
+    def _opened(self, field: _Field) -> Content:
+        if not 0 <= field.shard < len(self.shards):
+            raise FormatError(
+                self._index.path, 0, f"a field in shard {field.shard}", f"one of {len(self.shards)} shards"
+            )
+        file = self._open_shard(field.shard)
         header = np.zeros(_BLOCK, np.uint8)
-        if part.offset < _BLOCK or file.read_into(header, part.offset - _BLOCK) < _BLOCK:
-            raise FormatError(file.path, part.offset, "no header before it", "a part, as the index says")
-        field = header.tobytes()
-        if field[156:157] in _PLAIN and _octal(field[124:136]) == part.n_bytes:
-            return _Plain(file, part)
-        return _unusual(file, part)
+        if field.offset < _BLOCK or file.read_into(header, field.offset - _BLOCK) < _BLOCK:
+            raise FormatError(file.path, field.offset, "no header before it", "a field, as the index says")
+        raw_header = header.tobytes()
+        if raw_header[156:157] in _PLAIN and _octal(raw_header[124:136]) == field.n_bytes:
+            return _Plain(file, field)
+        return _unusual(file, field)
 
     def _open_shard(self, number: int) -> Reader:
         return open_reader(self.shards[number])
@@ -208,16 +210,16 @@ class SampleTree:
 class _Plain:
     """A file stored unmodified in a shard."""
 
-    def __init__(self, file: Reader, part: _Part) -> None:
-        self._file, self._part = file, part
+    def __init__(self, file: Reader, field: _Field) -> None:
+        self._file, self._field = file, field
 
     def read(self, offset: int, n_bytes: int) -> bytes:
-        n_bytes = max(0, min(n_bytes, self._part.n_bytes - offset))
+        n_bytes = max(0, min(n_bytes, self._field.n_bytes - offset))
         out = np.empty(n_bytes, np.uint8)
-        done = self._file.read_into(out, self._part.offset + offset)
+        done = self._file.read_into(out, self._field.offset + offset)
         if done < n_bytes:
-            where = self._part.offset + offset + done
-            raise FormatError(self._file.path, where, "the end of the file", f"a part of {self._part.n_bytes} bytes")
+            where = self._field.offset + offset + done
+            raise FormatError(self._file.path, where, "the end of the file", f"a field of {self._field.n_bytes} bytes")
         return out.tobytes()
 
     def close(self) -> None:
@@ -248,26 +250,26 @@ class _Sparse:
                 stream.close()
 
 
-def _unusual(file: Reader, part: _Part) -> Content:
+def _unusual(file: Reader, field: _Field) -> Content:
     """Open a sparse file, or one whose size is not in the header before it."""
     stream = open_stream(file.path)
     try:
-        stream.seek(part.sample_start)
+        stream.seek(field.sample_start)
         tar = tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
-        info = next((info for info in tar if info.offset_data >= part.offset), None)
-        if info is not None and info.isreg() and (info.offset_data, info.size) == (part.offset, part.n_bytes):
+        info = next((info for info in tar if info.offset_data >= field.offset), None)
+        if info is not None and info.isreg() and (info.offset_data, info.size) == (field.offset, field.n_bytes):
             if info.issparse():
                 return _Sparse(tar, info)
             stream.close()
-            return _Plain(file, part)
+            return _Plain(file, field)
     except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
         stream.close()
-        raise FormatError(file.path, part.sample_start, f"damage ({error})", "a sample, as the index says") from error
+        raise FormatError(file.path, field.sample_start, f"damage ({error})", "a sample, as the index says") from error
     except BaseException:
         stream.close()
         raise
     stream.close()
-    raise FormatError(file.path, part.offset, "other content", f"a part of {part.n_bytes} bytes, as the index says")
+    raise FormatError(file.path, field.offset, "other content", f"a field of {field.n_bytes} bytes, as the index says")
 
 
 def _inside(folder: AnyPath, name: str) -> AnyPath:
@@ -295,8 +297,8 @@ def _escaped(name: str) -> str:
     return f"%{name}" if name in ("", ".", "..") or name.startswith("%") else name
 
 
-def _octal(field: bytes) -> int | None:
+def _octal(digits: bytes) -> int | None:
     try:
-        return int(field.split(b"\0", 1)[0].strip() or b"0", 8)
+        return int(digits.split(b"\0", 1)[0].strip() or b"0", 8)
     except ValueError:
         return None

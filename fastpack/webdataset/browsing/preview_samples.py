@@ -15,7 +15,7 @@ from fastpack.webdataset.images import IMAGE_EXTENSIONS, open_image
 from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG, meta_path, read_split, select_splits
 from fastpack.webdataset.sample_definition import read_definition
 
-MAX_CHARACTERS = 600  # of a text
+MAX_CHARACTERS = 600  # per text
 Colours = Literal["blocks", "letters"]
 _LETTERS = " .:-=+*#%@"  # from dark to bright
 _UPPER_HALF = "\N{UPPER HALF BLOCK}"
@@ -30,26 +30,25 @@ def preview(
     split_config: str = SPLIT_CONFIG,
     dataset_config: str = DATASET_CONFIG,
 ) -> Iterator[dict[str, Any]]:
-    """Samples from number `start` on: {"index", "key", "parts": [{"name", "bytes", "kind", "data", ...}]}.
+    """Yield samples from number `start` on: {"index", "key", "parts": [{"name", "bytes", "kind", "data", ...}]}.
 
-    data: the bytes of a part. kind "text": `text`, shortened, nothing in it that moves a terminal's cursor; "image":
-    `width`, `height`, `mode` and `format`, or `error` where it cannot be opened; "bytes" otherwise.
+    parts: the stored fields. data: the bytes of a field. kind: "text", with `text`, shortened and without control
+    characters; "image", with `width`, `height`, `mode` and `format`, or `error` if it cannot be opened; else "bytes".
 
-    split_parts: the splits whose samples are shown, numbered one after the other (None: all shards); those without
-    shards are skipped. split_config: as `WebDataset` has it. dataset_config: another name than dataset.yaml shows only
-    the parts that this definition reads.
-    Raises what `WebDataset` raises, and ValueError where there is no sample `start`.
+    split_parts: the splits to show, numbered consecutively (None: all shards); splits without shards are skipped.
+    split_config: as in `WebDataset`. dataset_config: with a name other than dataset.yaml, only the fields that this
+    definition reads are shown. Raises what `WebDataset` raises, and ValueError if sample `start` does not exist.
     """
-    parts = None if dataset_config == DATASET_CONFIG else read_definition(path, dataset_config).wanted
+    wanted = None if dataset_config == DATASET_CONFIG else read_definition(path, dataset_config).wanted
     datasets = [
-        WebDataset(path, name, raw=True, part_filter=parts, split_config=split_config, io="pread")
+        WebDataset(path, name, raw=True, part_filter=wanted, split_config=split_config, io="pread")
         for name in _with_shards(path, split_parts, split_config)
     ]
     try:
         ends = list(accumulate(map(len, datasets)))
         total = ends[-1] if ends else 0
         if start and start >= total:
-            raise ValueError(f"{path}: there is no sample {start}: there are {total}, counted from 0")
+            raise ValueError(f"{path} has no sample {start}: it has {total}, counted from 0")
         for index in range(start, total):
             number = bisect_right(ends, index)
             sample = datasets[number][index - (ends[number - 1] if number else 0)]
@@ -65,14 +64,14 @@ def _with_shards(path: PathLike, names: Sequence[str] | None, split_config: str)
     if names is None:
         return [None]
     split = read_split(path, split_config)
-    chosen = select_splits(meta_path(path, split_config), split.parts, names)
+    chosen = select_splits(meta_path(path, split_config), split.shards, names)
     return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
 
 
 def _described(name: str, data: bytes) -> dict[str, Any]:
     kind = name.rpartition(".")[2].lower()
     if kind in IMAGE_EXTENSIONS:
-        return {"kind": "image", **_about_image(data), "data": data}
+        return {"kind": "image", **_image_facts(data), "data": data}
     text = _text(data)
     return {"kind": "bytes", "data": data} if text is None else {"kind": "text", "text": text, "data": data}
 
@@ -92,7 +91,7 @@ def _text(data: bytes) -> str | None:
     return f"{shown}..." if len(start) < len(data) or len(text) > MAX_CHARACTERS else shown
 
 
-def _about_image(data: bytes) -> dict[str, Any]:
+def _image_facts(data: bytes) -> dict[str, Any]:
     try:
         with open_image(data, 3) as image:
             return {"width": image.width, "height": image.height, "mode": image.mode, "format": image.format}
@@ -100,18 +99,18 @@ def _about_image(data: bytes) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}" if not isinstance(error, MissingExtra) else str(error)}
 
 
-def draw(data: bytes, columns: int, rows: int, how: Colours) -> list[str]:
-    """An image as at most `rows` lines of `columns` characters: coloured half blocks, or letters by brightness.
+def draw(data: bytes, columns: int, rows: int, colours: Colours) -> list[str]:
+    """Draw an image as at most `rows` lines of `columns` characters: coloured half blocks, or letters by brightness.
 
-    Raises MissingExtra without Pillow, and what Pillow raises for what is no image.
+    Raises MissingExtra without Pillow, and Pillow's error for data that are not an image.
     """
     with open_image(data, 3) as image:
         image.draft("RGB", (2 * columns, 4 * rows))  # decodes a JPEG at a fraction of its size if that suffices
         picture = image.convert("RGB")
-    # A character is twice as high as it is wide: half blocks make square pixels of it, letters do not.
+    # A character is twice as high as it is wide: half blocks give square pixels, letters do not.
     scale = min(columns / picture.width, 2 * rows / picture.height)
     width, height = max(1, round(picture.width * scale)), max(1, round(picture.height * scale / 2))
-    if how == "letters":
+    if colours == "letters":
         grey = picture.convert("L").resize((width, height)).tobytes()
         letters = "".join(_LETTERS[value * len(_LETTERS) // 256] for value in grey)
         return [letters[start : start + width] for start in range(0, len(letters), width)]

@@ -19,7 +19,7 @@ _RETURN, _OPEN, _CLOSE = 13, 123, 125
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JsonlIndexResult(Result):
-    """Describe the index that `index_webdataset_jsonl` wrote.
+    """Describe the index that `prepare` wrote for a JSONL file.
 
     Parameters
     ----------
@@ -29,6 +29,17 @@ class JsonlIndexResult(Result):
         Number of samples.
     bytes
         Size of the JSONL file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "crude.jsonl")
+    >>> _ = path.write_text('{"text": "a"}')
+    >>> result = fastpack.prepare(path)
+    >>> result.path.name, result.samples, result.bytes
+    ('crude.jsonl.idx', 1, 13)
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "samples", "bytes")

@@ -99,6 +99,12 @@ class SampleTypeSpec:
     ------
     ValueError
         If the class is unknown, or the field map does not fit it.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset import SampleTypeSpec
+    >>> SampleTypeSpec("CaptioningSample", {"image": "jpg", "caption": "txt"}).dataset_yaml_name
+    'dataset.yaml'
     """
 
     sample_type: str

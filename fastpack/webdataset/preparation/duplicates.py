@@ -48,15 +48,14 @@ def fix_duplicates(
 ) -> RenamedShards:
     """Copy the shards of `source` to the folder `target`, each file `x.jpg` as `<path of the shard>/x.jpg`.
 
-    Those are the names that `energon prepare --fix-duplicates` gives, which changes the tars themselves; here nothing
-    in `source` is touched. A key that comes again within its shard gets a folder with a number as well; sparse files
-    are written out. dry_run does all but the writing. Raises FormatError for a damaged shard, TargetExists (a
-    FileExistsError and ValueError) for a copy that is there already, unless force_overwrite is set, and ValueError
-    where a copy would replace its shard.
+    These are the names that `energon prepare --fix-duplicates` gives in place; here `source` is not modified. A key
+    that is repeated within its shard also gets a numbered folder. Sparse files are written in full. dry_run: write
+    nothing. Raises FormatError for a damaged shard, TargetExists (a FileExistsError and ValueError) for an existing
+    copy unless force_overwrite is set, and ValueError if a copy would replace its shard.
     """
     names = find_shards(source, exclude)
     if not names:
-        raise JobError(f"{os.fspath(source)}: no .tar files there")
+        raise JobError(f"{os.fspath(source)}: no .tar files")
     result = RenamedShards(Path(source), Path(target))
     for name in names:
         _check_target(result.source / name, result.target / name, force_overwrite)

@@ -1,4 +1,4 @@
-"""The index of joined datasets: for each sample of the first one, where the samples of that key are in the others."""
+"""Write join indexes: for each sample of the first dataset, the location of that key in the other datasets."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fastpack.webdataset.sample_index.reader import read_only_uri
 
 MAGIC = b"JIDX0001"
 NONMATCH = ("error", "skip", "none")
-_ROWS = 8192  # that are Python objects at a time
-_ELSEWHERE = -2  # in a shard that is not in the split part
+_ROWS = 8192  # per query; each row is a Python tuple
+_NOT_IN_SPLIT = -2  # the position of a shard outside the split
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedSet:
     """A prepared dataset in a join.
 
-    numbers: tar_file_id of each shard of the split part that is not excluded, by its position in the part; excludes:
-    what `split.yaml` leaves out (paths with a slash); samples: the (tar_file_id, key) pairs among those; nonmatch: what
-    to do about a sample of the first set that is not here.
+    numbers: position in the split -> tar_file_id, for each shard that is not excluded. excludes: the entries with a
+    slash under exclude in `split.yaml`. samples: the excluded (tar_file_id, key) pairs. nonmatch: "error", "skip" or
+    "none", for a sample of the first dataset whose key is missing here.
     """
 
     folder: AnyPath
@@ -53,27 +53,27 @@ def open_set(folder: AnyPath, split_part: str, split_config: str | None, nonmatc
     numbers = {name: number for number, name in enumerate(nvmeta.read_info(folder))}
     split = nvmeta.read_split(folder, split_config or "split.yaml")
     excluded = set(split.exclude)
-    part = {place: shard for place, shard in enumerate(split.parts.get(split_part, [])) if shard not in excluded}
-    if not part:
-        raise ValueError(f"{folder}: no shards in the part {split_part!r}")
-    if unknown := [shard for shard in part.values() if shard not in numbers]:
+    listed = split.shards.get(split_part, [])
+    shards = {position: shard for position, shard in enumerate(listed) if shard not in excluded}
+    if not shards:
+        raise ValueError(f"{folder}: no shards in the split {split_part!r}")
+    if unknown := [shard for shard in shards.values() if shard not in numbers]:
         raise FormatError(nvmeta.meta_path(folder, "split.yaml"), 0, f"the shard {unknown[0]}", "one of .info.json")
-    excludes = _in_energons_order(split.exclude)
+    excludes = _in_energon_order(split.exclude)
     samples = []
     for text in excludes:
         shard, _, key = text.partition(".tar/")
         if f"{shard}.tar" in numbers and key:
             samples.append((numbers[f"{shard}.tar"], key))
-    return JoinedSet(
-        folder, uuid.read_text(), {place: numbers[shard] for place, shard in part.items()}, excludes, samples, nonmatch
-    )
+    ids = {position: numbers[shard] for position, shard in shards.items()}
+    return JoinedSet(folder, uuid.read_text(), ids, excludes, samples, nonmatch)
 
 
-def _in_energons_order(exclude: Sequence[str]) -> list[str]:
-    """The excluded paths with a slash, in the order in which Energon hashes them: that of its set of strings.
+def _in_energon_order(exclude: Sequence[str]) -> list[str]:
+    """Return the excluded paths with a slash in the order in which Energon hashes them: that of its set of strings.
 
-    The order depends on PYTHONHASHSEED. If that is set to a number, a set that is built in the same way here has the
-    same order; if not, Energon's order is another one in each process, and the order of the split file is taken.
+    With PYTHONHASHSEED set to a number, a set built in the same way here has the same order. Otherwise Energon's order
+    differs from process to process, and the order of the split file is used.
     """
     if not hash_seed_is_fixed():
         return list(dict.fromkeys(text for text in exclude if "/" in text))
@@ -97,15 +97,15 @@ def join_name(sets: Sequence[JoinedSet]) -> str:
 
 
 def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = False) -> int:
-    """Write the index of a join (dry_run: do all but that); return the number of rows.
+    """Write the index of a join and return the number of rows; with `dry_run`, write nothing.
 
-    A row has for each set the position of the sample's shard in the split part, its first byte and how many it has, all
-    int64; -1 three times where there is none and nonmatch is "none". Raises ValueError for a sample without a match
-    where it is "error" (with the key), JobError where no sample has one.
+    A row has three int64 per dataset: the position of the sample's shard in the split, its offset and its size in
+    bytes; -1 three times for a sample without a match if nonmatch is "none". Raises ValueError with the key for such a
+    sample if nonmatch is "error", JobError if no sample has a match.
     """
     if sets[0].nonmatch != "error":
-        raise ValueError(f"{sets[0].folder}: the first set of a join cannot have nonmatch {sets[0].nonmatch!r}")
-    places = [_places(joined) for joined in sets]
+        raise ValueError(f"{sets[0].folder}: the first dataset of a join cannot have nonmatch {sets[0].nonmatch!r}")
+    positions = [_positions(joined) for joined in sets]
     n_rows = 0
     memory = sqlite3.connect(":memory:", uri=True, isolation_level=None)
     with closing(memory) as db, NoFile() if dry_run else AtomicFile(path, follow=False) as file:
@@ -114,7 +114,7 @@ def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = Fals
         for rows in _matches(db, len(sets)):
             for column, joined in enumerate(sets):
                 shards = rows[:, 3 * column]
-                shards[:] = np.where(shards < 0, shards, places[column][shards])
+                shards[:] = np.where(shards < 0, shards, positions[column][shards])
                 rows = _apply_nonmatch(db, rows, column, joined)
                 if not len(rows):
                     break
@@ -122,18 +122,16 @@ def write_join(path: AnyPath, sets: Sequence[JoinedSet], *, dry_run: bool = Fals
             file.write(np.ascontiguousarray(rows, "<i8"))
             n_rows += len(rows)
         if not n_rows:
-            raise JobError(
-                f"{path}: no sample of {sets[0].folder} has its like in all the sets that are joined with it"
-            )
+            raise JobError(f"{path}: no sample of {sets[0].folder} has a match in all datasets that are joined with it")
     return n_rows
 
 
-def _places(joined: JoinedSet) -> npt.NDArray[np.int64]:
-    """Return the position in the split of each shard, by tar_file_id."""
+def _positions(joined: JoinedSet) -> npt.NDArray[np.int64]:
+    """Return the position of each shard in the split, by tar_file_id."""
     n_shards = len(nvmeta.read_info(joined.folder))
-    places = np.full(n_shards + 1, _ELSEWHERE, np.int64)
-    places[list(joined.numbers.values())] = list(joined.numbers)
-    return places
+    positions = np.full(n_shards + 1, _NOT_IN_SPLIT, np.int64)
+    positions[list(joined.numbers.values())] = list(joined.numbers)
+    return positions
 
 
 def _apply_nonmatch(
@@ -149,7 +147,7 @@ def _apply_nonmatch(
         rows[missing, 3 * column : 3 * column + 3] = -1
         return rows
     (key,) = db.execute("SELECT sample_key FROM s0.samples WHERE rowid = ?", (int(rows[missing][0, -1]),)).fetchone()
-    raise ValueError(f"the sample {key!r} is not in {joined.folder}: its nonmatch may be skip or none")
+    raise ValueError(f"the sample {key!r} is not in {joined.folder}. To allow this, set its nonmatch to skip or none.")
 
 
 def _attach(db: sqlite3.Connection, sets: Sequence[JoinedSet]) -> None:
@@ -157,24 +155,26 @@ def _attach(db: sqlite3.Connection, sets: Sequence[JoinedSet]) -> None:
     for number, joined in enumerate(sets):
         index = nvmeta.index_path(joined.folder)
         if not index.is_file():
-            raise FileNotFoundError(f"{os.fspath(index)} is not there: prepare the dataset first")
+            raise FileNotFoundError(f"{os.fspath(index)} does not exist. Prepare the dataset first.")
         db.execute(f"ATTACH ? AS s{number}", (read_only_uri(index),))
-        db.execute(f"CREATE TABLE out{number} (tar_file_id INTEGER, sample_key TEXT, UNIQUE (sample_key, tar_file_id))")
-        db.executemany(f"INSERT INTO out{number} VALUES (?, ?)", joined.samples)
-    db.execute("CREATE TABLE part (position INTEGER PRIMARY KEY, tar_file_id INTEGER)")
-    db.executemany("INSERT INTO part VALUES (?, ?)", sets[0].numbers.items())
+        db.execute(
+            f"CREATE TABLE excluded{number} (tar_file_id INTEGER, sample_key TEXT, UNIQUE (sample_key, tar_file_id))"
+        )
+        db.executemany(f"INSERT INTO excluded{number} VALUES (?, ?)", joined.samples)
+    db.execute("CREATE TABLE shards (position INTEGER PRIMARY KEY, tar_file_id INTEGER)")
+    db.executemany("INSERT INTO shards VALUES (?, ?)", sets[0].numbers.items())
 
 
 def _matches(db: sqlite3.Connection, n_sets: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Rows [k, 3 * n_sets + 1]: number of the shard, offset and size in each set, -1 for none; the first's rowid."""
+    """Yield rows [k, 3 * n_sets + 1]: tar_file_id, offset and size per dataset (-1: no match), and a rowid."""
     columns, joins = ["t0.tar_file_id, t0.byte_offset, t0.byte_size"], []
     for n in range(1, n_sets):
         columns.append(f"ifnull(t{n}.tar_file_id, -1), ifnull(t{n}.byte_offset, -1), ifnull(t{n}.byte_size, -1)")
         joins.append(f"LEFT JOIN s{n}.samples t{n} ON t{n}.sample_key = t0.sample_key AND {_kept(n)}")
     query = (
-        f"SELECT {', '.join(columns)}, t0.rowid FROM part CROSS JOIN s0.samples t0 "
-        f"ON t0.tar_file_id = part.tar_file_id {' '.join(joins)} WHERE {_kept(0)} "
-        "ORDER BY part.position, t0.sample_index"
+        f"SELECT {', '.join(columns)}, t0.rowid FROM shards CROSS JOIN s0.samples t0 "
+        f"ON t0.tar_file_id = shards.tar_file_id {' '.join(joins)} WHERE {_kept(0)} "
+        "ORDER BY shards.position, t0.sample_index"
     )
     try:
         cursor = db.execute(query)
@@ -185,4 +185,4 @@ def _matches(db: sqlite3.Connection, n_sets: int) -> Iterator[npt.NDArray[np.int
 
 
 def _kept(n: int) -> str:
-    return f"(t{n}.tar_file_id, t{n}.sample_key) NOT IN out{n}"
+    return f"(t{n}.tar_file_id, t{n}.sample_key) NOT IN excluded{n}"

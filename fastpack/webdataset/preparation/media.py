@@ -37,13 +37,30 @@ class MediaFilter(NamedTuple):
         ``"GLOB"``: files whose names match a pattern.
     patterns
         The patterns of ``"GLOB"``.
+
+    Examples
+    --------
+    >>> import fastpack
+    >>> fastpack.MediaFilter("GLOB", ("*.jpg", "*.png")).accepts("cat.JPG")
+    True
     """
 
     strategy: Strategy
     patterns: tuple[str, ...] = ()
 
     def accepts(self, name: str) -> bool:
-        """Return whether a file of this name is inspected."""
+        """Return whether a file of this name is inspected.
+
+        Parameters
+        ----------
+        name
+            Name of the file, with its extension.
+
+        Returns
+        -------
+        bool
+            Whether the filter selects it.
+        """
         if self.strategy == "EXTENSION":
             return _kind_by_name(name) is not None
         if self.strategy == "HEADER":
@@ -51,13 +68,34 @@ class MediaFilter(NamedTuple):
         return any(fnmatchcase(text, pattern) for pattern in self.patterns for text in (name, name.lower()))
 
     def index_entry(self) -> tuple[str, str]:
-        """Return strategy and patterns as stored in the index."""
+        """Return strategy and patterns as stored in the index.
+
+        Returns
+        -------
+        tuple
+            The strategy, and the patterns separated by commas.
+        """
         return self.strategy, ",".join(self.patterns)
 
     def describe(self, name: str, stream: BinaryIO) -> tuple[str, str] | None:
-        """Return the type ("image" or "av") and the metadata as JSON; None for other or unreadable files.
+        """Return the metadata of a media file.
 
-        Raises MissingExtra without Pillow (images) or av (audio and video).
+        Parameters
+        ----------
+        name
+            Name of the file, with its extension.
+        stream
+            The file, seekable, at its start.
+
+        Returns
+        -------
+        tuple or None
+            The type ("image" or "av") and the metadata as JSON; None for other or unreadable files.
+
+        Raises
+        ------
+        MissingExtra
+            Without Pillow (images) or av (audio and video).
         """
         by_header = None if self.strategy == "EXTENSION" else _kind_by_header(stream)
         kind = by_header or _kind_by_name(name) or "image"
@@ -104,9 +142,9 @@ def media_of_shard(scan: ShardScan, media: MediaFilter) -> list[Row]:
     """Return the metadata of a shard's media; entry keys are `key.field`. Raises MissingExtra."""
     file = open_reader(scan.path)
     rows: list[Row] = []
-    places = zip(scan.part_samples.tolist(), scan.part_names, scan.part_offsets.tolist(), strict=True)
-    for (sample, part, offset), n_bytes in zip(places, scan.part_sizes.tolist(), strict=True):
-        name = b"%b.%b" % (scan.sample_keys[sample], part)
+    fields = zip(scan.field_samples.tolist(), scan.field_names, scan.field_offsets.tolist(), strict=True)
+    for (sample, field, offset), n_bytes in zip(fields, scan.field_sizes.tolist(), strict=True):
+        name = b"%b.%b" % (scan.sample_keys[sample], field)
         if media.accepts(entry_key := name.decode()):
             found = media.describe(entry_key, _stream(file, offset, n_bytes))
             if found is not None:

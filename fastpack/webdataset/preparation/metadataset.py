@@ -30,6 +30,20 @@ class MetadatasetResult(Result):
         Outdated join indexes that were removed.
     warnings
         Warnings for the user.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = pathlib.Path(folder.name, "mix.yaml")
+    >>> _ = path.write_text('''
+    ... __module__: megatron.energon
+    ... __class__: MetadatasetV2
+    ... splits: {train: {path: ./web}}
+    ... ''')
+    >>> fastpack.prepare(path).joins
+    {}
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "joins", "removed", "warnings")
@@ -50,17 +64,17 @@ def prepare_metadataset(path: PathLike, *, dry_run: bool = False) -> Metadataset
     return _prepare(as_path(path), None, (), dry_run)
 
 
-def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dry_run: bool) -> MetadatasetResult:
+def _prepare(path: AnyPath, split: str | None, ancestors: tuple[AnyPath, ...], dry_run: bool) -> MetadatasetResult:
     if path.resolve() in ancestors:
         raise FormatError(path, 0, "a metadataset that refers to itself", "one that does not")
     splits = nvmeta.read_yaml(path).get("splits")
     if not isinstance(splits, dict):
-        raise FormatError(path, 0, "no splits", "a mapping splits of parts to datasets")
+        raise FormatError(path, 0, "no splits", "a mapping splits of names to datasets")
     result = MetadatasetResult(path)
     cache = path.parent / f"{path.name}.cache"
     nvmeta.check_folder(cache)
     for name, tree in splits.items():
-        if part is not None and name != part:
+        if split is not None and name != split:
             continue
         for leaf in _leaves(path, tree):
             if "join" in leaf:
@@ -72,9 +86,9 @@ def _prepare(path: AnyPath, part: str | None, ancestors: tuple[AnyPath, ...], dr
             else:
                 inner = path.parent / _text(path, leaf, "path")
                 if inner.suffix == ".yaml":
-                    part_of_inner = leaf.get("split_part") or str(name)
-                    result.warnings += _prepare(inner, part_of_inner, (*ancestors, path.resolve()), dry_run).warnings
-    if part is None:
+                    inner_split = leaf.get("split_part") or str(name)
+                    result.warnings += _prepare(inner, inner_split, (*ancestors, path.resolve()), dry_run).warnings
+    if split is None:
         for old in cache.glob("join_index_*.bin"):
             if str(old) not in result.joins:
                 if not dry_run:
@@ -109,7 +123,7 @@ def _leaves(path: AnyPath, tree: Any) -> Iterator[dict[str, Any]]:
     yield tree
 
 
-def _joined_sets(path: AnyPath, tree: dict[str, Any], part: str) -> list[JoinedSet]:
+def _joined_sets(path: AnyPath, tree: dict[str, Any], split: str) -> list[JoinedSet]:
     references = tree["join"]
     references = list(references.values()) if isinstance(references, dict) else references
     if not isinstance(references, list) or not references or not all(isinstance(item, dict) for item in references):
@@ -117,7 +131,7 @@ def _joined_sets(path: AnyPath, tree: dict[str, Any], part: str) -> list[JoinedS
     return [
         open_set(
             path.parent / _text(path, reference, "path"),
-            reference.get("split_part") or tree.get("split_part") or part,
+            reference.get("split_part") or tree.get("split_part") or split,
             reference.get("split_config"),
             str(reference.get("nonmatch", "error")),
         )

@@ -58,6 +58,17 @@ class PrepareResult(Result):
         False after a dry run.
     media
         Number of fields whose media metadata was read.
+
+    Examples
+    --------
+    >>> import io, tarfile, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     tar.addfile(tarfile.TarInfo("sample.txt"), io.BytesIO())
+    >>> result = fastpack.prepare(folder.name, split_ratio=(1, 0, 0))
+    >>> result.samples, result.splits["train"], result.part_types
+    (1, ['0.tar'], ['txt'])
+    >>> folder.cleanup()
     """
 
     _shown = facts("path", "samples", "shards", "splits", "skipped", "warnings", "written")
@@ -234,7 +245,7 @@ def rebuild_indexes(
     Returns
     -------
     PrepareResult
-        As of `prepare_webdataset`, without splits.
+        The result, without splits.
 
     Raises
     ------
@@ -244,6 +255,20 @@ def rebuild_indexes(
         If a shard is damaged.
     DuplicateKeys
         If a sample key occurs more than once.
+
+    Examples
+    --------
+    >>> import io, pathlib, tarfile, tempfile, fastpack
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with tarfile.open(f"{folder.name}/0.tar", "w") as tar:
+    ...     tar.addfile(tarfile.TarInfo("sample.txt"), io.BytesIO())
+    >>> _ = fastpack.prepare(folder.name, split_ratio=(1, 0, 0))
+    >>> pathlib.Path(folder.name, "0.tar.idx").unlink()
+    >>> fastpack.webdataset.rebuild_indexes(folder.name).shards
+    {'0.tar': 1}
+    >>> pathlib.Path(folder.name, "0.tar.idx").exists()
+    True
+    >>> folder.cleanup()
     """
     root, before = os.fspath(path), nvmeta.read_info(path)
     if not before:

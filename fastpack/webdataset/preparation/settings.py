@@ -60,7 +60,18 @@ class SplitSpec:
         self.assign([])  # compiles the expressions
 
     def assign(self, shards: Sequence[str]) -> Splits:
-        """Return the shards of each split."""
+        """Return the shards of each split.
+
+        Parameters
+        ----------
+        shards
+            Paths of the shards, relative to the folder.
+
+        Returns
+        -------
+        dict
+            The shards by split.
+        """
         if self.ratio is not None:
             return splits.split_by_ratio(shards, self.ratio, shuffle=self.shuffle, compat=self.compat)
         if self.patterns:
@@ -68,7 +79,20 @@ class SplitSpec:
         return splits.split_by_globs(shards, self.globs)
 
     def warnings(self, shards: Sequence[str], assigned: Splits) -> list[str]:
-        """Return warnings about empty splits and about shards in no split, or in several."""
+        """Return warnings about empty splits and about shards in no split, or in several.
+
+        Parameters
+        ----------
+        shards
+            Paths of the shards, relative to the folder.
+        assigned
+            The result of `assign`.
+
+        Returns
+        -------
+        list of str
+            One warning each; empty if there are none.
+        """
         if self.ratio is None:
             return splits.describe_problems(shards, assigned, list(assigned))
         shares = splits.check_ratio(self.ratio)
@@ -108,6 +132,12 @@ class ExecutionSettings:
     ------
     ValueError
         If `num_workers` is below 1.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset import ExecutionSettings
+    >>> ExecutionSettings(num_workers=4, resume=True).num_threads
+    4
     """
 
     num_workers: int | None = None
@@ -141,6 +171,13 @@ class PrepareSettings:
         Fields whose media metadata goes into the index (see `media_filter`). All shards are then walked.
     execution
         How the shards are walked.
+
+    Examples
+    --------
+    >>> from fastpack.webdataset import PrepareSettings, SplitSpec
+    >>> settings = PrepareSettings(SplitSpec(ratio=(8, 1, 1)))
+    >>> settings.sample_type is None, settings.execution.sample_tables
+    (True, True)
     """
 
     splits: SplitSpec

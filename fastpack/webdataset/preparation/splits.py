@@ -73,10 +73,10 @@ def _energon_ends(n_shards: int, ratio: Ratio) -> list[int]:
 
 
 def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]], *, compat: Compat = None) -> Splits:
-    """Select the shards of each split by regular expressions that match the start of the path.
+    r"""Select the shards of each split by regular expressions that match the start of the path.
 
     Braces are expanded first, so that `train/{00..07}` works. The unexpanded expression is tried as well, so that the
-    quantifier of `\\d{1,3}` works. With compat="energon" only the expanded expressions are used, and expansion removes
+    quantifier of `\d{1,3}` works. With compat="energon" only the expanded expressions are used, and expansion removes
     their backslashes. Several patterns of one split are united (Energon: the last one counts). Raises ValueError.
     """
 

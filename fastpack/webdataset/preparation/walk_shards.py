@@ -313,7 +313,7 @@ def _write_shard_index(path: str, offsets: _Offsets) -> None:
 
 def _field_names(scan: ShardScan) -> list[str]:
     """Return the first `MAX_FIELD_NAMES` distinct names of stored fields, in order."""
-    return [name.decode() for name in islice(dict.fromkeys(scan.part_names), MAX_FIELD_NAMES)]
+    return [name.decode() for name in islice(dict.fromkeys(scan.field_names), MAX_FIELD_NAMES)]
 
 
 class _Progress:

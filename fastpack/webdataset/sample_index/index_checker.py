@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 16_384
 _SAMPLES = "sample_key, sample_index, byte_offset, byte_size"
-_PARTS = "sample_index, part_name, content_byte_offset, content_byte_size"
+_FIELDS = "sample_index, part_name, content_byte_offset, content_byte_size"
 _Rows = Iterator[list[tuple[Any, ...]]]  # in batches
 
 
 class IndexChecker:
     """An open `index.sqlite`, for one thread; problems are added to the report.
 
-    samples, parts: whether the tables exist.
+    samples, fields: whether the tables exist.
     """
 
     def __init__(self, path: AnyPath, report: VerifyReport) -> None:
         self.path, self._report = path, report
         self._db = connect_read_only(path)
-        self.samples = self.parts = False
+        self.samples = self.fields = False
         self._safely(self._find_tables)
 
     def close(self) -> None:
@@ -42,13 +42,13 @@ class IndexChecker:
         if self.samples:
             order = "ORDER BY sample_index"
             self._safely(lambda: self._compare("samples", _SAMPLES, order, number, _sample_rows(scan), scan.path))
-        if self.parts:
+        if self.fields:
             order = "ORDER BY sample_index, content_byte_offset"
-            self._safely(lambda: self._compare("sample_parts", _PARTS, order, number, _part_rows(scan), scan.path))
+            self._safely(lambda: self._compare("sample_parts", _FIELDS, order, number, _field_rows(scan), scan.path))
 
     def check_numbers(self, n_shards: int) -> None:
         """Check that every row belongs to an existing shard."""
-        for table in ("samples",) * self.samples + ("sample_parts",) * self.parts:
+        for table in ("samples",) * self.samples + ("sample_parts",) * self.fields:
             self._safely(partial(self._check_numbers, table, n_shards))
 
     def key_exists(self, number: int, key: str) -> bool:
@@ -65,7 +65,7 @@ class IndexChecker:
 
     def _find_tables(self) -> None:
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        self.samples, self.parts = "samples" in tables, "sample_parts" in tables
+        self.samples, self.fields = "samples" in tables, "sample_parts" in tables
 
     def _compare(self, table: str, columns: str, order: str, number: int, expected: _Rows, shard: str) -> None:
         cursor = self._db.execute(f"SELECT {columns} FROM {table} WHERE tar_file_id = ? {order}", (number,))
@@ -98,7 +98,7 @@ class IndexChecker:
         try:
             question()
         except sqlite3.Error as error:
-            self.samples = self.parts = False
+            self.samples = self.fields = False
             self._report.add("error", self.path, 0, f"SQLite's error {str(error)!r}", "an index of samples")
 
 
@@ -111,9 +111,9 @@ def _sample_rows(scan: ShardScan) -> _Rows:
         yield list(zip(map(bytes.decode, keys), *columns, strict=True))
 
 
-def _part_rows(scan: ShardScan) -> _Rows:
-    for start in range(0, scan.n_parts, _BATCH_ROWS):
+def _field_rows(scan: ShardScan) -> _Rows:
+    for start in range(0, scan.n_fields, _BATCH_ROWS):
         rows = slice(start, start + _BATCH_ROWS)
-        numbers = (scan.part_samples[rows].tolist(), scan.part_offsets[rows].tolist(), scan.part_sizes[rows].tolist())
-        samples, offsets, sizes = numbers
-        yield list(zip(samples, map(bytes.decode, scan.part_names[rows]), offsets, sizes, strict=True))
+        samples, names = scan.field_samples[rows].tolist(), map(bytes.decode, scan.field_names[rows])
+        offsets, sizes = scan.field_offsets[rows].tolist(), scan.field_sizes[rows].tolist()
+        yield list(zip(samples, names, offsets, sizes, strict=True))

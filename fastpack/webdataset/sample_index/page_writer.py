@@ -62,7 +62,7 @@ class IndexRows:
     """The rows of the two tables. Keys and names are UTF-8 bytes, concatenated.
 
     samples: int64[n, 4], tar_file_id, sample_index, byte_offset and byte_size, ascending by the first two columns. Key
-    i is keys[key_bounds[i]:key_bounds[i + 1]]. parts: int64[m, 5], tar_file_id, sample_index, content_byte_offset,
+    i is keys[key_bounds[i]:key_bounds[i + 1]]. fields: int64[m, 5], tar_file_id, sample_index, content_byte_offset,
     content_byte_size and the number of the field's name, ascending by the first three columns. Name i is
     names[name_bounds[i]:name_bounds[i + 1]].
     """
@@ -70,7 +70,7 @@ class IndexRows:
     samples: Column
     keys: npt.NDArray[np.uint8]
     key_bounds: Column
-    parts: Column
+    fields: Column
     names: npt.NDArray[np.uint8]
     name_bounds: Column
 
@@ -111,7 +111,7 @@ def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
         PageFile(file).finish([])
         return
     _check_order(rows.samples, 2)
-    _check_order(rows.parts, 3)
+    _check_order(rows.fields, 3)
     by_key = _order_of_keys(rows)
     pages, schema = PageFile(file), []
     for tree in _TREES:
@@ -134,7 +134,7 @@ def _check_order(table: Column, n_columns: int) -> None:
 def _write_tree(pages: PageFile, tree: _Tree, rows: IndexRows, by_key: Column) -> int:
     writer = Tree(pages, TABLE_LEAF if tree.name == tree.table else INDEX_LEAF)
     of_samples = tree.table == "samples"
-    table = rows.samples if of_samples else rows.parts
+    table = rows.samples if of_samples else rows.fields
     names = (rows.key_bounds, rows.keys) if of_samples else (rows.name_bounds, rows.names)
     bounds, texts = names
     orders = {"rowid": _in_order(len(table)), "key": _batches(by_key), "name": _by_name(rows)}
@@ -171,9 +171,9 @@ def _batches(order: Column) -> Iterator[Column]:
 def _by_name(rows: IndexRows) -> Iterator[Column]:
     """Yield row numbers of fields, those of each sample ordered by name."""
     first, capacity = 0, _BATCH_ROWS
-    while first < len(rows.parts):
+    while first < len(rows.fields):
         order, work = np.empty(capacity, np.int64), np.empty(5 * capacity + 2, np.int64)
-        n = kernels.sort_within(rows.parts, first, rows.names, rows.name_bounds, work, order)
+        n = kernels.sort_within(rows.fields, first, rows.names, rows.name_bounds, work, order)
         if n:
             yield order[:n]
         else:  # a sample with more fields

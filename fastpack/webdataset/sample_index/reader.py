@@ -44,7 +44,7 @@ class SampleIndex:
         return "samples" in self._tables
 
     @property
-    def has_parts(self) -> bool:
+    def has_fields(self) -> bool:
         """Whether the index has the table of stored fields (not in Energon 6)."""
         self._query("SELECT 1", ())
         return "sample_parts" in self._tables
@@ -88,12 +88,12 @@ class SampleIndex:
         self._check_types(rows, (str, int, int, int, int))
         return [(key, SampleRow(*row)) for key, *row in rows]
 
-    def parts(self, tar_file_id: int, sample_index: int) -> list[tuple[str, int, int]]:
+    def fields(self, tar_file_id: int, sample_index: int) -> list[tuple[str, int, int]]:
         """Return (name, offset in the shard, size in bytes) of a sample's stored fields, ordered by offset.
 
         Raises FormatError for an index of Energon 6, which does not have them.
         """
-        if not self.has_parts:
+        if not self.has_fields:
             raise FormatError(self.path, 0, "no table sample_parts", "that table; prepare the dataset again")
         rows = self._query(
             "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
@@ -103,7 +103,7 @@ class SampleIndex:
         self._check_types(rows, (str, int, int))
         return rows
 
-    def part_totals(self) -> list[tuple[str, int, int]]:
+    def field_totals(self) -> list[tuple[str, int, int]]:
         """Return (name, count, total bytes) of every field name, the most frequent first."""
         return self._query(
             "SELECT part_name, count(*), sum(content_byte_size) FROM sample_parts GROUP BY part_name "

@@ -29,7 +29,7 @@ _OLD_SAMPLES = (
     "SELECT CAST(sample_key AS BLOB), sample_index, byte_offset, byte_size FROM samples WHERE tar_file_id = ? "
     "ORDER BY sample_index"
 )
-_OLD_PARTS = (
+_OLD_FIELDS = (
     "SELECT CAST(part_name AS BLOB), sample_index, content_byte_offset, content_byte_size FROM sample_parts "
     "WHERE tar_file_id = ? ORDER BY sample_index, content_byte_offset"
 )
@@ -139,15 +139,15 @@ class IndexWriter:
         if self._copy_pages(tar_file_id, old_tar_file_id, n_samples):
             return
         samples = self._old_rows(_OLD_SAMPLES, tar_file_id, old_tar_file_id)
-        parts = self._old_rows(_OLD_PARTS, tar_file_id, old_tar_file_id)
+        fields = self._old_rows(_OLD_FIELDS, tar_file_id, old_tar_file_id)
         found = sum(len(keys) for _, keys in samples)
         if n_samples is not None and found != n_samples:
             assert self._previous is not None
             raise FormatError(self._previous, 0, f"{found} samples of shard {old_tar_file_id}", f"{n_samples} of them")
         for columns, keys in samples:
             self._staging.add_samples(columns, keys)
-        for columns, names in parts:
-            self._staging.add_parts(columns, names)
+        for columns, names in fields:
+            self._staging.add_fields(columns, names)
 
     def copy_media(self) -> None:
         """Copy the media metadata of the previous index, if any."""
@@ -194,15 +194,15 @@ class IndexWriter:
             if self._tables is None:
                 self._old = self._old or connect_read_only(self._previous)
                 self._tables = [TableRows(self._previous, self._old, sql) for sql in (SAMPLES_SQL, PARTS_SQL)]
-            samples, parts = (table.of_shard(old_tar_file_id) for table in self._tables)
+            samples, fields = (table.of_shard(old_tar_file_id) for table in self._tables)
         except (sqlite3.DatabaseError, ValueError):
             self._tables = None
             return False
-        if samples is None or parts is None or len(samples.numbers) != len(samples.lengths):
+        if samples is None or fields is None or len(samples.numbers) != len(samples.lengths):
             return False
         if n_samples is not None and len(samples.numbers) != n_samples:
             return False  # `copy` raises the error
-        self._staging.add_old_shard(tar_file_id, samples, parts)
+        self._staging.add_old_shard(tar_file_id, samples, fields)
         return True
 
     def _old_rows(

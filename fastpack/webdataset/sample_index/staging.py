@@ -85,15 +85,15 @@ class Staging:
     def add_shard(self, tar_file_id: int, scan: ShardScan) -> None:
         """Append a shard. FormatError, with the sample's offset, for a key or field name that is not UTF-8."""
         _check_names(scan, scan.sample_keys, None)
-        offsets, n_samples, n_parts = scan.sample_offsets, len(scan.sample_keys), len(scan.part_names)
-        shard = np.full(max(n_samples, n_parts), tar_file_id, np.int64)
+        offsets, n_samples, n_fields = scan.sample_offsets, len(scan.sample_keys), len(scan.field_names)
+        shard = np.full(max(n_samples, n_fields), tar_file_id, np.int64)
         samples = (shard[:n_samples], np.arange(n_samples), offsets[:-1], np.diff(offsets))
         self.add_samples(samples, scan.sample_keys)
-        parts = (shard[:n_parts], scan.part_samples, scan.part_offsets, scan.part_sizes)
+        fields = (shard[:n_fields], scan.field_samples, scan.field_offsets, scan.field_sizes)
         try:
-            self.add_parts(parts, scan.part_names)
+            self.add_fields(fields, scan.field_names)
         except UnicodeDecodeError:
-            _check_names(scan, scan.part_names, scan.part_samples)
+            _check_names(scan, scan.field_names, scan.field_samples)
             raise
 
     def add_samples(self, columns: Sequence[npt.NDArray[np.int64]], keys: Sequence[bytes]) -> None:
@@ -101,17 +101,17 @@ class Staging:
         self._append_texts("keys", "key_bounds", keys)
         self._write("samples", np.column_stack(columns))
 
-    def add_parts(self, columns: Sequence[npt.NDArray[np.int64]], names: Sequence[bytes]) -> None:
-        """Append stored fields: the first four columns of `IndexRows.parts`, and the names."""
+    def add_fields(self, columns: Sequence[npt.NDArray[np.int64]], names: Sequence[bytes]) -> None:
+        """Append stored fields: the first four columns of `IndexRows.fields`, and the names."""
         self._write("parts", np.column_stack((*columns, self._numbers(names))))
 
-    def add_old_shard(self, tar_file_id: int, samples: ShardRows, parts: ShardRows) -> None:
+    def add_old_shard(self, tar_file_id: int, samples: ShardRows, fields: ShardRows) -> None:
         """Append the rows of a shard from an older index."""
-        numbers = self._numbers(parts.texts())[parts.numbers]
-        samples.columns[:, 0] = parts.columns[:, 0] = tar_file_id
+        numbers = self._numbers(fields.texts())[fields.numbers]
+        samples.columns[:, 0] = fields.columns[:, 0] = tar_file_id
         self._append_joined("keys", "key_bounds", samples.text, samples.lengths)
         self._write("samples", samples.columns)
-        self._write("parts", np.ascontiguousarray(np.column_stack((parts.columns, numbers))))
+        self._write("parts", np.ascontiguousarray(np.column_stack((fields.columns, numbers))))
 
     def add_media(self, entry: Sequence[str]) -> None:
         """Append an entry that `media` returns."""
@@ -124,10 +124,10 @@ class Staging:
     def rows(self) -> IndexRows:
         """Return all rows, memory-mapped; nothing may be appended while they are in use."""
         keys, names = (self._map(column) for column in ("keys", "names"))
-        key_bounds, name_bounds, samples, parts = (
+        key_bounds, name_bounds, samples, fields = (
             self._map(column).view(np.int64) for column in ("key_bounds", "name_bounds", "samples", "parts")
         )
-        return IndexRows(samples.reshape(-1, 4), keys, key_bounds, parts.reshape(-1, 5), names, name_bounds)
+        return IndexRows(samples.reshape(-1, 4), keys, key_bounds, fields.reshape(-1, 5), names, name_bounds)
 
     def media(self) -> Iterator[list[str]]:
         """Return the entries of `add_media`."""
@@ -199,7 +199,7 @@ class Staging:
 
 
 def _boot_id() -> str:
-    """Return a text that changes with every boot; where there is none, one that is unique to this process."""
+    """Return a text that changes with every boot, or else one that is unique to this process."""
     try:
         with open(_BOOT_ID) as file:
             return file.read().strip()

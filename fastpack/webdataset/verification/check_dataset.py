@@ -1,4 +1,4 @@
-"""Check the files of a prepared WebDataset against each other, at the speed of a walk through the headers."""
+"""Check that the files of a prepared WebDataset agree with each other; of the shards, only headers are read."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index import IndexChecker
 from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
 
-_MAX_LISTED = 20  # repeated keys, or shards, that a finding names
+_MAX_LISTED = 20  # repeated keys, or shards named in a finding
 _PREPARE = "`fastpack prepare` writes it"
 
 
-def check(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
+def check(folder: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Fill the report; see `fastpack.inspection.verify.verify`."""
     try:
         counts = nvmeta.read_info(folder)
@@ -38,21 +38,21 @@ def check(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
     report.count(shards=len(counts), samples=sum(counts.values()))
     rows = _open_index(folder, report)
     try:
-        _check_split(folder, counts, rows, report, look)
-        _check_small_files(folder, report, look.dataset_config)
+        _check_split(folder, counts, rows, report, options)
+        _check_small_files(folder, report, options.dataset_config)
         _check_unknown(folder, counts, report)
-        phases = 1 + look.deep
-        keys = _check_shards(folder, counts, rows, report, look.threads, _phase(look.progress, 0, phases))
+        phases = 1 + options.deep
+        keys = _check_shards(folder, counts, rows, report, options.threads, _phase(options.progress, 0, phases))
         if rows is not None:
             rows.check_numbers(len(counts))
     finally:
         if rows is not None:
             rows.close()
     _check_keys(folder, list(counts), keys, report)
-    if look.deep:
+    if options.deep:
         from fastpack.webdataset.verification.decode_samples import decode_all
 
-        decode_all(folder, report, replace(look, progress=_phase(look.progress, 1, phases)))
+        decode_all(folder, report, replace(options, progress=_phase(options.progress, 1, phases)))
 
 
 def _phase(progress: Progress | None, number: int, phases: int) -> Progress | None:
@@ -65,22 +65,28 @@ def _phase(progress: Progress | None, number: int, phases: int) -> Progress | No
 def _open_index(folder: AnyPath, report: VerifyReport) -> IndexChecker | None:
     path = nvmeta.index_path(folder)
     if not path.is_file():
-        report.add("warning", path, None, "no file", "one (no lookup by key, no joins without it); Energon 6 and later")
+        report.add(
+            "warning",
+            path,
+            None,
+            "no file",
+            "one, as Energon 6 and later write; without it there are no lookups by key and no joins",
+        )
         return None
     rows = IndexChecker(path, report)
-    if report.is_sound and not rows.parts:
+    if report.is_sound and not rows.fields:
         missing = "sample_parts" if rows.samples else "samples"
         report.add("warning", path, None, f"no table {missing}", "one; without it there is no lookup by key")
     return rows
 
 
 def _check_split(
-    folder: AnyPath, counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport, look: VerifyOptions
+    folder: AnyPath, counts: dict[str, int], rows: IndexChecker | None, report: VerifyReport, options: VerifyOptions
 ) -> None:
-    path = nvmeta.meta_path(folder, look.split_config)
+    path = nvmeta.meta_path(folder, options.split_config)
     try:
-        split = nvmeta.read_split(folder, look.split_config)
-        nvmeta.select_splits(path, split.parts, look.split_parts)
+        split = nvmeta.read_split(folder, options.split_config)
+        nvmeta.select_splits(path, split.shards, options.split_parts)
     except FormatError as error:
         report.take(Finding.of(error))
         return
@@ -88,21 +94,21 @@ def _check_split(
         report.add("error", path, None, "no file", f"one; {_PREPARE}")
         return
     used: dict[str, list[str]] = {}
-    for part, shards in split.parts.items():
+    for name, shards in split.shards.items():
         if not shards:
-            report.add("warning", path, None, f"no shards in {part}", "some, for who loads that part")
+            report.add("warning", path, None, f"no shards in the split {name!r}", "at least one")
         for shard in shards:
-            used.setdefault(shard, []).append(part)
+            used.setdefault(shard, []).append(name)
     excluded = set(split.exclude)
-    for shard, parts in used.items():
+    for shard, splits in used.items():
         if shard not in counts:
-            report.add("error", path, None, f"{shard!r} in {parts[0]}", "a shard that .info.json has")
-        if len(parts) > 1:
-            report.add("warning", path, None, f"{shard!r} in {' and '.join(parts)}", "each shard in one part")
+            report.add("error", path, None, f"{shard!r} in the split {splits[0]!r}", "a shard of .info.json")
+        if len(splits) > 1:
+            report.add("warning", path, None, f"{shard!r} in {' and '.join(splits)}", "each shard in one split")
     unused = [shard for shard in counts if shard not in used and shard not in excluded]
     if unused:
-        found = f"{len(unused)} shards in no part: {_listed(unused)}"
-        report.add("warning", path, None, found, "each shard in a part, or excluded")
+        found = f"{len(unused)} shards in no split: {_listed(unused)}"
+        report.add("warning", path, None, found, "each shard in a split or under exclude")
     _check_exclusions(path, split.exclude, counts, rows, report)
 
 
@@ -116,7 +122,7 @@ def _check_exclusions(
         slashes = [i for i, letter in enumerate(name) if letter == "/"]
         pairs = [(numbers[name[:i]], name[i + 1 :]) for i in slashes if name[:i] in numbers]
         if not pairs or (rows is not None and not any(rows.key_exists(*pair) for pair in pairs)):
-            report.add("warning", path, None, f"{name!r} under exclude", "a shard, or <shard>/<key>, that is there")
+            report.add("warning", path, None, f"{name!r} under exclude", "an existing shard or <shard>/<key>")
 
 
 def _check_small_files(folder: AnyPath, report: VerifyReport, dataset_config: str) -> None:
@@ -136,15 +142,15 @@ def _check_small_files(folder: AnyPath, report: VerifyReport, dataset_config: st
     except FileNotFoundError:
         path = nvmeta.meta_path(folder, dataset_config)
         severity: Severity = "warning" if dataset_config == nvmeta.DATASET_CONFIG else "error"
-        report.add(severity, path, None, "no file", "one, that says what a sample is")
+        report.add(severity, path, None, "no file", "one that defines the sample type")
 
 
 def _check_unknown(folder: AnyPath, counts: dict[str, int], report: VerifyReport) -> None:
-    there = set(glob.iglob("**/*.tar", root_dir=folder, recursive=True))
-    unknown = sorted(there.difference(counts))
+    existing = set(glob.iglob("**/*.tar", root_dir=folder, recursive=True))
+    unknown = sorted(existing.difference(counts))
     if unknown:
         found = f"{len(unknown)} tars that are not prepared: {_listed(unknown)}"
-        report.add("warning", folder, None, found, "no others than .info.json has")
+        report.add("warning", folder, None, found, "only the shards of .info.json")
 
 
 def _check_shards(
@@ -157,20 +163,20 @@ def _check_shards(
 ) -> list[npt.NDArray[np.int64]]:
     """Check each shard; return the hashes of its keys, an empty array for an unreadable shard."""
     info = nvmeta.meta_path(folder, ".info.json")
-    there = []
+    existing = []
     for number, shard in enumerate(counts):
         path = PurePosixPath(shard)
         if path.is_absolute() or ".." in path.parts:
             report.add("error", info, None, f"the shard {shard!r}", "one in the dataset's folder")
         elif not (folder / shard).is_file():
-            report.add("error", folder / shard, None, "no file", "a shard that .info.json has")
+            report.add("error", folder / shard, None, "no file", "a shard, as .info.json says")
         else:
-            there.append((number, shard))
-    sizes = [size_of(folder / shard) for _, shard in there]
+            existing.append((number, shard))
+    sizes = [size_of(folder / shard) for _, shard in existing]
     hashes = [np.empty(0, np.int64)] * len(counts)
     done = 0
-    scans = scan_shards((folder / shard for _, shard in there), threads=threads)
-    for (number, shard), n_bytes, scan in zip(there, sizes, scans, strict=True):
+    scans = scan_shards((folder / shard for _, shard in existing), threads=threads)
+    for (number, shard), n_bytes, scan in zip(existing, sizes, scans, strict=True):
         if isinstance(scan, ShardScan):
             _check_shard(folder / shard, number, counts[shard], scan, rows, report)
             hashes[number] = np.fromiter(map(hash, scan.sample_keys), np.int64, scan.n_samples)
@@ -185,7 +191,7 @@ def _check_shards(
 def _check_shard(
     path: AnyPath, number: int, count: int, scan: ShardScan, rows: IndexChecker | None, report: VerifyReport
 ) -> None:
-    report.count(parts=scan.n_parts, members=scan.n_members)
+    report.count(parts=scan.n_fields, members=scan.n_members)
     if scan.n_samples != count:
         report.add("error", path, None, f"{scan.n_samples} samples", f"{count}, as .info.json says")
     index = shard_index_path(path)
@@ -200,39 +206,41 @@ def _check_shard(
 
 
 def _compare_offsets(index: str, offsets: npt.NDArray[np.int64], scan: ShardScan, report: VerifyReport) -> None:
-    wanted = scan.sample_offsets
-    if len(offsets) != len(wanted):
+    correct = scan.sample_offsets
+    if len(offsets) != len(correct):
         found = f"{len(offsets) - 1} samples"
-        report.add("error", index, 8 * min(len(offsets), len(wanted)), found, f"{scan.n_samples}, as the shard has")
-    n_both = min(len(offsets), len(wanted))
-    wrong = np.flatnonzero(offsets[:n_both] != wanted[:n_both])
+        report.add("error", index, 8 * min(len(offsets), len(correct)), found, f"{scan.n_samples}, as in the shard")
+    n_both = min(len(offsets), len(correct))
+    wrong = np.flatnonzero(offsets[:n_both] != correct[:n_both])
     if len(wrong):
         at = int(wrong[0])
         expected = (
-            f"{wanted[at]}, where sample {at} is" if at < scan.n_samples else f"{wanted[at]}, where the last ends"
+            f"{correct[at]}, the start of sample {at}"
+            if at < scan.n_samples
+            else f"{correct[at]}, the end of the last sample"
         )
         report.add("error", index, 8 * at, f"the offset {offsets[at]}", expected)
 
 
 def _check_keys(folder: AnyPath, shards: list[str], hashes: list[npt.NDArray[np.int64]], report: VerifyReport) -> None:
-    """Find repeated keys by their hashes; the shards of equal hashes are scanned again."""
+    """Find repeated keys by their hashes; shards with equal hashes are scanned again."""
     values, seen = np.unique(np.concatenate([*hashes, np.empty(0, np.int64)]), return_counts=True)
-    twice = values[seen > 1]
-    if not len(twice):
+    repeated_hashes = values[seen > 1]
+    if not len(repeated_hashes):
         return
-    where: dict[bytes, list[str]] = {}
-    for shard, some in zip(shards, hashes, strict=True):
-        positions = np.flatnonzero(np.isin(some, twice))
+    shards_of_key: dict[bytes, list[str]] = {}
+    for shard, shard_hashes in zip(shards, hashes, strict=True):
+        positions = np.flatnonzero(np.isin(shard_hashes, repeated_hashes))
         if len(positions):
             keys = scan_shard(folder / shard).sample_keys
             for position in positions.tolist():
-                where.setdefault(keys[position], []).append(shard)
-    repeated = {key: found for key, found in where.items() if len(found) > 1}
+                shards_of_key.setdefault(keys[position], []).append(shard)
+    repeated = {key: found for key, found in shards_of_key.items() if len(found) > 1}
     for key, found in list(repeated.items())[:_MAX_LISTED]:
         times = ", ".join(f"{n} times in {shard}" for shard, n in Counter(found).items())
-        report.add("error", folder, None, f"the key {key.decode()!r} {times}", "each key once")
+        report.add("error", folder, None, f"the key {key.decode()!r} {times}", "unique keys")
     if len(repeated) > _MAX_LISTED:
-        report.add("error", folder, None, f"{len(repeated) - _MAX_LISTED} more keys that repeat", "each key once")
+        report.add("error", folder, None, f"{len(repeated) - _MAX_LISTED} more repeated keys", "unique keys")
 
 
 def _as_finding(error: FastpackError | OSError, path: AnyPath) -> Finding:

@@ -1,4 +1,4 @@
-"""Decode every sample of a WebDataset as a loader would, and report what cannot be decoded."""
+"""Decode every sample of a WebDataset as a loader would, and report the samples that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.av_decoder import AVDecoder
 from fastpack.webdataset.dataset import WebDataset
 
-_BATCH = 32  # that a thread decodes at a time
+_BATCH = 32  # samples per task of a thread
 
 
-def decode_all(folder: AnyPath, report: VerifyReport, look: VerifyOptions) -> None:
-    """Add what cannot be decoded to the report, in order, and how many samples could be.
+def decode_all(folder: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    """Add the samples that cannot be decoded to the report, in order, and the number of decoded samples.
 
-    Kinds of parts that run code, or need what is not installed, are warnings, once for each kind of message. Of
-    `look.split_parts` those that have shards are decoded; None: all shards.
+    A field that runs code or needs a package that is not installed is a warning, once per message. Of
+    `options.split_parts`, those with shards are decoded; None: all shards.
     """
     try:
-        datasets = _datasets(folder, look)
+        datasets = _datasets(folder, options)
     except FormatError as error:
         report.take(Finding.of(error))
         return
     except (UntrustedCode, ValueError, OSError) as error:
-        path = nvmeta.meta_path(folder, look.dataset_config)
+        path = nvmeta.meta_path(folder, options.dataset_config)
         report.add("error", path, None, str(error), "a dataset that can be loaded")
         return
     n_bytes = sum(size_of(folder / shard) for shard in nvmeta.read_info(folder))
     n_samples = sum(map(len, datasets))
     skipped: set[str] = set()
     done = 0
-    for n_more, errors in chain.from_iterable(_decoded(dataset, look.threads) for dataset in datasets):
-        report.count(decoded=n_more - len(errors))
+    for n_tried, errors in chain.from_iterable(_decoded(dataset, options.threads) for dataset in datasets):
+        report.count(decoded=n_tried - len(errors))
         for failure in errors:
             if not (isinstance(failure, (UntrustedCode, MissingExtra)) and str(failure) in skipped):
                 skipped.add(str(failure))
                 _report(failure, folder, report)
-        done += n_more
-        if look.progress is not None:
-            look.progress(n_bytes * done // n_samples, n_bytes)
+        done += n_tried
+        if options.progress is not None:
+            options.progress(n_bytes * done // n_samples, n_bytes)
     for dataset in datasets:
         dataset.close()
 
 
-def _datasets(folder: AnyPath, look: VerifyOptions) -> list[WebDataset]:
+def _datasets(folder: AnyPath, options: VerifyOptions) -> list[WebDataset]:
     splits: list[str | None] = [None]
-    if look.split_parts is not None:
-        split = nvmeta.read_split(folder, look.split_config)
-        left = {name: set(shards).difference(split.exclude) for name, shards in split.parts.items()}
-        splits = [name for name in look.split_parts if left.get(name)]
+    if options.split_parts is not None:
+        split = nvmeta.read_split(folder, options.split_config)
+        included = {name: set(shards).difference(split.exclude) for name, shards in split.shards.items()}
+        splits = [name for name in options.split_parts if included.get(name)]
     return [
         WebDataset(
             folder,
             name,
-            trust_code=look.trust_code,
-            split_config=look.split_config,
-            dataset_config=look.dataset_config,
+            trust_code=options.trust_code,
+            split_config=options.split_config,
+            dataset_config=options.dataset_config,
             io="pread",
         )
         for name in splits
@@ -73,12 +73,12 @@ def _datasets(folder: AnyPath, look: VerifyOptions) -> list[WebDataset]:
 
 def _decoded(dataset: WebDataset, threads: int) -> Iterator[tuple[int, list[Exception]]]:
     """Decode all samples in batches, in order; yield (number of samples, errors) of each batch."""
-    pieces = (range(start, min(start + _BATCH, len(dataset))) for start in range(0, len(dataset), _BATCH))
+    batches = (range(start, min(start + _BATCH, len(dataset))) for start in range(0, len(dataset), _BATCH))
     waiting: deque[Future[tuple[int, list[Exception]]]] = deque()
     with ThreadPoolExecutor(threads, "fastpack-decode") as pool:
         try:
-            for piece in pieces:
-                waiting.append(pool.submit(_decode, dataset, piece))
+            for batch in batches:
+                waiting.append(pool.submit(_decode, dataset, batch))
                 if len(waiting) > 2 * threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -103,12 +103,12 @@ def _decode(dataset: WebDataset, numbers: range) -> tuple[int, list[Exception]]:
 
 
 def _check_media(value: Any) -> None:
-    """Decode the first frames of audio and video, which decoding a sample only opens."""
+    """Decode the first frames of audio and video; decoding the sample only opens them."""
     if isinstance(value, AVDecoder):
         value.check()
     elif is_dataclass(value) and not isinstance(value, type):
-        for one in fields(value):
-            _check_media(getattr(value, one.name))
+        for field in fields(value):
+            _check_media(getattr(value, field.name))
     elif isinstance(value, (dict, list, tuple)):
         for item in value.values() if isinstance(value, dict) else value:
             _check_media(item)

@@ -41,7 +41,7 @@ def check_tar(data: bytes, folder: Path) -> bool:
     position, n_members, rows, samples = outcome
     assert (scan.sample_offsets.tolist()[-1], scan.n_members) == (position, n_members)
     assert scan.sample_keys == [key for key, _ in samples]
-    found = zip(scan.part_samples, scan.part_names, scan.part_offsets, scan.part_sizes, strict=True)
+    found = zip(scan.field_samples, scan.field_names, scan.field_offsets, scan.field_sizes, strict=True)
     assert [(int(s), name, int(at), int(size)) for s, name, at, size in found] == [row[:4] for row in rows]
     return True
 
@@ -100,8 +100,8 @@ def _check_split(data: bytes, folder: Path) -> bool:
             refused(error, path, len(data))
             continue
         tree = _tree(load, data)
-        assert list(found.parts) == list(tree["split_parts"])
-        for part, shards in found.parts.items():
+        assert list(found.shards) == list(tree["split_parts"])
+        for part, shards in found.shards.items():
             given = tree["split_parts"][part] or []
             assert shards == [text for expression in given for text in braces.expand(expression)]
             if not any(set(expression) & set("{}\\") for expression in given):
@@ -180,7 +180,7 @@ QUESTIONS: tuple[tuple[Callable[[SampleIndex], list[Any]], str, tuple[Any, ...]]
         (0,),
     ),
     (
-        lambda index: index.parts(0, 1),
+        lambda index: index.fields(0, 1),
         "SELECT part_name, content_byte_offset, content_byte_size FROM sample_parts "
         "WHERE tar_file_id = ? AND sample_index = ? ORDER BY content_byte_offset",
         (0, 1),

@@ -1,4 +1,4 @@
-"""What FUSE asks, answered; a real mount where the machine allows it."""
+"""The operations that FUSE calls; a real mount if the machine supports it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_all(operations: Operations, path: str, step: int = 100) -> bytes:
 
 
 def names(operations: Operations, path: str, at_once: int) -> list[str]:
-    """As the kernel lists: a buffer holds some entries, and the one that did not fit is asked for again."""
+    """List as the kernel does: a buffer holds some entries, and the rejected one is requested again."""
     handle = operations.opendir(path)
     found: list[str] = []
     offset = 0
@@ -76,13 +76,13 @@ def test_contents_in_pieces(operations: Operations, prepared: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 50, 1000])
-def test_a_folder_is_listed_whatever_fits_into_a_buffer(operations: Operations, at_once: int) -> None:
+def test_listing_works_with_any_buffer_size(operations: Operations, at_once: int) -> None:
     found = names(operations, "/", at_once)
     assert found[:2] == [".", ".."]
     assert len(found) == len(set(found)) == 78
 
 
-def test_going_back_in_a_listing() -> None:
+def test_a_listing_can_be_rewound() -> None:
     entries = [Entry(f"{i}", 0) for i in range(5)]
     listing = Listing(lambda: iter(entries))
     assert listing.at(3) == entries[3]
@@ -93,13 +93,13 @@ def test_going_back_in_a_listing() -> None:
     assert listing.at(4) == entries[4]
 
 
-def test_nothing_can_be_written(operations: Operations) -> None:
+def test_writing_is_rejected(operations: Operations) -> None:
     for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC):
         with pytest.raises(OSError, match="Read-only"):
             operations.open("/train_part_00_0.jpg", flags)
 
 
-def test_handles_that_are_not_open(operations: Operations) -> None:
+def test_unknown_handles_are_errors(operations: Operations) -> None:
     for ask in (lambda: operations.read("/x", 1, 0, 77), lambda: list(operations.readdir_with_offset("/", 0, 77))):
         with pytest.raises(OSError, match="Bad file descriptor"):
             ask()
@@ -114,7 +114,9 @@ def test_handles_that_are_not_open(operations: Operations) -> None:
     assert (len(operations._files), len(operations._folders)) == (0, 0)
 
 
-def test_damage_is_an_input_error_and_is_told(operations: Operations, prepared: Path, complaints: list[str]) -> None:
+def test_damage_is_an_input_output_error_and_is_reported(
+    operations: Operations, prepared: Path, complaints: list[str]
+) -> None:
     handle = operations.open("/train_part_00_0.jpg", os.O_RDONLY)
     os.truncate(prepared / "train" / "part_00.tar", 600)
     with pytest.raises(OSError, match="Input/output") as caught:
@@ -130,7 +132,7 @@ def test_sizes_of_the_file_system(operations: Operations, prepared: Path) -> Non
     assert status["f_bavail"] == 0
 
 
-def test_many_threads(operations: Operations) -> None:
+def test_reading_from_many_threads(operations: Operations) -> None:
     expected = {name: read_all(operations, f"/{name}") for name in names(operations, "/", 100)[2:]}
     wrong: list[str] = []
 
@@ -151,9 +153,9 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
     try:
         import mfusepy  # noqa: F401
     except (ImportError, OSError) as error:
-        pytest.skip(f"no FUSE here: {error}")
+        pytest.skip(f"no FUSE: {error}")
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("no FUSE here: /dev/fuse is not ours to use")
+        pytest.skip("no FUSE: /dev/fuse is not accessible")
     target = tmp_path / "seen"
     target.mkdir()
     command = [sys.executable, "-m", "fastpack", "mount", prepared.name, target.name, "-s"]
@@ -164,9 +166,9 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
             time.sleep(0.05)
         if not os.path.ismount(target):
             mounting.terminate()
-            said = mounting.communicate()[1]
-            assert "FUSE did not mount it" in said
-            pytest.skip(f"no FUSE here: {said}")
+            message = mounting.communicate()[1]
+            assert "FUSE did not mount it" in message
+            pytest.skip(f"no FUSE: {message}")
         assert len(os.listdir(target)) == 19
         assert sorted(os.listdir(target / "train_part_00_0")) == ["jpg", "json", "mask.png", "txt"]
         assert (target / "train_part_00_0" / "jpg").stat().st_size == 631
@@ -175,6 +177,6 @@ def test_a_real_mount(prepared: Path, tmp_path: Path) -> None:
             (target / "new").write_text("x")
     finally:
         mounting.terminate()
-        _, said = mounting.communicate(timeout=30)
-    assert mounting.returncode == 0, said
+        _, message = mounting.communicate(timeout=30)
+    assert mounting.returncode == 0, message
     assert not os.path.ismount(target)

@@ -1,4 +1,4 @@
-"""The first samples, as texts and as pictures made of characters."""
+"""Preview of samples: texts, and images drawn with characters."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def picture(colour: object, size: tuple[int, int] = (40, 20), mode: str = "RGB",
 def test_the_first_samples(prepared: Path) -> None:
     samples = list(itertools.islice(preview(prepared), 2))
     assert [sample["key"] for sample in samples] == ["train_part_00_0", "train_part_00_1"]
-    parts = {part["name"]: part for part in samples[0]["parts"]}
-    assert list(parts) == ["jpg", "txt", "json", "mask.png"]
-    assert (parts["jpg"]["kind"], parts["jpg"]["bytes"], parts["jpg"]["format"]) == ("image", 631, "JPEG")
-    assert parts["json"]["text"].startswith('{"caption"')
+    fields = {field["name"]: field for field in samples[0]["parts"]}
+    assert list(fields) == ["jpg", "txt", "json", "mask.png"]
+    assert (fields["jpg"]["kind"], fields["jpg"]["bytes"], fields["jpg"]["format"]) == ("image", 631, "JPEG")
+    assert fields["json"]["text"].startswith('{"caption"')
     assert [sample["key"] for sample in preview(prepared, ["val"])] == ["val_v-1_0", "val_v-1_1"]
 
 
@@ -47,14 +47,14 @@ def test_the_first_samples(prepared: Path) -> None:
         (1, "1", "@"),
     ],
 )
-def test_single_colours(colour: object, mode: str, letter: str) -> None:
+def test_uniform_images(colour: object, mode: str, letter: str) -> None:
     lines = draw(picture(colour, mode=mode), 20, 10, "letters")
     assert set("".join(lines)) == {letter}
     assert {len(line) for line in lines} == {20}
     assert len(lines) == 5
 
 
-def test_blocks_have_the_colours_of_the_picture() -> None:
+def test_blocks_have_the_colours_of_the_image() -> None:
     image = Image.new("RGB", (1, 2))
     image.putpixel((0, 0), (1, 2, 3))
     image.putpixel((0, 1), (4, 5, 6))
@@ -69,7 +69,7 @@ def test_blocks_have_the_colours_of_the_picture() -> None:
     st.integers(1, 20),
     st.sampled_from(["blocks", "letters"]),
 )
-def test_pictures_fit(size: tuple[int, int], columns: int, rows: int, how: str) -> None:
+def test_drawn_images_fit(size: tuple[int, int], columns: int, rows: int, how: str) -> None:
     lines = draw(picture((10, 200, 30), size), columns, rows, how)  # type: ignore[arg-type]
     widths = {line.count("▀") if how == "blocks" else len(line) for line in lines}
     assert len(lines) <= rows
@@ -81,13 +81,13 @@ UNPRINTABLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # Unicode categories
 
 
 @given(st.text())
-def test_text_moves_no_cursor(text: str) -> None:
+def test_control_characters_are_escaped(text: str) -> None:
     shown = escape_text(text)
     assert not {unicodedata.category(letter) for letter in shown if letter not in "\n\u200c\u200d"} & UNPRINTABLE
     assert escape_text("a\x1b[2J\tü\n") == "a\\u001b[2J\\tü\n"
 
 
-def test_kinds_of_parts(make: Callable[..., Path]) -> None:
+def test_kinds_of_fields(make: Callable[..., Path]) -> None:
     long = "日" * 2000
     members = {
         "txt": long.encode(),
@@ -100,8 +100,8 @@ def test_kinds_of_parts(make: Callable[..., Path]) -> None:
     }
     folder = make({"a.tar": [(f"k.{name}", data) for name, data in members.items()]}, {"train": ["a.tar"]})
     (sample,) = preview(folder)
-    parts = {part["name"]: part for part in sample["parts"]}
-    assert {name: part["kind"] for name, part in parts.items()} == {
+    fields = {field["name"]: field for field in sample["parts"]}
+    assert {name: field["kind"] for name, field in fields.items()} == {
         "txt": "text",
         "bin": "bytes",
         "latin": "bytes",
@@ -110,12 +110,12 @@ def test_kinds_of_parts(make: Callable[..., Path]) -> None:
         "empty": "text",
         "cut": "text",
     }
-    assert parts["txt"]["text"] == "日" * MAX_CHARACTERS + "..."
-    assert "UnidentifiedImageError" in parts["jpg"]["error"]
-    assert (parts["cls"]["text"], parts["empty"]["text"]) == ("7", "")
+    assert fields["txt"]["text"] == "日" * MAX_CHARACTERS + "..."
+    assert "UnidentifiedImageError" in fields["jpg"]["error"]
+    assert (fields["cls"]["text"], fields["empty"]["text"]) == ("7", "")
 
 
-def test_the_command(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preview", str(prepared)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("0: train_part_00_0\n  jpg: 631 bytes, ")
@@ -133,7 +133,9 @@ def test_the_command(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(("answers", "shown"), [([""] * 30, 19), (["y", "n"], 2), ([], 1)])
-def test_on_a_terminal_it_asks(prepared: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], shown: int) -> None:
+def test_a_terminal_shows_one_sample_at_a_time(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, answers: list[str], shown: int
+) -> None:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
     given_answers = iter(answers)
@@ -157,15 +159,15 @@ def test_without_pillow(prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "fastpack-llm[media]" in capsys.readouterr().out
 
 
-def test_a_broken_picture_is_said_to_be_one(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_image_is_reported(make: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
     data = picture((1, 2, 3), (200, 200), kind="JPEG")
     folder = make({"a.tar": [("k.jpg", data[:700])]}, {"train": ["a.tar"]})
     assert main(["preview", str(folder)]) == 0
     assert "not shown: OSError: image file is truncated" in capsys.readouterr().out
 
 
-def test_samples_further_on(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_start_skips_samples(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["preview", str(prepared), "--split-part", "val", "--start", "1", "--rows", "0"]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == ["1: val_v-1_1"]
     assert main(["preview", str(prepared), "--split-part", "val", "--start", "2"]) == 1
-    assert "there is no sample 2: there are 2, counted from 0" in capsys.readouterr().err
+    assert "has no sample 2: it has 2, counted from 0" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Samples as files in folders: names, sizes, contents, for keys of every kind."""
+"""Samples as files in folders: names, sizes and contents for all kinds of keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastpack.webdataset.browsing.mount_tree import SampleTree
 
 
 def walk(tree: SampleTree, path: str = "") -> Iterator[tuple[str, bytes]]:
-    """(path, content) of all files; what is listed has to be there under its name."""
+    """Return (path, content) of all files; every listed name must exist."""
     for entry in tree.entries(path):
         below = f"{path}/{entry.name}" if path else entry.name
         assert tree.entry(below).n_bytes == entry.n_bytes
@@ -44,7 +44,7 @@ def of_tars(folder: Path) -> dict[str, bytes]:
     return found
 
 
-def test_all_files_of_a_dataset_that_energon_prepared(prepared: Path) -> None:
+def test_all_files_of_an_energon_dataset(prepared: Path) -> None:
     files = dict(walk(SampleTree(prepared)))
     assert files == of_tars(prepared)
     assert len(files) == 76
@@ -76,7 +76,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("sample_folders", [False, True])
-def test_names_of_every_kind_are_there_once(make: object, sample_folders: bool) -> None:
+def test_each_name_is_listed_once(make: object, sample_folders: bool) -> None:
     folder = make({"a.tar": [(name, name.encode()) for name in NAMES]})  # type: ignore[operator]
     tree = SampleTree(folder, sample_folders=sample_folders)
     found = list(walk(tree))
@@ -101,7 +101,7 @@ def test_names_of_every_kind_are_there_once(make: object, sample_folders: bool) 
     st.booleans(),
 )
 def test_every_sample_is_found_by_its_path(names: list[tuple[str, str]], sample_folders: bool) -> None:
-    """Against the names alone: folders of the index are those of the keys, whatever they are."""
+    """Compare with the folders computed from random keys."""
     import tempfile
 
     from fastpack.webdataset.metadata import index_path
@@ -115,10 +115,10 @@ def test_every_sample_is_found_by_its_path(names: list[tuple[str, str]], sample_
         db.execute(
             "CREATE TABLE sample_parts (tar_file_id, sample_index, part_name, content_byte_offset, content_byte_size)"
         )
-        kept = [(key, part) for key, part in names if "." not in key.rpartition("/")[2]]
-        for i, (key, part) in enumerate(kept):
+        kept = [(key, field) for key, field in names if "." not in key.rpartition("/")[2]]
+        for i, (key, field) in enumerate(kept):
             db.execute("INSERT INTO samples VALUES (0, ?, ?, 0, 0)", (key, i))
-            db.execute("INSERT INTO sample_parts VALUES (0, ?, ?, 512, ?)", (i, part, 1000 + i))
+            db.execute("INSERT INTO sample_parts VALUES (0, ?, ?, 512, ?)", (i, field, 1000 + i))
         db.commit()
         db.close()
         tree = SampleTree(folder, sample_folders=sample_folders)
@@ -139,19 +139,19 @@ def test_every_sample_is_found_by_its_path(names: list[tuple[str, str]], sample_
         hidden = {
             1000 + i
             for i, (key, _) in enumerate(kept)
-            if any(is_behind_a_file(key, other, part, sample_folders) for other, part in kept if other != key)
+            if any(is_hidden_by_a_file(key, other, field, sample_folders) for other, field in kept if other != key)
         }
         assert sizes | hidden == {1000 + i for i in range(len(kept))}
         tree.close()
 
 
-def is_behind_a_file(key: str, other: str, part: str, sample_folders: bool) -> bool:
-    """Whether a file of `other` has the name of a folder that `key` is in."""
-    file = f"{other}/{part}" if sample_folders else f"{other}.{part}"
+def is_hidden_by_a_file(key: str, other: str, field: str, sample_folders: bool) -> bool:
+    """Return whether a file of `other` has the name of a folder that contains `key`."""
+    file = f"{other}/{field}" if sample_folders else f"{other}.{field}"
     return key.startswith(f"{file}/") or (sample_folders and key == file)
 
 
-def test_what_is_not_there(prepared: Path) -> None:
+def test_missing_paths_are_errors(prepared: Path) -> None:
     tree = SampleTree(prepared)
     for path in (
         "x",
@@ -173,12 +173,12 @@ def test_what_is_not_there(prepared: Path) -> None:
         next(tree.entries("train_part_00_0.jpg"))
 
 
-def test_the_last_of_a_repeated_part_is_shown(make: object) -> None:
+def test_the_last_of_a_repeated_field_is_shown(make: object) -> None:
     folder = make({"a.tar": [("k.txt", b"first"), ("k.json", b"{}"), ("k.txt", b"second")]})  # type: ignore[operator]
     assert dict(walk(SampleTree(folder))) == {"k.txt": b"second", "k.json": b"{}"}
 
 
-def test_sparse_files_have_their_holes(make: object, tmp_path: Path) -> None:
+def test_sparse_files_include_their_holes(make: object, tmp_path: Path) -> None:
     source = tmp_path / "in"
     source.mkdir()
     with (source / "k.bin").open("wb") as file:
@@ -219,14 +219,14 @@ def changed(folder: Path, statement: str) -> None:
         ("UPDATE samples SET tar_file_id = 10; UPDATE sample_parts SET tar_file_id = 10", "shard 10"),
     ],
 )
-def test_an_index_that_does_not_fit(prepared: Path, statement: str, expected: str) -> None:
+def test_an_inconsistent_index_is_an_error(prepared: Path, statement: str, expected: str) -> None:
     changed(prepared, statement)
     tree = SampleTree(prepared)
     with pytest.raises(FormatError, match=expected):
         tree.open("train_part_00_0.jpg")
 
 
-def test_a_shard_that_ends_early(prepared: Path) -> None:
+def test_a_truncated_shard_is_an_error(prepared: Path) -> None:
     tree = SampleTree(prepared)
     content = tree.open("train_part_00_0.jpg")
     os.truncate(prepared / "train" / "part_00.tar", 600)
@@ -243,14 +243,14 @@ def test_no_shard_outside_the_folder_is_opened(prepared: Path) -> None:
             SampleTree(prepared)
 
 
-def test_an_index_without_parts(prepared: Path) -> None:
+def test_an_index_without_fields(prepared: Path) -> None:
     changed(prepared, "DROP TABLE sample_parts")
     with pytest.raises(FormatError, match="prepare the dataset again, or mount it with"):
         SampleTree(prepared)
 
 
-def test_listing_holds_no_more_than_some_keys(prepared: Path) -> None:
-    """Of twenty thousand keys below another folder none is looked at but the first."""
+def test_listing_reads_few_keys(prepared: Path) -> None:
+    """Of 20,000 keys in another folder, only the first is read."""
     with sqlite3.connect(prepared / ".nv-meta" / "index.sqlite") as db:
         rows = ((0, f"many/{i:07d}", i + 100, 0, 0) for i in range(20_000))
         db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", rows)
@@ -266,15 +266,15 @@ def test_listing_holds_no_more_than_some_keys(prepared: Path) -> None:
     assert max(asked) <= 1024
 
 
-def test_names_no_file_system_takes_are_left_out(make: object) -> None:
+def test_invalid_file_names_are_left_out(make: object) -> None:
     info = tarfile.TarInfo("ok.txt")
     folder = make({"a.tar": [(f"{'x' * 1100}.txt", b"long"), info]})  # type: ignore[operator]
     changed(folder, "UPDATE samples SET sample_key = 'o' || char(0) || 'k' WHERE sample_key = 'ok'")
     assert [entry.name for entry in SampleTree(folder).entries("")] == []
 
 
-def test_io_of_a_member_whose_size_only_pax_says(make: object) -> None:
-    """Python writes such a size into a PAX record alone when it is above 8 GiB; here the record repeats a small one."""
+def test_a_size_in_a_pax_header_is_used(make: object) -> None:
+    """Python writes sizes above 8 GiB only into a PAX record; here the record repeats a small size."""
     folder = make({"b.tar": [("z.txt", b"z")]})  # type: ignore[operator]
     info = tarfile.TarInfo("k.txt")
     info.size, info.pax_headers = 5, {"size": "5"}

@@ -1,4 +1,4 @@
-"""What `inspect` says of a prepared WebDataset."""
+"""Facts that `inspect` reports about a prepared WebDataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastpack.cli import main
 from fastpack.errors import FormatError
 
 
-def test_a_dataset_that_energon_prepared(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_of_an_energon_dataset(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = inspect(prepared)
     sizes = sum(path.stat().st_size for path in prepared.rglob("*.tar"))
     assert found["kind"] == "webdataset"
@@ -42,7 +42,7 @@ def test_a_dataset_that_energon_prepared(prepared: Path, capsys: pytest.CaptureF
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_a_crude_one(make: Callable[..., Path]) -> None:
+def test_facts_of_a_crude_dataset(make: Callable[..., Path]) -> None:
     folder = make({"a.tar": [("k.txt", b"abc"), ("k.json", b"{}")]}, {"train": ["a.tar"]}, ["a.tar"])
     found = inspect(folder)
     assert (found["type"], found["fields"]) == ("CrudeWebdataset", None)
@@ -50,7 +50,7 @@ def test_a_crude_one(make: Callable[..., Path]) -> None:
     assert found["excluded"] == 1
 
 
-def test_what_is_missing_is_a_warning(prepared: Path) -> None:
+def test_missing_files_are_warnings(prepared: Path) -> None:
     (prepared / "train" / "part_00.tar").unlink()
     (prepared / ".nv-meta" / "dataset.yaml").unlink()
     (prepared / ".nv-meta" / "split.yaml").unlink()
@@ -62,17 +62,17 @@ def test_what_is_missing_is_a_warning(prepared: Path) -> None:
     assert "1 of 10 shards" in found["warnings"][0]
 
 
-def test_many_kinds_of_parts(prepared: Path) -> None:
+def test_listed_field_names_are_limited(prepared: Path) -> None:
     with sqlite3.connect(prepared / ".nv-meta" / "index.sqlite") as db:
         rows = ((0, 0, f"p{i}", 0, 1) for i in range(200))
         db.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", rows)
     db.close()
     found = inspect(prepared)
     assert len(found["parts"]) == 100
-    assert "204 kinds of parts" in found["warnings"][0]
+    assert "204 field names" in found["warnings"][0]
 
 
-def test_damage(prepared: Path) -> None:
+def test_damaged_files_are_errors(prepared: Path) -> None:
     (prepared / ".nv-meta" / "split.yaml").write_text("split_parts: {train: [absent.tar]}")
     with pytest.raises(FormatError, match=r"absent\.tar"):
         inspect(prepared)

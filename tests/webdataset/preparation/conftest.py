@@ -12,5 +12,5 @@ from preparing import write_tar
 def shards(tmp_path: Path) -> Path:
     """Four shards of two samples each."""
     for i in range(4):
-        write_tar(tmp_path / f"ds/s{i}.tar", [f"{i}_{k}.{part}" for k in "ab" for part in ("json", "txt")])
+        write_tar(tmp_path / f"ds/s{i}.tar", [f"{i}_{k}.{field}" for k in "ab" for field in ("json", "txt")])
     return tmp_path / "ds"

@@ -1,4 +1,4 @@
-"""Which files are shards, and in which order."""
+"""Shard discovery: which files are shards, and their order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def make(folder: Path, *names: str) -> None:
         (folder / name).touch()
 
 
-def test_order_is_by_folders_not_by_text(tmp_path: Path) -> None:
+def test_shards_are_sorted_by_path_components(tmp_path: Path) -> None:
     make(tmp_path, "a.tar", "a-b/z.tar", "a/z.tar", "x9.tar", "x10.tar", "b/c/d.tgz")
     assert find_shards(tmp_path) == ["a/z.tar", "a-b/z.tar", "a.tar", "b/c/d.tgz", "x10.tar", "x9.tar"]
 
 
-def test_what_is_no_shard(tmp_path: Path) -> None:
+def test_other_files_are_ignored(tmp_path: Path) -> None:
     make(tmp_path, "a.tar", ".b.tar", ".nv-meta/c.tar", "d.TAR", "e.tar.gz", "f.tar.idx", "g.tar/h.tar", "tar")
     assert find_shards(tmp_path) == ["a.tar", "g.tar/h.tar"]
 
@@ -51,6 +51,6 @@ def test_a_path_that_is_not_utf8(tmp_path: Path) -> None:
         find_shards(tmp_path)
 
 
-def test_no_folder(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         find_shards(tmp_path / "none")

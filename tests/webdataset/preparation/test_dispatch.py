@@ -1,4 +1,4 @@
-"""What `prepare` does is decided by what it is given."""
+"""`prepare` selects what to prepare from the type of its argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastpack.webdataset.preparation.dispatch import pairs
 from fastpack.webdataset.preparation.path_kinds import kind_of
 
 
-def test_kinds(tmp_path: Path) -> None:
+def test_prepare_selects_by_path(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "a.json").touch()
     (tmp_path / "a.yaml").touch()
@@ -22,5 +22,5 @@ def test_kinds(tmp_path: Path) -> None:
         kind_of(tmp_path / "b.jsonl")
 
 
-def test_pairs() -> None:
+def test_split_and_filter_pairs() -> None:
     assert pairs({"train": "a", "val": ["b", "c"]}) == [("train", "a"), ("val", "b"), ("val", "c")]

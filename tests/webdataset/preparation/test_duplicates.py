@@ -1,4 +1,4 @@
-"""Copies of shards in which every key is unique; the shards themselves stay as they are."""
+"""`fix_duplicates` copies shards with unique keys; the source is not modified."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def keys(path: Path) -> list[str]:
     return [key.decode() for key in scan_shard(path).sample_keys]
 
 
-def test_every_key_is_unique_afterwards(shards: Path, tmp_path: Path) -> None:
+def test_keys_of_the_copies_are_unique(shards: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in shards.rglob("*.tar")}
     result = fix_duplicates(shards, tmp_path / "new")
     assert {path: path.read_bytes() for path in shards.rglob("*") if path.is_file()} == before
@@ -76,7 +76,7 @@ def test_links_and_sparse_files(tmp_path: Path) -> None:
     assert keys(tmp_path / "new/a.tar") == ["a.tar/a"]
 
 
-def test_nothing_is_replaced_unasked(shards: Path, tmp_path: Path) -> None:
+def test_existing_files_are_replaced_only_on_request(shards: Path, tmp_path: Path) -> None:
     fix_duplicates(shards, tmp_path / "new")
     with pytest.raises(TargetExists, match="exists"):
         fix_duplicates(shards, tmp_path / "new")
@@ -85,7 +85,7 @@ def test_nothing_is_replaced_unasked(shards: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="would replace the shard"):
             fix_duplicates(shards, target, force_overwrite=True)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(JobError, match="files there"):
+    with pytest.raises(JobError, match=r"no \.tar files"):
         fix_duplicates(tmp_path / "empty", tmp_path / "new")
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_shard_is_not_copied(shards: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").rglob("*.tar")] == ["b.tar"]
 
 
-def test_command(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", str(shards), "--non-interactive", "--split-ratio", "1,1,1"]) == 1
     assert "2 sample keys occur more than once" in capsys.readouterr().err
     assert main(["fix-duplicates", str(shards), str(tmp_path / "new"), "--dry-run"]) == 0

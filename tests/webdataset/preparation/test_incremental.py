@@ -1,4 +1,4 @@
-"""Preparing again after a change: the index of a full walk, for less work."""
+"""Preparing a changed dataset again gives the index of a full walk with less work."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index.sqlite_writer import IndexWriter
 
 
-def write_shard(path: Path, keys: Iterable[str], parts: Iterable[str] = ("jpg", "json")) -> None:
+def write_shard(path: Path, keys: Iterable[str], fields: Iterable[str] = ("jpg", "json")) -> None:
     path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         for key in keys:
-            for part in parts:
-                data = f"{key[:20]} {part}".encode()
-                member = tarfile.TarInfo(f"{key}.{part}")
+            for field in fields:
+                data = f"{key[:20]} {field}".encode()
+                member = tarfile.TarInfo(f"{key}.{field}")
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """Six shards, of 1 to 900 samples, with names of parts that change."""
+    """Six shards of 1 to 900 samples with varying field names."""
     folder = tmp_path / "ds"
     for number, n_samples in enumerate((300, 1, 900, 40, 7, 250)):
         keys = [f"é{number}/{'k' * (k % 90)}{k:04d}" for k in range(n_samples)]
@@ -39,7 +39,7 @@ def dataset(tmp_path: Path) -> Path:
 
 
 def change_and_prepare(folder: Path) -> bytes:
-    """The index after one shard was added in front, one replaced, one removed."""
+    """Add a shard in front, replace one, remove one; return the new index."""
     prepare(folder)
     write_shard(folder / "a.tar", [f"new{k}" for k in range(70)])
     write_shard(folder / "s3.tar", [f"other{k}" for k in range(90)])
@@ -51,15 +51,15 @@ def change_and_prepare(folder: Path) -> bytes:
     return index
 
 
-def test_the_index_is_that_of_a_full_walk_and_sqlite_reads_no_rows(dataset: Path, backend: str) -> None:
+def test_the_index_equals_that_of_a_full_walk_without_reading_rows(dataset: Path, backend: str) -> None:
     with mock.patch.object(IndexWriter, "_old_rows", side_effect=AssertionError("rows were read through SQLite")):
         change_and_prepare(dataset)
 
 
-def test_what_the_pages_do_not_give_is_read_through_sqlite(dataset: Path) -> None:
+def test_unsupported_pages_are_read_with_sqlite(dataset: Path) -> None:
     with mock.patch.object(kernels, "read_leaves", return_value=-1, create=True):
         change_and_prepare(dataset)
-    write_shard(dataset / "long.tar", ["x" * 5000, "y"])  # a key that takes several pages
+    write_shard(dataset / "long.tar", ["x" * 5000, "y"])  # a key that spans several pages
     prepare(dataset)
     write_shard(dataset / "z.tar", ["z"])
     assert prepare(dataset).reused == 7
@@ -69,8 +69,8 @@ def test_what_the_pages_do_not_give_is_read_through_sqlite(dataset: Path) -> Non
 
 
 @pytest.mark.slow
-def test_adding_a_shard_costs_less_than_walking_all(tmp_path: Path) -> None:
-    """Through SQLite it cost 2.5 times as much."""
+def test_adding_a_shard_is_faster_than_a_full_walk(tmp_path: Path) -> None:
+    """Copying rows with SQLite took 2.5 times as long as a full walk."""
     folder, n_shards, n_samples = tmp_path / "ds", 15, 2000
     for number in range(n_shards + 1):
         write_shard(folder / f"s{number:02d}.tar", [f"{number}_{k}" for k in range(n_samples)])

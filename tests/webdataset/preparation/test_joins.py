@@ -1,4 +1,4 @@
-"""Joins of a metadataset: byte for byte Energon's indexes, and what is said where sets do not fit."""
+"""Join indexes of a metadataset: byte for byte as Energon's; errors for datasets that cannot be joined."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sets(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
-    """The connections to databases that the test has opened."""
+    """Return the database connections that the test opens."""
     connections: list[sqlite3.Connection] = []
     connect = sqlite3.connect
 
@@ -55,7 +55,7 @@ def rows(path: str) -> list[list[int]]:
 
 @pytest.mark.parametrize("name", ["skip", "none"])
 @pytest.mark.parametrize("at_once", [3, 1000])
-def test_golden(sets: Path, name: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_join_indexes_match_energon(sets: Path, name: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joins, "_ROWS", at_once)
     shutil.copy(sets / f"{name}.split.yaml", sets / "a/.nv-meta/split.yaml")
     result = prepare_metadataset(sets / f"{name}.yaml")
@@ -65,7 +65,7 @@ def test_golden(sets: Path, name: str, at_once: int, monkeypatch: pytest.MonkeyP
     assert all(len(rows(path)) == n_rows for path, n_rows in result.joins.items())
 
 
-def test_again(sets: Path) -> None:
+def test_join_indexes_are_reused_and_outdated_ones_removed(sets: Path) -> None:
     first = prepare_metadataset(sets / "skip.yaml")
     for path in first.joins:
         write_checksums(path)
@@ -109,7 +109,7 @@ def first_skips(sets: Path) -> None:
     change(sets / "skip.yaml", "a: {path: a}", "a: {path: a, nonmatch: skip}")
 
 
-def no_part(sets: Path) -> None:
+def no_split(sets: Path) -> None:
     change(sets / "skip.yaml", "train:", "test:")
 
 
@@ -141,33 +141,33 @@ def nothing_at_all(sets: Path) -> None:
     ("damage", "kind", "reason"),
     [
         (no_uuid, FileNotFoundError, "--tar-index-only"),
-        (no_index, FileNotFoundError, "prepare the dataset first"),
+        (no_index, FileNotFoundError, "Prepare the dataset first"),
         (no_table, JobError, "cannot be joined"),
-        (no_match, ValueError, r"the sample 'k..' is not in .*c: its nonmatch may be skip or none"),
+        (no_match, ValueError, r"the sample 'k..' is not in .*c. To allow this, set its nonmatch"),
         (wrong_mode, ValueError, "one of error, skip, none"),
-        (first_skips, ValueError, "the first set of a join"),
-        (no_part, ValueError, "no shards in the part 'test'"),
+        (first_skips, ValueError, "the first dataset of a join"),
+        (no_split, ValueError, "no shards in the split 'test'"),
         (unknown_shard, FormatError, "the shard t/0.tar"),
-        (elsewhere, ValueError, "is not in .*b: its nonmatch"),
+        (elsewhere, ValueError, "is not in .*b. To allow this"),
         (no_splits, FormatError, "no splits"),
         (no_path, FormatError, "a text under path"),
         (no_list, FormatError, "a list under blend"),
         (nothing_at_all, FormatError, "a list or mapping of datasets under join"),
     ],
 )
-def test_sets_that_do_not_fit(
+def test_invalid_joins_are_errors(
     sets: Path, damage: Callable[[Path], None], kind: type[Exception], reason: str, opened: list[sqlite3.Connection]
 ) -> None:
     damage(sets)
     with pytest.raises(kind, match=reason):
         prepare_metadataset(sets / "skip.yaml")
     assert not list(sets.rglob("*.partial"))
-    for db in opened:  # Python 3.13 warns of a connection that is left open
+    for db in opened:  # Python 3.13 warns about an open connection
         with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
             db.execute("SELECT 1")
 
 
-def test_no_sample_at_all(sets: Path) -> None:
+def test_a_join_without_rows_is_an_error(sets: Path) -> None:
     change(sets / "a/.nv-meta/split.yaml", "exclude: [s/1.tar]", "exclude: [s/0.tar, s/1.tar, s/2.tar]")
     samples = [f"s/3.tar/k{i}" for i in range(15, 20)]
     change(sets / "a/.nv-meta/split.yaml", "s/2.tar]", f"s/2.tar, {', '.join(samples)}]")
@@ -184,7 +184,7 @@ def test_a_cache_that_is_a_link_is_not_written_through(sets: Path) -> None:
     assert os.listdir(sets / "outside") == ["join_index_0.bin"]
 
 
-def test_metadatasets_of_metadatasets(sets: Path) -> None:
+def test_nested_metadatasets_are_prepared(sets: Path) -> None:
     outer = sets / "outer.yaml"
     outer.write_text("splits:\n  train: {blend: [{path: skip.yaml}, {path: b}]}\n  val: {path: b}\n")
     assert prepare_metadataset(outer) == MetadatasetResult(outer)
@@ -194,7 +194,7 @@ def test_metadatasets_of_metadatasets(sets: Path) -> None:
         prepare_metadataset(outer)
 
 
-def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sets / "skip.yaml"
     assert main(["prepare", str(path), "--dry-run"]) == 0
     assert [line.rsplit(": ")[1] for line in capsys.readouterr().out.splitlines()] == ["8 rows", "9 rows"]
@@ -216,7 +216,7 @@ def test_command(sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def prepared_with(seed: str, path: Path) -> tuple[set[str], str]:
-    """Names of the join indexes that a process with this PYTHONHASHSEED writes, and its messages."""
+    """Return the names of the join indexes that a process with this PYTHONHASHSEED writes, and its messages."""
     command = [sys.executable, "-m", "fastpack", "prepare", str(path), "--force-overwrite"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, timeout=60
@@ -226,7 +226,7 @@ def prepared_with(seed: str, path: Path) -> tuple[set[str], str]:
 
 
 def energons_names(seed: str, path: Path) -> set[str]:
-    """The names that Energon's own order of operations gives: a set of the exclusions, and of those with a slash."""
+    """Return the names from Energon's order of operations: a set of the exclusions, then of those with a slash."""
     code = (
         "import hashlib, sys\n"
         "from fastpack.webdataset.metadata import read_split\n"
@@ -244,7 +244,7 @@ def energons_names(seed: str, path: Path) -> set[str]:
     return set(subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.split())
 
 
-def test_names_with_several_excludes_follow_the_hash_seed(sets: Path) -> None:
+def test_names_with_several_excludes_depend_on_the_hash_seed(sets: Path) -> None:
     exclude = ["x.tar/1", "x.tar/2", "x.tar/3", "y.tar/1", "none.tar"]
     split = sets / "a/.nv-meta/split.yaml"
     split.write_text(json.dumps(yaml.safe_load(split.read_text()) | {"exclude": exclude}))
@@ -253,16 +253,16 @@ def test_names_with_several_excludes_follow_the_hash_seed(sets: Path) -> None:
     path.write_text(json.dumps({"splits": {"train": {"join": references}}}))
     names = set()
     for seed in ("0", "1", "7", "12345"):
-        found, said = prepared_with(seed, path)
+        found, message = prepared_with(seed, path)
         assert found == energons_names(seed, path)
-        assert "warning" not in said
+        assert "warning" not in message
         names |= found
     assert len(names) > 1
-    _, said = prepared_with("random", path)
-    assert said.count("depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training") == 1
+    _, message = prepared_with("random", path)
+    assert message.count("depends on PYTHONHASHSEED. Set PYTHONHASHSEED=0 for this command and for training") == 1
 
 
-def test_python_warns_of_names_that_depend_on_the_hash_seed(sets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_for_names_that_depend_on_the_hash_seed(sets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     assert prepare_metadataset(sets / "skip.yaml").warnings == []
     split = sets / "a/.nv-meta/split.yaml"

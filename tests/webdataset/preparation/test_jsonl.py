@@ -1,4 +1,4 @@
-"""The index of a JSON lines dataset: byte for byte Energon's, and its refusals."""
+"""The index of a JSONL dataset: byte for byte as Energon's; errors for invalid lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CASES = json.loads((GOLDEN / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_golden(name: str, backend: str, tmp_path: Path) -> None:
+def test_the_index_matches_energon(name: str, backend: str, tmp_path: Path) -> None:
     source, index = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.jsonl.idx"
     source.write_bytes((GOLDEN / f"{name}.jsonl").read_bytes())
     if CASES[name]["rc"]:
@@ -36,7 +36,7 @@ def test_golden(name: str, backend: str, tmp_path: Path) -> None:
 
 
 def naive(data: bytes) -> list[int] | None:
-    """The offsets as the specification tells them; None where a line is refused."""
+    """Return the offsets according to the specification; None if a line is invalid."""
     offsets: list[int] = []
     position = 0
     for line in data.splitlines(keepends=True) if b"\r" not in data else lines(data):
@@ -58,7 +58,7 @@ PIECES = st.sampled_from([b"{}", b'{"a": 1}', b"\n", b"\n", b"\r\n", b" ", b"\t"
 
 
 @given(data=st.lists(PIECES, max_size=30).map(b"".join), rows=st.integers(1, 4))
-def test_property(tmp_path: Path, data: bytes, rows: int) -> None:
+def test_the_index_matches_the_specification(tmp_path: Path, data: bytes, rows: int) -> None:
     source = tmp_path / "x.jsonl"
     source.write_bytes(data)
     expected = naive(data.replace(b"\x0b", b" "))
@@ -71,7 +71,7 @@ def test_property(tmp_path: Path, data: bytes, rows: int) -> None:
             assert source.with_suffix(".jsonl.idx").read_bytes() == struct.pack(f"<{len(expected)}Q", *expected)
 
 
-def test_errors_name_the_place(tmp_path: Path) -> None:
+def test_errors_report_the_byte_offset(tmp_path: Path) -> None:
     source = tmp_path / "x.jsonl"
     source.write_bytes(b'{"a": 1}\n\n[1]' + b" " * 100 + b"2\n")
     with pytest.raises(FormatError, match=r"at byte 10: found the line b'\[1\] ") as caught:
@@ -80,7 +80,7 @@ def test_errors_name_the_place(tmp_path: Path) -> None:
     assert "..." in str(caught.value)
 
 
-def test_a_large_file_gives_its_pages_back(tmp_path: Path) -> None:
+def test_pages_of_a_large_file_are_released(tmp_path: Path) -> None:
     source, reports = tmp_path / "x.jsonl", []
     line = b'{"text": "' + b"x" * 987 + b'"}\n'
     source.write_bytes(line * 3000)

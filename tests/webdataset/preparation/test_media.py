@@ -1,4 +1,4 @@
-"""Metadata of media: Energon's rows, from headers alone; indexes keep what they have of other files."""
+"""Media metadata: the rows match Energon's and are read from headers; other rows of the index are kept."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sound() -> bytes:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_golden(folder: Path, num_workers: int) -> None:
+def test_rows_match_energon(folder: Path, num_workers: int) -> None:
     result = prepare(folder, split_ratio=(8, 1, 1), media=EXTENSION, num_workers=num_workers)
     assert rows(folder, "media_metadata") == sorted(map(tuple, EXPECTED["media_metadata"]))
     assert rows(folder, "media_filters") == [(1, "EXTENSION", "")]
@@ -99,12 +99,12 @@ def test_filters(tmp_path: Path, wanted: MediaFilter, expected: set[str]) -> Non
 @pytest.mark.parametrize(
     "options", [{}, {"glob": ""}, {"glob": "x", "header": True}, {"header": True, "extension": True}]
 )
-def test_one_filter_is_wanted(options: dict[str, bool]) -> None:
+def test_exactly_one_filter_is_required(options: dict[str, bool]) -> None:
     with pytest.raises(ValueError, match="choose exactly one"):
         media_filter(**options)  # type: ignore[arg-type]
 
 
-def test_adding_to_a_prepared_set(folder: Path) -> None:
+def test_media_metadata_is_added_to_a_prepared_dataset(folder: Path) -> None:
     prepare(folder, split_ratio=(8, 1, 1))
     samples = rows(folder, "samples")
     n_jpg = prepare_media(folder, media_filter("*.jpg"))
@@ -114,7 +114,7 @@ def test_adding_to_a_prepared_set(folder: Path) -> None:
     assert rows(folder, "media_filters") == [(1, "GLOB", "*.jpg"), (2, "EXTENSION", "")]
     assert rows(folder, "samples") == samples
     prepare(folder, split_ratio=(8, 1, 1), media=media_filter("*.jpg"), force_overwrite=True)
-    assert len(rows(folder, "media_metadata")) == n_jpg  # prepare itself starts anew
+    assert len(rows(folder, "media_metadata")) == n_jpg  # prepare starts from an empty table
 
 
 def test_plain_files(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_plain_files(tmp_path: Path) -> None:
         prepare_media(tmp_path / "b.png", EXTENSION)
 
 
-def test_sound(tmp_path: Path) -> None:
+def test_audio_metadata(tmp_path: Path) -> None:
     pytest.importorskip("av")
     (tmp_path / "a.wav").write_bytes(sound())
     (tmp_path / "b.bin").write_bytes(sound())
@@ -152,7 +152,7 @@ def test_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("module", "name"), [("av", "a.wav"), ("PIL", "a.png")])
-def test_what_is_not_installed(tmp_path: Path, module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(tmp_path: Path, module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(MissingExtra, match="pip install"):
@@ -160,7 +160,7 @@ def test_what_is_not_installed(tmp_path: Path, module: str, name: str, monkeypat
     assert not (tmp_path / ".nv-meta/index.sqlite").exists()
 
 
-def test_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["prepare", str(folder), "--non-interactive", "--split-ratio", "8,1,1"]
     assert main([*words, "--media-metadata-by-glob", "*.jpg", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["media"] == 19

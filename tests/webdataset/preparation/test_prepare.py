@@ -1,4 +1,4 @@
-"""`prepare`: what Energon writes, byte for byte or row for row; what is kept, and what is made anew."""
+"""`prepare` writes the same bytes or rows as Energon; runs after the first reuse unchanged results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXPECTED = json.loads((SPLIT / "expected.json").read_text())
 
 
 @pytest.mark.parametrize("num_workers", [1, 3])
-def test_golden(tmp_path: Path, num_workers: int) -> None:
+def test_files_match_energon(tmp_path: Path, num_workers: int) -> None:
     folder = tmp_path / "split"
     shutil.copytree(SPLIT, folder, ignore=shutil.ignore_patterns(".nv-meta", "*.idx", "*.json"))
     result = prepare(
@@ -51,14 +51,14 @@ def test_golden(tmp_path: Path, num_workers: int) -> None:
     assert sorted(result.files) == sorted(os.listdir(folder / ".nv-meta"))
 
 
-def test_a_second_run_asks_for_leave(shards: Path) -> None:
+def test_a_second_run_needs_force_overwrite(shards: Path) -> None:
     prepare(shards, force_overwrite=False)
     with pytest.raises(TargetExists, match="already been prepared"):
         prepare(shards, force_overwrite=False)
     assert prepare(shards, force_overwrite=False, resume=True).reused == 4
 
 
-def test_only_what_changed_is_walked_again(shards: Path) -> None:
+def test_only_changed_shards_are_walked_again(shards: Path) -> None:
     prepare(shards)
     before = {path.name: path.stat().st_mtime_ns for path in [*shards.iterdir(), *(shards / ".nv-meta").iterdir()]}
     assert prepare(shards).reused == 4
@@ -79,19 +79,19 @@ def test_only_what_changed_is_walked_again(shards: Path) -> None:
     assert after["s1.tar.idx"] != before["s1.tar.idx"]
 
 
-def test_nothing_changed_leaves_the_uuid(shards: Path) -> None:
+def test_an_unchanged_dataset_keeps_its_uuid(shards: Path) -> None:
     prepare(shards)
     uuid, index = (shards / ".nv-meta/index.uuid").read_text(), nvmeta.index_path(shards).stat().st_ino
     prepare(shards, split_ratio=(1, 1, 1))
     assert (shards / ".nv-meta/index.uuid").read_text() == uuid
     assert nvmeta.index_path(shards).stat().st_ino == index
-    assert [len(part) for part in nvmeta.read_split(shards).parts.values()] == [1, 1, 2]
+    assert [len(split) for split in nvmeta.read_split(shards).shards.values()] == [1, 1, 2]
     assert prepare(shards, walk_all=True).reused == 0
     assert (shards / ".nv-meta/index.uuid").read_text() != uuid
 
 
 @pytest.mark.parametrize("what", ["index", "history", "shard index", "tables"])
-def test_what_somebody_else_changed_is_made_anew(shards: Path, what: str) -> None:
+def test_files_modified_by_others_are_rebuilt(shards: Path, what: str) -> None:
     prepare(shards)
     if what == "index":
         db = sqlite3.connect(nvmeta.index_path(shards))
@@ -118,7 +118,7 @@ def test_permissions(shards: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [{}, None, [{}], ["sixsix"], [[1, 2, 3, 4, 5]], [["s0.tar", 1, 2, "3", []]]])
-def test_a_damaged_history_is_as_good_as_none(shards: Path, damage: object) -> None:
+def test_a_damaged_history_is_ignored(shards: Path, damage: object) -> None:
     prepare(shards)
     history = shards / ".nv-meta/.fastpack.json"
     tree = json.loads(history.read_text())
@@ -138,7 +138,7 @@ def test_dry_run(shards: Path) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_shard_that_energon_leaves_out_is_kept_and_named(shards: Path, shuffle: bool) -> None:
+def test_a_shard_that_energon_loses_is_kept_with_a_warning(shards: Path, shuffle: bool) -> None:
     result = prepare(shards, split_ratio=(7, 2, 1), shuffle_tars=shuffle)
     last = result.splits["test"][-1]
     assert sorted(name for names in result.splits.values() for name in names) == sorted(result.shards)
@@ -177,7 +177,7 @@ def test_progress_counts_bytes_of_shards(shards: Path) -> None:
         ({"exclude": "("}, "not a regular expression"),
     ],
 )
-def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], reason: str) -> None:
+def test_invalid_arguments_are_rejected(shards: Path, options: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         prepare(shards, **options)
     assert not (shards / ".nv-meta").exists()
@@ -185,11 +185,11 @@ def test_arguments_that_make_no_sense(shards: Path, options: dict[str, object], 
 
 def test_globs_and_patterns(shards: Path) -> None:
     result = prepare(shards, split_ratio=None, split_globs=[("train", "s[0-2].tar"), ("val", "s2.tar")])
-    assert nvmeta.read_split(shards).parts == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
+    assert nvmeta.read_split(shards).shards == {"train": ["s0.tar", "s1.tar", "s2.tar"], "val": ["s2.tar"]}
     assert result.warnings == ["1 shard is in no split: s3.tar", "1 shard is in several splits: s2.tar"]
 
 
-def test_a_sample_loader_to_finish(shards: Path) -> None:
+def test_a_template_of_the_sample_loader(shards: Path) -> None:
     result = prepare(shards, sample_type="MultiChoiceVQASample")
     loader = shards / ".nv-meta/sample_loader.py"
     assert result.files[-2:] == ["dataset.yaml", "sample_loader.py"]
@@ -228,7 +228,7 @@ def test_indexes_only(shards: Path) -> None:
     assert nvmeta.read_info(shards)["s2.tar"] == 2
 
 
-def test_indexes_only_of_an_old_set(shards: Path) -> None:
+def test_indexes_only_of_an_older_dataset(shards: Path) -> None:
     prepare(shards)
     info = shards / ".nv-meta/.info.json"
     info.with_suffix(".yaml").write_text("shard_counts: {s1.tar: 2, s0.tar: 2}\n")
@@ -239,7 +239,7 @@ def test_indexes_only_of_an_old_set(shards: Path) -> None:
     assert keys(shards) == [(0, "1_a"), (0, "1_b"), (1, "0_a"), (1, "0_b")]
 
 
-def test_names_of_parts_are_few(tmp_path: Path) -> None:
+def test_recorded_field_names_are_limited(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", [f"k.{i}" for i in range(200)])
     assert prepare(tmp_path).part_types == [str(i) for i in range(MAX_FIELD_NAMES)]
 
@@ -254,32 +254,32 @@ def test_media_metadata_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no database, and long enough to be looked at" * 100])
-def test_an_index_that_is_none_is_replaced(shards: Path, content: bytes) -> None:
+def test_an_unreadable_index_is_replaced(shards: Path, content: bytes) -> None:
     (shards / ".nv-meta").mkdir()
     nvmeta.index_path(shards).write_bytes(content)
     result = prepare(shards)
     assert result.samples == len(keys(shards)) == 8
-    told = [text for text in result.warnings if "prepare-media" in text and "index.sqlite" in text]
-    assert len(told) == bool(content)  # an empty file is a database without tables
+    lost = [text for text in result.warnings if "prepare-media" in text and "index.sqlite" in text]
+    assert len(lost) == bool(content)  # an empty file is a valid database without tables
     assert rebuild_indexes(shards).warnings == []
 
 
 @pytest.mark.parametrize("when", ["write_uuid", "write_info", "write_split"])
-def test_a_second_run_is_told_until_the_first_is_done(shards: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also between the index and the files that belong to it, which would else be of two runs."""
-    told = []
+def test_a_concurrent_run_is_rejected(shards: Path, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also between writing the index and the other files, which would otherwise come from two runs."""
+    errors = []
 
     def overtaken(*arguments: Any, **options: Any) -> None:
-        if not told:
+        if not errors:
             with pytest.raises(JobError, match="another process is writing") as error:
                 prepare(shards, exclude="s0")
-            told.append(str(error.value))
+            errors.append(str(error.value))
         real(*arguments, **options)
 
     real = getattr(nvmeta, when)
     monkeypatch.setattr(nvmeta, when, overtaken)
     assert prepare(shards).samples == 8
-    assert len(told) == 1
+    assert len(errors) == 1
     assert list(nvmeta.read_info(shards)) == [f"s{i}.tar" for i in range(4)]
     assert prepare(shards).reused == 4
     assert prepare(shards, exclude="s0").samples == len(keys(shards)) == 6
@@ -303,7 +303,7 @@ def test_a_folder_that_is_a_link_is_not_written_through(shards: Path, tmp_path: 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupted_run_can_be_resumed(error: type[BaseException], shards: Path, tmp_path: Path) -> None:
-    """Without resume=True: what is walked is kept, and not walked again."""
+    """Also without resume=True, walked shards are kept and not walked again."""
     shutil.copytree(shards, tmp_path / "whole")
     prepare(tmp_path / "whole")
     calls: list[int] = []

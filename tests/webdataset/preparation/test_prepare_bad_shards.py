@@ -1,4 +1,4 @@
-"""`prepare` where shards are damaged, change meanwhile, or the run is killed: nothing good is lost."""
+"""`prepare` with damaged shards, shards that change meanwhile, and killed runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DAMAGES = [truncated, flipped, concatenated, emptied, not_utf8, zipped, lost]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_a_bad_shard_ends_the_run_and_the_old_index_stays(
+def test_a_bad_shard_is_an_error_and_keeps_the_old_index(
     shards: Path, damage: Callable[[Path], None], num_workers: int
 ) -> None:
     prepare(shards)
@@ -70,16 +70,16 @@ def test_a_bad_shard_ends_the_run_and_the_old_index_stays(
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_bad_shards_can_be_left_out(shards: Path, damage: Callable[[Path], None]) -> None:
+def test_bad_shards_can_be_skipped(shards: Path, damage: Callable[[Path], None]) -> None:
     damage(shards / "s1.tar")
     result = prepare(shards, skip_bad_shards=True)
     assert [name[:2] for name in result.skipped] == ["s1"]
     assert list(result.shards) == list(nvmeta.read_info(shards)) == ["s0.tar", "s2.tar", "s3.tar"]
     assert {row[0] for row in keys(shards)} == {0, 1, 2}
-    assert {shard for part in nvmeta.read_split(shards).parts.values() for shard in part} == set(result.shards)
+    assert {shard for split in nvmeta.read_split(shards).shards.values() for shard in split} == set(result.shards)
 
 
-def test_no_good_shard(tmp_path: Path) -> None:
+def test_a_dataset_of_bad_shards_is_an_error(tmp_path: Path) -> None:
     emptied(tmp_path / "a.tar")
     with pytest.raises(JobError, match="all shards are bad"):
         prepare(tmp_path, skip_bad_shards=True)
@@ -90,7 +90,7 @@ def test_no_good_shard(tmp_path: Path) -> None:
         prepare(tmp_path / "none")
 
 
-def test_duplicates_are_told_with_their_shards(shards: Path) -> None:
+def test_duplicate_keys_are_reported_with_their_shards(shards: Path) -> None:
     prepare(shards)
     write_tar(shards / "s3.tar", ["x.txt", "0_a.txt", "x.json"])
     with pytest.raises(DuplicateKeys) as caught:
@@ -99,7 +99,7 @@ def test_duplicates_are_told_with_their_shards(shards: Path) -> None:
     assert len(keys(shards)) == 8
 
 
-def test_a_shard_that_changes_meanwhile(shards: Path) -> None:
+def test_a_shard_that_changes_during_the_walk_is_an_error(shards: Path) -> None:
     scan = webdataset.scan_shard
 
     def slow_scan(path: str) -> webdataset.ShardScan:

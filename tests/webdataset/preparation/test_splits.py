@@ -1,4 +1,4 @@
-"""Splits of a dataset: by ratio (as Energon, but no shard is lost), by regular expression, by pattern."""
+"""Splits by ratio (as Energon, but without lost shards), by regular expression and by glob."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def names(n: int) -> list[str]:
 
 
 def counts(n: int, ratio: Sequence[float], **options: object) -> list[int]:
-    return [len(part) for part in split_by_ratio(names(n), ratio, **options).values()]  # type: ignore[arg-type]
+    return [len(split) for split in split_by_ratio(names(n), ratio, **options).values()]  # type: ignore[arg-type]
 
 
 def energon_counts(n: int, ratio: Sequence[float]) -> list[int]:
-    """Energon's arithmetic, stated plainly: normalise, add up, multiply by the number of shards, round down."""
+    """Energon's arithmetic: normalise, accumulate, multiply by the number of shards, round down."""
     total = sum(ratio)
     shares = [number / total for number in ratio]
     ends, reached = [], 0.0
@@ -47,7 +47,7 @@ RATIOS = [
 ]
 
 
-def test_counts_are_energons_and_what_it_loses_goes_to_the_last_split() -> None:
+def test_shards_that_energon_loses_go_to_the_last_split() -> None:
     losing = set()
     for ratio in RATIOS:
         ratio = ratio if len(ratio) == 3 else (1 - sum(ratio), *ratio)
@@ -67,14 +67,14 @@ def test_counts_are_energons_and_what_it_loses_goes_to_the_last_split() -> None:
     n=st.integers(0, 300),
     ratio=st.lists(st.one_of(st.integers(0, 20), st.floats(0, 1, width=16)), min_size=3, max_size=3),
 )
-def test_no_shard_is_lost_and_each_split_is_near_its_share(n: int, ratio: list[float]) -> None:
+def test_every_shard_is_assigned_and_each_split_is_near_its_share(n: int, ratio: list[float]) -> None:
     assume(sum(ratio) > 0)
-    parts = split_by_ratio(names(n), ratio)
-    assert [name for part in parts.values() for name in part] == names(n)
-    assert list(parts) == ["train", "val", "test"]
-    for part, number in zip(parts.values(), ratio, strict=True):
-        assert abs(len(part) - n * number / sum(ratio)) < 2
-        assert number or not part
+    splits = split_by_ratio(names(n), ratio)
+    assert [name for split in splits.values() for name in split] == names(n)
+    assert list(splits) == ["train", "val", "test"]
+    for split, number in zip(splits.values(), ratio, strict=True):
+        assert abs(len(split) - n * number / sum(ratio)) < 2
+        assert number or not split
 
 
 @pytest.mark.parametrize(
@@ -96,15 +96,15 @@ def test_counts(n: int, ratio: list[float], expected: list[int], lost: list[str]
     assert sum(counts(n, ratio, compat="energon")) == n - len(lost)
 
 
-def test_shuffled_as_energon_does() -> None:
-    parts = split_by_ratio(["a", "b", "c", "d", "e", "f"], [1, 1, 1], shuffle=True)
-    assert parts == {"train": ["d", "b"], "val": ["c", "e"], "test": ["a", "f"]}
+def test_the_shuffle_matches_energon() -> None:
+    splits = split_by_ratio(["a", "b", "c", "d", "e", "f"], [1, 1, 1], shuffle=True)
+    assert splits == {"train": ["d", "b"], "val": ["c", "e"], "test": ["a", "f"]}
 
 
 @pytest.mark.parametrize(
     "ratio", [[1, 1], [1, 2, 3, 4], [0, 0, 0], [1, -1, 1], ["a", "b", "c"], ["nan", 1, 1], ["inf", 1, 1], []]
 )
-def test_ratios_that_are_none(ratio: list[float | str]) -> None:
+def test_invalid_ratios_are_rejected(ratio: list[float | str]) -> None:
     with pytest.raises(ValueError, match="three numbers"):
         check_ratio(ratio)
 
@@ -114,7 +114,7 @@ def test_ratios_that_are_none(ratio: list[float | str]) -> None:
     [
         ("train", SHARDS[:12], SHARDS[:12]),
         ("train/part_{00..03}.tar", SHARDS[:4], SHARDS[:4]),
-        (r"train/part_0\d\.tar", SHARDS[:10], []),  # braceexpand takes the backslashes away
+        (r"train/part_0\d\.tar", SHARDS[:10], []),  # braceexpand removes the backslashes
         (r"train/part_\d{1,2}.tar", SHARDS[:12], []),
         (r".*/part_(00|11)", [SHARDS[0], SHARDS[11]], [SHARDS[0], SHARDS[11]]),
         (r".*part_0{3}", [], []),
@@ -126,14 +126,14 @@ def test_patterns(pattern: str, expected: list[str], energon: list[str]) -> None
     assert split_by_patterns(SHARDS, [("x", pattern)], compat="energon") == {"x": energon}
 
 
-def test_patterns_of_one_name() -> None:
-    twice = [("x", "val/b"), ("y", "train"), ("x", "val/a")]
-    assert split_by_patterns(SHARDS, twice) == {"x": SHARDS[12:], "y": SHARDS[:12]}
-    assert split_by_patterns(SHARDS, twice, compat="energon") == {"x": ["val/a.tar"], "y": SHARDS[:12]}
+def test_patterns_of_one_split_are_united() -> None:
+    patterns = [("x", "val/b"), ("y", "train"), ("x", "val/a")]
+    assert split_by_patterns(SHARDS, patterns) == {"x": SHARDS[12:], "y": SHARDS[:12]}
+    assert split_by_patterns(SHARDS, patterns, compat="energon") == {"x": ["val/a.tar"], "y": SHARDS[:12]}
 
 
 @pytest.mark.parametrize("compat", [None, "energon"])
-def test_bad_patterns(compat: None) -> None:
+def test_invalid_patterns_are_rejected(compat: None) -> None:
     with pytest.raises(ValueError, match="not a regular expression"):
         split_by_patterns(SHARDS, [("x", "(")], compat=compat)
 
@@ -158,9 +158,9 @@ def test_globs(glob: str, expected: list[str]) -> None:
     assert split_by_globs(SHARDS, [("x", glob)]) == {"x": expected}
 
 
-def test_problems() -> None:
-    parts = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
-    assert describe_problems(SHARDS[:10], parts, ["train", "test"]) == [
+def test_unassigned_and_repeated_shards_are_reported() -> None:
+    splits = {"train": SHARDS[:3], "val": [SHARDS[0]], "test": []}
+    assert describe_problems(SHARDS[:10], splits, ["train", "test"]) == [
         "the split test has no shards: loading it will fail",
         "7 shards are in no split: train/part_03.tar, train/part_04.tar, train/part_05.tar, train/part_06.tar, "
         "train/part_07.tar and 2 more",

@@ -1,4 +1,4 @@
-"""Metadata of media beside the other tables: taken over, replaced key by key, taken up after a kill."""
+"""Media metadata in the index: copied, replaced by key, and resumed after a kill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MEDIA = "SELECT entry_key, metadata_json FROM media_metadata ORDER BY 1"
 
 
 @pytest.mark.parametrize("tables", [True, False])
-def test_media_is_added_and_taken_over(tmp_path: Path, tables: bool) -> None:
+def test_media_is_added_and_copied(tmp_path: Path, tables: bool) -> None:
     path = tmp_path / "x"
     write(path, [("a.jpg", "image", "1"), ("b.jpg", "image", "2"), ("a.jpg", "image", "3")], copy=True, tables=tables)
     assert answers(path, MEDIA) == [("a.jpg", "3"), ("b.jpg", "2")]
@@ -61,14 +61,14 @@ def test_media_is_added_and_taken_over(tmp_path: Path, tables: bool) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_filter_that_finds_nothing_leaves_empty_tables(tmp_path: Path) -> None:
+def test_a_filter_without_matches_leaves_empty_tables(tmp_path: Path) -> None:
     with IndexWriter(tmp_path / "x") as writer:
         writer.add_media([], FILTER)
     assert answers(tmp_path / "x", MEDIA) == []
     assert answers(tmp_path / "x", "SELECT strategy, patterns FROM media_filters") == [FILTER]
 
 
-def test_media_of_a_run_that_was_stopped(tmp_path: Path) -> None:
+def test_media_of_a_stopped_run_is_resumed(tmp_path: Path) -> None:
     path = tmp_path / "x"
     write(path, [("old.jpg", "image", "0")], copy=False)
     with pytest.raises(JobError), IndexWriter(path, previous=path, resume=True) as writer:
@@ -85,8 +85,8 @@ def test_media_of_a_run_that_was_stopped(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["x"]
 
 
-def test_what_of_a_damaged_index_can_be_taken_over(tmp_path: Path) -> None:
-    """Nothing of what is no database; the loss of some of its rows is an error, and it stays as it is."""
+def test_copying_from_a_damaged_index(tmp_path: Path) -> None:
+    """Nothing is copied from an invalid file; a partial loss of rows is an error and keeps the old index."""
     path, rows = tmp_path / "x", [(f"{i:05d}.jpg", "image", "1" * 99) for i in range(2000)]
     write(path, rows, copy=False)
     n_bytes = path.stat().st_size

@@ -1,4 +1,4 @@
-"""`index.sqlite` written page by page: what SQLite makes of the same rows, and a file that SQLite can go on with."""
+"""The page writer gives the same rows as SQLite, and SQLite can modify the file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fastpack.webdataset.sample_index import page_writer as nvmeta_pages
 from fastpack.webdataset.sample_index.page_writer import IndexRows, RepeatedKeys, write_index_pages
 
 Sample: TypeAlias = tuple[int, bytes, int, int, int]
-Part: TypeAlias = tuple[int, int, bytes, int, int]
+Field: TypeAlias = tuple[int, int, bytes, int, int]
 
-QUERIES = {  # each answered by one index alone, and the plan that says so
+QUERIES = {  # query -> expected plan; each uses a single index
     "sqlite_autoindex_samples_1": (
         "SELECT CAST(sample_key AS BLOB), rowid FROM samples INDEXED BY sqlite_autoindex_samples_1 ORDER BY sample_key",
         "SCAN samples USING COVERING INDEX sqlite_autoindex_samples_1",
@@ -70,21 +70,21 @@ def joined(texts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(texts), np.uint8), bounds
 
 
-def columns(samples: Sequence[Sample], parts: Sequence[Part]) -> IndexRows:
-    names = sorted({part[2] for part in parts}, reverse=True)  # their numbers are in no order
+def columns(samples: Sequence[Sample], fields: Sequence[Field]) -> IndexRows:
+    names = sorted({field[2] for field in fields}, reverse=True)  # the numbers of names are not sorted
     numbers = {name: number for number, name in enumerate(names)}
     sample_rows = np.array([(tar, index, *place) for tar, _, index, *place in samples], np.int64).reshape(-1, 4)
-    part_rows = np.array([(tar, i, *place, numbers[name]) for tar, i, name, *place in parts], np.int64).reshape(-1, 5)
-    return IndexRows(sample_rows, *joined([key for _, key, *_ in samples]), part_rows, *joined(names))
+    field_rows = np.array([(tar, i, *place, numbers[name]) for tar, i, name, *place in fields], np.int64).reshape(-1, 5)
+    return IndexRows(sample_rows, *joined([key for _, key, *_ in samples]), field_rows, *joined(names))
 
 
-def write(path: Path, samples: Sequence[Sample], parts: Sequence[Part]) -> Path:
+def write(path: Path, samples: Sequence[Sample], fields: Sequence[Field]) -> Path:
     with AtomicFile(path) as file:
-        write_index_pages(file, columns(samples, parts))
+        write_index_pages(file, columns(samples, fields))
     return path
 
 
-def write_by_sqlite(path: Path, samples: Sequence[Sample], parts: Sequence[Part]) -> Path:
+def write_by_sqlite(path: Path, samples: Sequence[Sample], fields: Sequence[Field]) -> Path:
     path.unlink(missing_ok=True)
     with connected(path) as db:
         for sql in (nvmeta_pages.SAMPLES_SQL, nvmeta_pages.PARTS_SQL, nvmeta_pages.BY_TAR_SQL):
@@ -93,7 +93,7 @@ def write_by_sqlite(path: Path, samples: Sequence[Sample], parts: Sequence[Part]
             db.execute(sql)
         db.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", [(t, k.decode(), *n) for t, k, *n in samples])
         db.executemany(
-            "INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", [(t, i, k.decode(), *n) for t, i, k, *n in parts]
+            "INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", [(t, i, k.decode(), *n) for t, i, k, *n in fields]
         )
         db.commit()
     return path
@@ -130,19 +130,19 @@ def assert_same(ours: Path, theirs: Path) -> None:
         assert db.execute("PRAGMA page_count").fetchone()[0] * 4096 == ours.stat().st_size
 
 
-def dataset(keys: Sequence[Sequence[bytes]], names: Sequence[bytes]) -> tuple[list[Sample], list[Part]]:
-    """Shards with these keys; each sample has some of these parts."""
+def dataset(keys: Sequence[Sequence[bytes]], names: Sequence[bytes]) -> tuple[list[Sample], list[Field]]:
+    """Shards with these keys; each sample has some of these fields."""
     samples: list[Sample] = []
-    parts: list[Part] = []
+    fields: list[Field] = []
     for shard, its_keys in enumerate(keys):
         place = 0
         for index, key in enumerate(its_keys):
             start = place
             for name in names[: 1 + index % max(len(names), 1)]:
-                parts.append((shard, index, name, place + 512, index))
+                fields.append((shard, index, name, place + 512, index))
                 place += 512 * (1 + index % 700)
             samples.append((shard, key, index, start, place - start))
-    return samples, parts
+    return samples, fields
 
 
 KEY = st.one_of(
@@ -160,18 +160,18 @@ PLACE = st.tuples(NUMBER, NUMBER)
 
 @given(
     samples=st.dictionaries(PLACE, st.tuples(KEY, NUMBER, NUMBER), max_size=40),
-    parts=st.dictionaries(st.tuples(NUMBER, NUMBER, NUMBER), st.tuples(KEY, NUMBER), max_size=40),
+    fields=st.dictionaries(st.tuples(NUMBER, NUMBER, NUMBER), st.tuples(KEY, NUMBER), max_size=40),
 )
 @settings(max_examples=60)
 def test_any_rows(
     tmp_path: Path,
     samples: dict[tuple[int, int], tuple[bytes, int, int]],
-    parts: dict[tuple[int, int, int], tuple[bytes, int]],
+    fields: dict[tuple[int, int, int], tuple[bytes, int]],
 ) -> None:
     unique = {row[0]: (place, row) for place, row in samples.items()}
     wanted = (
         [(tar, key, index, *numbers) for (tar, index), (key, *numbers) in sorted(unique.values())],
-        [(tar, index, name, offset, size) for (tar, index, offset), (name, size) in sorted(parts.items())],
+        [(tar, index, name, offset, size) for (tar, index, offset), (name, size) in sorted(fields.items())],
     )
     assert_same(write(tmp_path / "x", *wanted), write_by_sqlite(tmp_path / "y", *wanted))
 
@@ -187,8 +187,8 @@ def test_trees_of_one_to_three_levels(backend: str, tmp_path: Path, n_shards: in
 
 
 @pytest.mark.parametrize("length", [1, 13, 62, 400, 480, 990, 1500])
-def test_every_number_of_keys_on_the_last_pages(tmp_path: Path, length: int) -> None:
-    """Long keys make deep trees of few samples: so each way in which a level can end comes up."""
+def test_every_fill_level_of_the_last_pages(tmp_path: Path, length: int) -> None:
+    """Long keys give deep trees with few samples, so that every fill level of the last pages occurs."""
     keys = [b"%0*d" % (length, i) if length > 1 else chr(0x100 + i).encode() for i in range(700)]
     for n in [*range(36), *range(600, 640)] if length < 100 else range(90):
         rows = dataset([keys[:n]], [])
@@ -197,23 +197,23 @@ def test_every_number_of_keys_on_the_last_pages(tmp_path: Path, length: int) -> 
             assert [key for key, _ in db.execute(QUERIES["sqlite_autoindex_samples_1"][0])] == sorted(keys[:n])
 
 
-def test_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few rows and pages at a time, and a sample with more parts than rows at a time."""
+def test_rows_are_written_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small chunks of rows and pages, and a sample with more fields than rows per chunk."""
     monkeypatch.setattr(nvmeta_pages, "_BATCH_ROWS", 7)
     keys = [[b"%d/%d" % (shard, i * 7919 % 500) for i in range(500)] for shard in range(2)]
-    samples, parts = dataset(keys, [b"b", b"a"])
-    parts += [(2, 0, b"%d" % (i * 37 % 100), i, 5) for i in range(100)]
-    assert_same(write(tmp_path / "x", samples, parts), write_by_sqlite(tmp_path / "y", samples, parts))
+    samples, fields = dataset(keys, [b"b", b"a"])
+    fields += [(2, 0, b"%d" % (i * 37 % 100), i, 5) for i in range(100)]
+    assert_same(write(tmp_path / "x", samples, fields), write_by_sqlite(tmp_path / "y", samples, fields))
 
 
-def test_parts_of_a_name_stay_in_their_order(tmp_path: Path) -> None:
-    parts = [(0, 0, name, offset, 9 - offset) for offset, name in enumerate([b"b", b"a", b"b", b"a", b"", b"b"])]
-    assert_same(write(tmp_path / "x", [], parts), write_by_sqlite(tmp_path / "y", [], parts))
+def test_fields_with_equal_names_keep_their_order(tmp_path: Path) -> None:
+    fields = [(0, 0, name, offset, 9 - offset) for offset, name in enumerate([b"b", b"a", b"b", b"a", b"", b"b"])]
+    assert_same(write(tmp_path / "x", [], fields), write_by_sqlite(tmp_path / "y", [], fields))
 
 
-def test_sqlite_goes_on_with_the_file(tmp_path: Path) -> None:
-    samples, parts = dataset([[b"%05d" % i for i in range(0, 4000, 2)]], [b"jpg", b"txt"])
-    path = write(tmp_path / "x", samples, parts)
+def test_sqlite_can_modify_the_file(tmp_path: Path) -> None:
+    samples, fields = dataset([[b"%05d" % i for i in range(0, 4000, 2)]], [b"jpg", b"txt"])
+    path = write(tmp_path / "x", samples, fields)
     with connected(path) as db:
         db.execute("CREATE TABLE media_metadata (entry_key TEXT PRIMARY KEY, metadata_json TEXT NOT NULL)")
         db.executemany("INSERT INTO media_metadata VALUES (?, '{}')", [(f"{i}.jpg",) for i in range(3000)])
@@ -230,22 +230,22 @@ def test_sqlite_goes_on_with_the_file(tmp_path: Path) -> None:
         assert is_sound(db)
 
 
-def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_repeated_keys_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [[b"b", b"a", b"b"], [b"c", b"x"], *([b"c"] for _ in range(6)), [b"once"]]
-    samples, parts = dataset(keys, [b"jpg"])
+    samples, fields = dataset(keys, [b"jpg"])
     with pytest.raises(RepeatedKeys, match="2 keys occur more than once") as caught:
-        write(tmp_path / "x", samples, parts)
+        write(tmp_path / "x", samples, fields)
     assert caught.value.total == 2
     assert caught.value.keys == [("b", [0]), ("c", [1, 2, 3, 4, 5])]
     monkeypatch.setattr(nvmeta_pages, "_MAX_LISTED", 1)
     with pytest.raises(RepeatedKeys) as caught:
-        write(tmp_path / "x", samples, parts)
+        write(tmp_path / "x", samples, fields)
     assert (caught.value.total, caught.value.keys) == (2, [("b", [0])])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("samples", "parts", "message"),
+    ("samples", "fields", "message"),
     [
         ([(0, b"a", 1, 0, 0), (0, b"b", 0, 0, 0)], [], r"row 1, \[0, 0, 0, 0\], does not follow \[0, 1, 0, 0\]"),
         ([(0, b"a", 0, 0, 0), (0, b"b", 0, 7, 0)], [], r"row 1, \[0, 0, 7, 0\], does not follow \[0, 0, 0, 0\]"),
@@ -253,15 +253,15 @@ def test_repeated_keys_are_all_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ([], [(0, 0, b"a", 8, 0), (0, 0, b"b", 7, 0)], r"row 1, \[0, 0, 7, 0, 0\], does not follow"),
     ],
 )
-def test_rows_in_disorder(tmp_path: Path, samples: list[Sample], parts: list[Part], message: str) -> None:
+def test_unsorted_rows_are_rejected(tmp_path: Path, samples: list[Sample], fields: list[Field], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        write(tmp_path / "x", samples, parts)
+        write(tmp_path / "x", samples, fields)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.long
-def test_beyond_the_page_that_sqlite_locks(tmp_path: Path) -> None:
-    """1.1 GiB: the page that holds byte 2^30 belongs to no b-tree."""
+def test_a_file_larger_than_1_gib_skips_the_lock_byte_page(tmp_path: Path) -> None:
+    """1.1 GiB: the page with byte 2^30 belongs to no b-tree."""
     n, length = 1_150_000, 440
     digits = np.char.mod(b"%08d", np.arange(n))
     keys = np.full((n, length), ord("k"), np.uint8)

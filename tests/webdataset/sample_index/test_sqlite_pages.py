@@ -1,4 +1,4 @@
-"""Pages of an SQLite database: their numbers, overflow chains, the first page."""
+"""Pages of an SQLite database: numbers, overflow chains and the first page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NONE = np.empty(0, np.int64)
 NOTHING = np.empty(0, np.uint8)
 
 
-def test_the_lock_byte_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lock_byte_page_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_pages, "LOCK_BYTE_PAGE", 4)
     file = Memory()
     pages = PageFile(file)
@@ -49,7 +49,7 @@ def test_the_lock_byte_page_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert pages.n_pages == 9  # 1, the lock-byte page, 6 leaves, the root
 
 
-def test_nothing_is_written_behind_the_last_page_for_the_lock_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_never_ends_with_the_lock_byte_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_pages, "LOCK_BYTE_PAGE", 3)
     pages = PageFile(Memory())
     assert Tree(pages, INDEX_LEAF).finish() == 2
@@ -77,6 +77,6 @@ def test_a_table_of_any_schema() -> None:
     db.close()
 
 
-def test_a_schema_that_is_too_large() -> None:
+def test_a_schema_beyond_one_page_is_an_error() -> None:
     with pytest.raises(ValueError, match="too large for one page"):
         PageFile(Memory()).finish([SchemaRow("table", "t", "t", 2, "x" * 4000)])

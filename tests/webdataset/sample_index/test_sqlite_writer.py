@@ -1,4 +1,4 @@
-"""`index.sqlite`: the rows and schema of Energon 7.4, replaced only when complete; older schemas are read."""
+"""`index.sqlite`: rows and schema of Energon 7.4, replaced only when complete; older schemas are read."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ TABLES = ("samples", "sample_parts")
 
 @dataclass
 class Scan:
-    """A shard as the index sees it."""
+    """The columns of a shard scan that the index reads."""
 
     path: str
     sample_keys: list[bytes]
     sample_offsets: npt.NDArray[np.int64]
-    part_samples: npt.NDArray[np.int64]
-    part_names: list[bytes]
-    part_offsets: npt.NDArray[np.int64]
-    part_sizes: npt.NDArray[np.int64]
+    field_samples: npt.NDArray[np.int64]
+    field_names: list[bytes]
+    field_offsets: npt.NDArray[np.int64]
+    field_sizes: npt.NDArray[np.int64]
 
 
-def scan(keys: list[str | bytes], parts: tuple[str | bytes, ...] = ("jpg", "txt")) -> Scan:
+def scan(keys: list[str | bytes], fields: tuple[str | bytes, ...] = ("jpg", "txt")) -> Scan:
     raw = [key if isinstance(key, bytes) else key.encode() for key in keys]
-    names = [part if isinstance(part, bytes) else part.encode() for part in parts]
-    n_parts = len(keys) * len(parts)
+    names = [field if isinstance(field, bytes) else field.encode() for field in fields]
+    n_fields = len(keys) * len(fields)
     return Scan(
         "x.tar",
         raw,
         np.arange(len(keys) + 1) * 4096,
-        np.repeat(np.arange(len(keys)), len(parts)),
+        np.repeat(np.arange(len(keys)), len(fields)),
         names * len(keys),
-        np.arange(n_parts) * 1024 + 512,
-        np.arange(n_parts),
+        np.arange(n_fields) * 1024 + 512,
+        np.arange(n_fields),
     )
 
 
@@ -75,7 +75,7 @@ def schema(path: Path) -> list[tuple[str, ...]]:
     return sorted((kind, name, table, "".join((sql or "").split())) for kind, name, table, sql in found)
 
 
-def test_schema_is_energons(tmp_path: Path) -> None:
+def test_the_schema_matches_energon(tmp_path: Path) -> None:
     write_sample_index(tmp_path / "x", [scan(["a"])])
     energon = [row for row in schema(SPLIT / ".nv-meta/index.sqlite") if row[2] in TABLES]
     assert schema(tmp_path / "x") == energon
@@ -102,7 +102,7 @@ def test_rows(tmp_path: Path, shards: list[list[str]]) -> None:
     schema(path)
 
 
-def test_keys_in_any_order_and_unlike_each_other(tmp_path: Path) -> None:
+def test_keys_of_any_order_and_length(tmp_path: Path) -> None:
     keys = ["b", "a", "B", "ä", "a\u0308", "a\0b", "'; DROP TABLE samples", "", "a/b"]
     write_sample_index(tmp_path / "x", [scan(list(keys))])
     index = SampleIndex(tmp_path / "x")
@@ -110,7 +110,7 @@ def test_keys_in_any_order_and_unlike_each_other(tmp_path: Path) -> None:
     assert len(index) == len(keys)
 
 
-def test_duplicates_are_all_told_and_the_old_index_stays(tmp_path: Path) -> None:
+def test_all_duplicates_are_reported_and_the_old_index_stays(tmp_path: Path) -> None:
     path = tmp_path / "x"
     write_sample_index(path, [scan(["old"])])
     with pytest.raises(DuplicateKeys) as caught:
@@ -143,8 +143,8 @@ def test_copying_from_the_previous_index(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no SQLite", "a page", "another shard"])
-def test_a_previous_index_that_cannot_be_copied(tmp_path: Path, damage: str) -> None:
-    """Then no rows of the shard are taken, so that others can be added in their place."""
+def test_a_damaged_previous_index_is_not_copied(tmp_path: Path, damage: str) -> None:
+    """No rows of the shard are copied, so that new ones can be added."""
     path = tmp_path / "x"
     write_sample_index(path, [scan([f"{i}" for i in range(500)])])
     with IndexWriter(path, previous=path) as writer:
@@ -193,7 +193,7 @@ def kill_a_writer(path: Path, purpose: str = "p", late: bool = False) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_taking_up_what_a_killed_writer_left(tmp_path: Path, late: bool) -> None:
+def test_resuming_after_a_killed_writer(tmp_path: Path, late: bool) -> None:
     path = tmp_path / "x"
     write_sample_index(path, [scan(["old"])])
     kill_a_writer(path, late=late)
@@ -227,7 +227,7 @@ def test_starting_over(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     assert os.listdir(tmp_path) == ["x"]
 
 
-def test_an_error_leaves_what_is_noted_for_the_next_writer(tmp_path: Path) -> None:
+def test_an_error_keeps_noted_shards_for_the_next_writer(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with pytest.raises(JobError), IndexWriter(path, resume=True) as writer:
         writer.add(0, scan(["a"]))
@@ -236,7 +236,7 @@ def test_an_error_leaves_what_is_noted_for_the_next_writer(tmp_path: Path) -> No
     with pytest.raises(JobError, match="another process"), IndexWriter(path), IndexWriter(path):
         pass
     with IndexWriter(path, resume=True) as writer:
-        assert writer.done == []  # the one before removed it
+        assert writer.done == []  # the previous writer removed it
     with pytest.raises(JobError), IndexWriter(path) as writer:
         raise JobError("stop")
     assert os.listdir(tmp_path) == ["x"]
@@ -249,9 +249,9 @@ def test_reading_the_golden_index() -> None:
     for tar_file_id, key, number, offset, size in expected["samples"]:
         assert index.get(key) == (tar_file_id, number, offset, size)
         wanted = [tuple(row[2:]) for row in expected["sample_parts"] if row[:2] == [tar_file_id, number]]
-        assert index.parts(tar_file_id, number) == sorted(wanted, key=lambda part: part[1])
+        assert index.fields(tar_file_id, number) == sorted(wanted, key=lambda field: field[1])
     assert [key for key, _ in index.samples(1)] == [row[1] for row in expected["samples"] if row[0] == 1]
-    assert (index.has_parts, index.has_media) == (True, True)
+    assert (index.has_fields, index.has_media) == (True, True)
     again = pickle.loads(pickle.dumps(index))
     assert len(again) == len(index)
     index.close()
@@ -270,14 +270,14 @@ def test_indexes_of_energon_6(tmp_path: Path) -> None:
     db.close()
     index = SampleIndex(tmp_path / "x")
     assert index.get("a") == (0, 0, 512, 1024)
-    assert (index.has_parts, index.has_media) == (False, False)
+    assert (index.has_fields, index.has_media) == (False, False)
     with pytest.raises(FormatError, match="no table sample_parts"):
-        index.parts(0, 0)
+        index.fields(0, 0)
     with pytest.raises(KeyError):
         index.get("b")
 
 
-def test_what_is_no_index(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="Prepare the dataset"):
         SampleIndex(tmp_path / "none").get("a")
     (tmp_path / "x").write_bytes(b"SQLite format 3\0" + b"x" * 5000)

@@ -1,4 +1,4 @@
-"""Rows on their way into an index: kept behind each note, whatever happens behind the last one."""
+"""Staged rows of an index: rows up to the last note survive a killed run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SHARD = ShardRecord("ä.tar", 5, 6, 2, ["jpg"])
 
 
 def scan(keys: list[bytes], names: list[bytes]) -> ShardScan:
-    """A shard whose samples have a part each."""
+    """A shard whose samples have one field each."""
     n = len(keys)
     offsets = np.arange(n + 1) * 1024
     return ShardScan("x.tar", keys, offsets, np.arange(n), names, offsets[:-1] + 512, np.arange(n), np.empty(0, int), n)
 
 
 def contents(staging: Staging) -> tuple[list[list[int]], list[bytes], list[list[int]], list[bytes]]:
-    """The rows, and the texts of each."""
+    """Return the rows and their texts."""
     rows = staging.rows()
     keys = [rows.keys[a:b].tobytes() for a, b in zip(rows.key_bounds[:-1], rows.key_bounds[1:], strict=True)]
     names = [rows.names[a:b].tobytes() for a, b in zip(rows.name_bounds[:-1], rows.name_bounds[1:], strict=True)]
-    return rows.samples.tolist(), keys, rows.parts[:, :4].tolist(), [names[i] for i in rows.parts[:, 4].tolist()]
+    return rows.samples.tolist(), keys, rows.fields[:, :4].tolist(), [names[i] for i in rows.fields[:, 4].tolist()]
 
 
 def test_rows(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_rows(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_names_that_are_no_longer_known_get_another_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_evicted_from_the_lookup_table_get_a_new_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvmeta_staging, "_MAX_KNOWN_NAMES", 3)
     names = [b"%d" % (i // 2 % 7) for i in range(30)]
     staging = Staging(str(tmp_path / "x"), "p")
@@ -62,7 +62,7 @@ def test_names_that_are_no_longer_known_get_another_number(tmp_path: Path, monke
 
 
 def suspended(path: Path, purpose: str = "p") -> None:
-    """Leaves two shards that are noted, and half of a third."""
+    """Leave two noted shards and half of a third one."""
     staging = Staging(str(path), purpose)
     staging.add_media(["copy"])
     for number in range(2):
@@ -75,7 +75,7 @@ def suspended(path: Path, purpose: str = "p") -> None:
 
 
 @pytest.mark.parametrize("torn", [b"", b'["half a no'])
-def test_going_on_behind_the_last_note(tmp_path: Path, torn: bytes) -> None:
+def test_resuming_after_the_last_note(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "x"
     suspended(path)
     with open(tmp_path / ".x.notes.partial", "ab") as notes:
@@ -101,7 +101,7 @@ def test_going_on_behind_the_last_note(tmp_path: Path, torn: bytes) -> None:
 
 
 @pytest.mark.parametrize("column", ["samples", "keys", "key_bounds", "parts", "names", "name_bounds", "media", "notes"])
-def test_a_column_that_is_cut_short(tmp_path: Path, column: str) -> None:
+def test_a_truncated_column_restarts_the_run(tmp_path: Path, column: str) -> None:
     suspended(tmp_path / "x")
     file = tmp_path / f".x.{column}.partial"
     os.truncate(file, 0 if column == "notes" else file.stat().st_size // 4)
@@ -121,7 +121,7 @@ def test_a_column_that_is_cut_short(tmp_path: Path, column: str) -> None:
     ],
     ids=range(12),
 )
-def test_notes_that_are_none(tmp_path: Path, line: bytes) -> None:
+def test_invalid_notes_restart_the_run(tmp_path: Path, line: bytes) -> None:
     suspended(tmp_path / "x")
     with open(tmp_path / ".x.notes.partial", "ab") as notes:
         notes.write(line + b"\n")
@@ -130,7 +130,7 @@ def test_notes_that_are_none(tmp_path: Path, line: bytes) -> None:
     staging.remove()
 
 
-def test_another_purpose_or_start_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_purpose_or_boot_restarts_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     suspended(tmp_path / "x", "q")
     staging = Staging(str(tmp_path / "x"), "p", keep=True)
     assert staging.done == []

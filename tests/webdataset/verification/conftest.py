@@ -1,4 +1,4 @@
-"""Prepared datasets to look at."""
+"""Prepared datasets."""
 
 from webdatasets import make, prepared
 

@@ -1,4 +1,4 @@
-"""A prepared WebDataset against itself: every kind of damage is named, and what is sound stays so."""
+"""Verification of a prepared WebDataset: every kind of damage is reported, sound datasets pass."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def info(change: Callable[[dict[str, int]], object]) -> Damage:
     return write
 
 
-def split(parts: dict[str, list[str]], exclude: list[str] | None = None) -> Damage:
-    tree = {"split_parts": parts, "exclude": exclude or []}
+def split(splits: dict[str, list[str]], exclude: list[str] | None = None) -> Damage:
+    tree = {"split_parts": splits, "exclude": exclude or []}
     return lambda folder: (folder / ".nv-meta" / "split.yaml").write_text(yaml.dump(tree))
 
 
 ALL = ["train/part_{00..01}.tar", "train/part_03.tar", "train/part_{08..11}.tar", "val/v-{1..2}.tar", "val/v-03.tar"]
 
 
-def test_what_energon_prepared_is_sound(prepared: Path) -> None:
+def test_energon_datasets_are_sound(prepared: Path) -> None:
     report = verify(prepared, decode=True)
     assert report.findings == []
     assert report.is_sound
@@ -66,13 +66,13 @@ def test_what_energon_prepared_is_sound(prepared: Path) -> None:
 
 
 ERRORS: list[tuple[str, Damage, str, int | None, str]] = [
-    # what, how, the file's name in the finding, its offset, found
+    # id, damage, file name, offset and text of the finding
     ("a flipped byte of a header", patched("train/part_00.tar", 4608, b"X"), "part_00.tar", 4608, "checksum"),
     ("a cut header", lambda f: os.truncate(f / "train/part_00.tar", 4700), "part_00.tar", 4608, ""),
     ("cut data", lambda f: os.truncate(f / "train/part_00.tar", 5200), "part_00.tar", None, ""),
     ("an empty tar", lambda f: os.truncate(f / "train/part_00.tar", 0), "part_00.tar", 0, "an empty file"),
     (
-        "another archive behind",
+        "a concatenated archive",
         lambda f: append(f, "train/part_00.tar", "train/part_01.tar"),
         "part_00.tar",
         None,
@@ -96,24 +96,30 @@ ERRORS: list[tuple[str, Damage, str, int | None, str]] = [
         16,
         "the offset 9999",
     ),
-    ("another count", info(lambda c: c.update({"train/part_00.tar": 3})), "part_00.tar", None, "2 samples"),
-    ("a shard outside", info(lambda c: c.update({"../x.tar": 3})), ".info.json", None, "'../x.tar'"),
+    ("a wrong count", info(lambda c: c.update({"train/part_00.tar": 3})), "part_00.tar", None, "2 samples"),
+    ("a shard outside the folder", info(lambda c: c.update({"../x.tar": 3})), ".info.json", None, "'../x.tar'"),
     ("no counts", lambda f: (f / ".nv-meta/.info.json").write_text("{"), ".info.json", 1, ""),
     ("no .info.json", lambda f: (f / ".nv-meta/.info.json").unlink(), ".info.json", None, "no file"),
     ("no split", lambda f: (f / ".nv-meta/split.yaml").unlink(), "split.yaml", None, "no file"),
-    ("a split that is none", lambda f: (f / ".nv-meta/split.yaml").write_text("a: [b"), "split.yaml", None, ""),
-    ("an unknown shard", split({"train": [*ALL, "absent.tar"]}), "split.yaml", None, "'absent.tar' in train"),
-    ("a uuid that is none", lambda f: (f / ".nv-meta/index.uuid").write_text("no"), "index.uuid", 0, "'no'"),
+    ("an invalid split", lambda f: (f / ".nv-meta/split.yaml").write_text("a: [b"), "split.yaml", None, ""),
     (
-        "a dataset.yaml that is none",
+        "an unknown shard",
+        split({"train": [*ALL, "absent.tar"]}),
+        "split.yaml",
+        None,
+        "'absent.tar' in the split 'train'",
+    ),
+    ("an invalid uuid", lambda f: (f / ".nv-meta/index.uuid").write_text("no"), "index.uuid", 0, "'no'"),
+    (
+        "an invalid dataset.yaml",
         lambda f: (f / ".nv-meta/dataset.yaml").write_text("- 1"),
         "dataset.yaml",
         0,
         "list",
     ),
     ("no SQLite", lambda f: (f / ".nv-meta/index.sqlite").write_text("x" * 4096), "index.sqlite", 0, "not a database"),
-    ("a row's key", sql("UPDATE samples SET sample_key = 'z' WHERE rowid = 3"), "index.sqlite", None, "'z'"),
-    ("a row's size", sql("UPDATE samples SET byte_size = 7 WHERE rowid = 3"), "index.sqlite", None, ", 7)"),
+    ("a wrong key", sql("UPDATE samples SET sample_key = 'z' WHERE rowid = 3"), "index.sqlite", None, "'z'"),
+    ("a wrong size", sql("UPDATE samples SET byte_size = 7 WHERE rowid = 3"), "index.sqlite", None, ", 7)"),
     (
         "a missing row",
         sql("DELETE FROM samples WHERE tar_file_id = 9 AND sample_index = 2"),
@@ -121,22 +127,22 @@ ERRORS: list[tuple[str, Damage, str, int | None, str]] = [
         None,
         "no more rows",
     ),
-    ("a row too many", sql("INSERT INTO samples VALUES (9, 'new', 3, 1, 1)"), "index.sqlite", None, "('new', 3, 1, 1)"),
+    ("an extra row", sql("INSERT INTO samples VALUES (9, 'new', 3, 1, 1)"), "index.sqlite", None, "('new', 3, 1, 1)"),
     (
-        "a part's place",
+        "a wrong field offset",
         sql("UPDATE sample_parts SET content_byte_offset = 0 WHERE rowid = 1"),
         "index.sqlite",
         None,
         "",
     ),
     (
-        "rows of no shard",
+        "a row of an unknown shard",
         sql("INSERT INTO samples VALUES (10, 'new', 3, 1, 1)"),
         "index.sqlite",
         None,
         "1 rows of samples",
     ),
-    ("other columns", sql("ALTER TABLE samples DROP COLUMN byte_size"), "index.sqlite", 0, "no such column"),
+    ("a missing column", sql("ALTER TABLE samples DROP COLUMN byte_size"), "index.sqlite", 0, "no such column"),
 ]
 
 
@@ -146,30 +152,36 @@ def append(folder: Path, target: str, source: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "name", "offset", "found"), [case[1:] for case in ERRORS], ids=[c[0] for c in ERRORS])
-def test_damage_is_named(prepared: Path, how: Damage, name: str, offset: int | None, found: str) -> None:
+def test_damage_is_reported_with_file_and_offset(
+    prepared: Path, how: Damage, name: str, offset: int | None, found: str
+) -> None:
     how(prepared)
     report = verify(prepared)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     assert not report.is_sound
-    fitting = [e for e in errors if os.path.basename(e.file) == name and found in e.found]
-    assert fitting, list(report.lines())
-    assert offset is None or fitting[0].offset == offset
-    assert len(errors) <= 3  # one damage is not a hundred findings
+    matching = [e for e in errors if os.path.basename(e.file) == name and found in e.found]
+    assert matching, list(report.lines())
+    assert offset is None or matching[0].offset == offset
+    assert len(errors) <= 3  # one error does not cause a hundred findings
 
 
 WARNINGS: list[tuple[str, Damage, str]] = [
-    ("a part without shards", split({"train": ALL, "val": []}), "no shards in val"),
-    ("a shard in two parts", split({"train": ALL, "val": ["val/v-1.tar"]}), "'val/v-1.tar' in train and val"),
-    ("shards in no part", split({"train": ALL[:-2]}), "3 shards in no part: val/v-03.tar, val/v-1.tar, val/v-2.tar"),
-    ("an exclusion of nothing", split({"train": ALL}, ["val/v-1.tar/absent"]), "'val/v-1.tar/absent' under exclude"),
-    ("an exclusion of no shard", split({"train": ALL}, ["val/v-7.tar"]), "'val/v-7.tar' under exclude"),
+    ("a split without shards", split({"train": ALL, "val": []}), "no shards in the split 'val'"),
+    ("a shard in two splits", split({"train": ALL, "val": ["val/v-1.tar"]}), "'val/v-1.tar' in train and val"),
+    ("shards in no split", split({"train": ALL[:-2]}), "3 shards in no split: val/v-03.tar, val/v-1.tar, val/v-2.tar"),
+    (
+        "an excluded key that does not exist",
+        split({"train": ALL}, ["val/v-1.tar/absent"]),
+        "'val/v-1.tar/absent' under exclude",
+    ),
+    ("an excluded shard that does not exist", split({"train": ALL}, ["val/v-7.tar"]), "'val/v-7.tar' under exclude"),
     ("no uuid", lambda f: (f / ".nv-meta/index.uuid").unlink(), "no file"),
     ("no dataset.yaml", lambda f: (f / ".nv-meta/dataset.yaml").unlink(), "no file"),
     ("no index.sqlite", lambda f: (f / ".nv-meta/index.sqlite").unlink(), "no file"),
     ("Energon 6", sql("DROP TABLE sample_parts"), "no table sample_parts"),
     ("no tables", sql("DROP TABLE sample_parts; DROP TABLE samples"), "no table samples"),
     (
-        "a tar too many",
+        "an extra tar",
         lambda f: shutil.copy(f / "val/v-1.tar", f / "val/new.tar"),
         "1 tars that are not prepared: val/new.tar",
     ),
@@ -177,7 +189,7 @@ WARNINGS: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(("how", "found"), [case[1:] for case in WARNINGS], ids=[case[0] for case in WARNINGS])
-def test_what_is_doubtful_is_a_warning(prepared: Path, how: Damage, found: str) -> None:
+def test_harmless_problems_are_warnings(prepared: Path, how: Damage, found: str) -> None:
     how(prepared)
     report = verify(prepared)
     assert report.is_sound
@@ -185,25 +197,25 @@ def test_what_is_doubtful_is_a_warning(prepared: Path, how: Damage, found: str) 
     assert found in report.findings[0].found
 
 
-def test_exclusions_that_are_there(prepared: Path) -> None:
+def test_existing_exclusions_are_accepted(prepared: Path) -> None:
     split({"train": ALL[:-1]}, ["val/v-03.tar", "val/v-1.tar/val_v-1_0"])(prepared)
     assert verify(prepared).findings == []
 
 
-def test_keys_that_repeat_are_all_found(make: Callable[..., Path]) -> None:
-    twice = [(f"k{i:02d}.txt", b"x") for i in range(25)]
-    folder = make({"a.tar": twice, "b.tar": [("own.txt", b"y")], "c.tar": [("c.txt", b"z")]})
+def test_all_repeated_keys_are_reported(make: Callable[..., Path]) -> None:
+    members = [(f"k{i:02d}.txt", b"x") for i in range(25)]
+    folder = make({"a.tar": members, "b.tar": [("own.txt", b"y")], "c.tar": [("c.txt", b"z")]})
     shutil.copy(folder / "a.tar", folder / "c.tar")
     shutil.copy(folder / "a.tar.idx", folder / "c.tar.idx")
     (folder / ".nv-meta" / "index.sqlite").unlink()
     info(lambda counts: counts.update({"c.tar": 25}))(folder)
     found = [finding.found for finding in verify(folder).findings if finding.severity == "error"]
     assert found[0] == "the key 'k00' 1 times in a.tar, 1 times in c.tar"
-    assert found[-1] == "5 more keys that repeat"
+    assert found[-1] == "5 more repeated keys"
     assert len(found) == 21
 
 
-def test_many_shards_are_checked_at_once(make: Callable[..., Path]) -> None:
+def test_shards_are_checked_in_parallel(make: Callable[..., Path]) -> None:
     members = {f"s/{n:03d}.tar": [(f"{n}/{i}.txt", b"x" * i) for i in range(1, 40)] for n in range(30)}
     folder = make(members)
     seen: list[tuple[int, int]] = []
@@ -214,7 +226,7 @@ def test_many_shards_are_checked_at_once(make: Callable[..., Path]) -> None:
     assert len(seen) == 30
 
 
-def test_more_rows_than_are_compared_at_once(make: Callable[..., Path]) -> None:
+def test_rows_beyond_the_first_batch_are_compared(make: Callable[..., Path]) -> None:
     folder = make({"a.tar": [(f"{i:05d}.t", b"") for i in range(40_000)]}, {"train": ["a.tar"]})
     assert verify(folder).findings == []
     sql("UPDATE sample_parts SET part_name = 'u' WHERE sample_index = 39999")(folder)
@@ -223,7 +235,7 @@ def test_more_rows_than_are_compared_at_once(make: Callable[..., Path]) -> None:
     assert "(39999, 't'," in finding.expected
 
 
-def test_samples_that_cannot_be_decoded(make: Callable[..., Path]) -> None:
+def test_undecodable_samples_are_reported(make: Callable[..., Path]) -> None:
     pickled = b"cos\nsystem\n(S'false'\ntR."
     members = [("a.json", b"{"), ("b.txt", b"fine"), ("c.pkl", pickled), ("d.pkl", pickled), ("e.cls", b"x")]
     folder = make({"a.tar": members}, {"train": ["a.tar"]})
@@ -238,7 +250,7 @@ def test_samples_that_cannot_be_decoded(make: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_decoding_in_threads_finds_the_same_in_order(make: Callable[..., Path], threads: int) -> None:
+def test_findings_of_parallel_decoding_are_ordered(make: Callable[..., Path], threads: int) -> None:
     bad = {17, 40, 41, 199}
     members = [(f"{i:03d}.json", b"{" if i in bad else b"{}") for i in range(200)]
     folder = make({"a.tar": members, "b.tar": [("x.json", b"]")]}, {"train": ["a.tar", "b.tar"]})
@@ -249,14 +261,14 @@ def test_decoding_in_threads_finds_the_same_in_order(make: Callable[..., Path], 
     assert done == sorted(done)
 
 
-def test_what_has_no_checker(tmp_path: Path) -> None:
+def test_unknown_formats_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="a prepared WebDataset"):
         verify(tmp_path)
     with pytest.raises(FileNotFoundError):
         verify(tmp_path / "absent")
 
 
-def test_a_report_lists_no_more_than_it_can_show() -> None:
+def test_long_reports_are_truncated() -> None:
     report = VerifyReport("x", "webdataset")
     report.take(*(Finding("warning", "f", None, str(i), "y") for i in range(1003)))
     report.add("error", "f", 7, "a", "b")

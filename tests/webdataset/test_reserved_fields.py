@@ -1,4 +1,4 @@
-"""Parts with the names of a sample's own fields: refused and named, so that they never replace a key."""
+"""Fields with reserved names are rejected, so that they never replace the key of a sample."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ RESERVED = ["__key__", "__shard__", "__restore_key__", "__sources__", "__subflav
 CRUDE = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
 
 
-def members(part: str) -> list[str]:
-    return ["000.txt", f"001.{part}", "001.txt", "002.txt"]
+def members(field: str) -> list[str]:
+    return ["000.txt", f"001.{field}", "001.txt", "002.txt"]
 
 
 @pytest.fixture(params=RESERVED)
 def reserved(request: pytest.FixtureRequest, tmp_path: Path, prepare: Any) -> tuple[Path, str]:
-    """A crude dataset as Energon prepares it, which does not refuse the name, and that name."""
-    part: str = request.param
-    write_tar(tmp_path / "set/a.tar", members(f"x{part[1:]}"))
+    """A crude dataset as Energon prepares it, which accepts the name, and the name."""
+    field: str = request.param
+    write_tar(tmp_path / "set/a.tar", members(f"x{field[1:]}"))
     prepare(tmp_path / "set", split={"train": ["a.tar"]}, definition=CRUDE)
-    write_tar(tmp_path / "set/a.tar", members(part))  # the members are where the indexes say
-    return tmp_path / "set", part
+    write_tar(tmp_path / "set/a.tar", members(field))  # the offsets in the indexes stay valid
+    return tmp_path / "set", field
 
 
-def test_samples_are_refused(reserved: tuple[Path, str]) -> None:
-    folder, part = reserved
+def test_samples_are_rejected(reserved: tuple[Path, str]) -> None:
+    folder, field = reserved
     for raw in (True, False):
         dataset = fastpack.WebDataset(folder, raw=raw)
-        with pytest.raises(FormatError, match=f"field '{part}' of sample '001'") as caught:
+        with pytest.raises(FormatError, match=f"field '{field}' of sample '001'") as caught:
             dataset[1]
         assert (caught.value.path, caught.value.offset) == (str(folder / "a.tar"), 1536)
-        with pytest.raises(FormatError, match=f"rename 001.{part} in the tar"):
+        with pytest.raises(FormatError, match=f"rename 001.{field} in the tar"):
             dataset.get("001")
         assert [dataset[i]["__key__"] for i in (0, 2)] == ["000", "002"]
 
 
-def test_a_part_that_is_not_read_does_no_harm(reserved: tuple[Path, str]) -> None:
+def test_fields_that_are_not_read_may_have_reserved_names(reserved: tuple[Path, str]) -> None:
     sample = fastpack.WebDataset(reserved[0], part_filter=["txt"])[1]
     assert (sample["__key__"], sample["__shard__"], sample["txt"]) == ("001", "a.tar", "{}")
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_verify_names_it(reserved: tuple[Path, str], deep: bool) -> None:
-    folder, part = reserved
+def test_verify_reports_it(reserved: tuple[Path, str], deep: bool) -> None:
+    folder, field = reserved
     report = verify(folder, decode=deep)
     assert not report.is_sound
     finding = next(one for one in report.findings if one.severity == "error")
     assert (finding.file, finding.offset) == (str(folder / "a.tar"), 1536)
-    assert f"field {part!r} of sample '001'" in finding.found
+    assert f"field {field!r} of sample '001'" in finding.found
 
 
-@pytest.mark.parametrize("part", RESERVED)
-def test_prepare_refuses_the_shard(tmp_path: Path, part: str) -> None:
-    write_tar(tmp_path / "a.tar", members(part))
+@pytest.mark.parametrize("field", RESERVED)
+def test_prepare_rejects_the_shard(tmp_path: Path, field: str) -> None:
+    write_tar(tmp_path / "a.tar", members(field))
     write_tar(tmp_path / "b.tar", ["b.txt", "b.__keys__", "b.jpg.__key__"])
-    with pytest.raises(FormatError, match=f"field '{part}' of sample '001'"):
+    with pytest.raises(FormatError, match=f"field '{field}' of sample '001'"):
         fastpack.prepare(tmp_path, split_ratio=(1, 0, 0))
     result = fastpack.prepare(tmp_path, split_ratio=(1, 0, 0), skip_bad_shards=True, force_overwrite=True)
     assert list(result.shards) == ["b.tar"]
-    assert f"field '{part}'" in result.skipped["a.tar"]
+    assert f"field '{field}'" in result.skipped["a.tar"]
