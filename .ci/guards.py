@@ -48,7 +48,7 @@ def check_tests() -> list[str]:
 
 def check_types(mypy_output: str, pyright_output: str) -> list[str]:
     """Return a sentence for each type checker that checked another number of modules."""
-    modules = tracked("fastpack/*.py", "kernels/*.py")
+    modules = tracked("fastpack/*.py", "kernels/*.py", "tests/typing/*.py")
     stubs = tracked("fastpack/*.pyi", "kernels/*.pyi")
     stubbed = {name.removesuffix("i") for name in stubs}
     seen_by_mypy = [name for name in modules if name not in stubbed] + stubs  # mypy reads a stub instead of its module

@@ -24,9 +24,6 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PROPERTIES = (property, functools.cached_property)
 METHODS = (FunctionType, classmethod, staticmethod)
 
-# Public names whose docstrings do not follow numpydoc yet, sorted. Remove an entry when its docstring does; add none.
-INCOMPLETE: list[str] = []
-
 
 def public_objects() -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
@@ -163,5 +160,4 @@ def test_docstrings_of_public_names_follow_numpydoc() -> None:
     found = docstring_faults()
     faults = {name: found[name] for name in found if found[name]}
     assert len(found) > 200
-    assert {name: faults[name] for name in faults if name not in INCOMPLETE} == {}
-    assert sorted(faults) == INCOMPLETE, "an entry of INCOMPLETE has no faults left, or is not in order: remove it"
+    assert faults == {}

@@ -250,7 +250,7 @@ def prepare_instruction_tuning_data(
     _check_packing(config)
     job = _Job(config, names, partitions, progress)
     if dry_run:
-        return job.rehearse()
+        return job.dry_run()
     with _no_empty_folder(names.folder):
         job.write_rows()
         return job.finish(on_error, engine)
@@ -264,7 +264,7 @@ class _Job:
         self.rows = dict.fromkeys(partitions, 0)
         self.n_source = config.src_path.stat().st_size
 
-    def rehearse(self) -> PreparedChat:
+    def dry_run(self) -> PreparedChat:
         for name, _ in self._chats(1):
             self.rows[name] += 1
         self._check_rows()
@@ -286,7 +286,7 @@ class _Job:
             self._check_rows()
             for name, rest in waiting.items():
                 files[name].write(rest)
-            self.names.config.unlink(missing_ok=True)  # of an earlier run, whose files are replaced from here on
+            self.names.config.unlink(missing_ok=True)  # an earlier run, whose files are replaced from here on
 
     def finish(self, on_error: OnError, engine: Engine) -> PreparedChat:
         """Index and pack the partitions that have rows, then write the copy of the configuration."""
@@ -318,7 +318,7 @@ class _Job:
             raise ValueError(f"{self.config.src_path} has no rows, so there is nothing to prepare")
 
     def _packing_progress(self) -> Progress | None:
-        """Return the progress of packing: as many bytes as the source has, after those of the source."""
+        """Return the progress of packing, which counts the bytes of the source a second time."""
         report, n_source = self.progress, self.n_source
         if report is None:
             return None
@@ -359,12 +359,12 @@ def _pbin_config(config: ChatConfig, paths: PartitionNames) -> dict[str, Any]:
 
 
 def _check_packing(config: ChatConfig) -> None:
-    """Raise the errors of packing before the work that precedes it."""
-    there = config.pbin_config_path  # in place of the files to come, which the check expects
-    tree = _pbin_config(config, PartitionNames(there, there, there, there))
+    """Raise errors of the packing configuration before any work."""
+    existing = config.pbin_config_path  # stands for the files that do not exist yet
+    tree = _pbin_config(config, PartitionNames(existing, existing, existing, existing))
     try:
         settings = load_pack_settings(tree)
-        assert settings.eos_token is not None  # a configuration has no id in its place
+        assert settings.eos_token is not None  # a configuration has no `eos_token_id`
         settings.tokenizer.build().eod_id(settings.eos_token)
         compile_pattern(settings.text_pattern)
     except (ValueError, FileNotFoundError) as error:
