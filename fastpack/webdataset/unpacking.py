@@ -12,8 +12,6 @@ import numpy as np
 
 MAX_DECODED_BYTES = 1 << 30  # per field; 256 megapixels of float32 grey, or 89 of RGB
 
-Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
-
 
 class TooLarge(ValueError):
     """A decoded field is larger than allowed."""

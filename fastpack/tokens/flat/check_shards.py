@@ -22,11 +22,6 @@ SUFFIXES = (".bin", ".npy")
 _USUAL = ("uint16", "uint32")
 
 
-def has_shards(folder: AnyPath) -> bool:
-    """Whether a folder holds shards."""
-    return any(name.endswith(SUFFIXES) for name in os.listdir(folder))
-
-
 def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     """Add the findings of a file, or of the shards of a folder, to the report.
 
