@@ -7,6 +7,7 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -117,17 +118,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _request(self, instead: dict[str, str], body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
         where = urlsplit(self.proxy.backend)
-        backend = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
         kept = {name: value for name, value in self.headers.items() if name.lower() not in {*_HOP, *instead}} | instead
         if self.proxy.google:
             kept = {name.lower(): value for name, value in kept.items()} | {"authorization": _KEY}
             if kept.pop("x-goog-if-generation-match", None) == "0":
                 kept["if-none-match"] = "*"
-        backend.request(self.command, self.path, body, kept)
-        answer = backend.getresponse()
-        content = answer.read()
-        headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
-        backend.close()
+        # A timeout must close the connection too: an unclosed socket is a warning in whichever test runs next.
+        with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=300)) as backend:
+            backend.request(self.command, self.path, body, kept)
+            answer = backend.getresponse()
+            content = answer.read()
+            headers = {name: value for name, value in answer.getheaders() if name.lower() not in _HOP}
         return answer.status, headers, content
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _forward  # noqa: N815 (http.server's names)
