@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from fastpack.errors import FormatError, MissingExtra
@@ -34,26 +35,37 @@ def read_lines(path: PathLike, n_bytes: int) -> Iterator[tuple[bytes, int]]:
     Every block except the last ends with a newline. A line that is longer than `n_bytes` makes a longer block. Raises
     FormatError if the file does not have the format of its suffix, is damaged or truncated, MissingExtra without zstd.
     """
-    kind = os.path.splitext(path)[1]
-    with open_stream(path) as file:
-        _check_magic(file, path, kind)
+    with open_text(path) as (read, position):
         pieces: list[bytes] = []
         waiting = 0
-        with _decompressor(file, kind) as stream:
-            while block := _read(stream, n_bytes, file, path):
-                end = block.rfind(b"\n") + 1
-                if not end:
-                    pieces.append(block)
-                    waiting += len(block)
-                    if waiting > MAX_LINE_BYTES:
-                        raise FormatError(
-                            path, file.tell(), f"a line of more than {MAX_LINE_BYTES:,} bytes", "a newline"
-                        )
-                    continue
-                yield b"".join([*pieces, block[:end]]), file.tell()
-                pieces, waiting = [block[end:]], len(block) - end
+        while block := read(n_bytes):
+            end = block.rfind(b"\n") + 1
+            if not end:
+                pieces.append(block)
+                waiting += len(block)
+                if waiting > MAX_LINE_BYTES:
+                    raise FormatError(path, position(), f"a line of more than {MAX_LINE_BYTES:,} bytes", "a newline")
+                continue
+            yield b"".join([*pieces, block[:end]]), position()
+            pieces, waiting = [block[end:]], len(block) - end
         if waiting:
-            yield b"".join(pieces), file.tell()
+            yield b"".join(pieces), position()
+
+
+@contextlib.contextmanager
+def open_text(path: PathLike) -> Iterator[tuple[Callable[[int], bytes], Callable[[], int]]]:
+    """Open a file, compressed or not; yield a function that reads up to n bytes of its text, and one for the position.
+
+    The position is that in the file itself. Raises as `read_lines`, also while reading.
+    """
+    with open_stream(path) as file:
+        if not is_compressed(path):
+            yield file.read, file.tell
+            return
+        kind = os.path.splitext(path)[1]
+        _check_magic(file, path, kind)
+        with _decompressor(file, kind) as stream:
+            yield lambda n_bytes: _read(stream, n_bytes, file, path), file.tell
 
 
 def _check_magic(file: IO[bytes], path: PathLike, kind: str) -> None:

@@ -1,0 +1,118 @@
+"""Texts of Parquet, Arrow and CSV files in batches of UTF-8 bytes, without a Python string per document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+MAX_ROWS = 16_384  # rows per batch
+NULL, WRONG_COLUMNS = -1, -2  # lengths of texts that are missing, by reason
+REASONS = {
+    NULL: "the value is null, expected a string",
+    WRONG_COLUMNS: "the row has more or fewer columns than the header",
+}
+
+
+class TextBatch(NamedTuple):
+    """Consecutive rows of a column of texts.
+
+    first_row: number of the first row in the file, from 0. data: uint8, the UTF-8 bytes of all texts. rows: int64[n,
+    2], byte offset in `data` and byte length of each text; a negative length is a key of REASONS: there is no text.
+    done: bytes of the file that were read so far.
+    """
+
+    first_row: int
+    data: npt.NDArray[np.uint8]
+    rows: npt.NDArray[np.int64]
+    done: int
+
+
+def text_batches(array: Any, first_row: int, n_bytes: int, done: int, missing: int = NULL) -> Iterator[TextBatch]:
+    """Split an Arrow array of strings or binary values into batches of about `n_bytes`, at least one row each."""
+    import pyarrow as pa
+
+    array = array.cast(pa.large_binary())  # converts only the offsets
+    array.validate(full=True)  # the offsets come from the file
+    n_rows = len(array)
+    offsets = np.frombuffer(array.buffers()[1], np.int64, n_rows + 1, array.offset * 8) if n_rows else np.zeros(1)
+    content = array.buffers()[2]
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    start = 0
+    while start < n_rows:
+        end = int(np.searchsorted(offsets, offsets[start] + n_bytes, side="right")) - 1
+        end = min(max(end, start + 1), start + MAX_ROWS, n_rows)
+        first, last = int(offsets[start]), int(offsets[end])
+        lengths = np.where(valid[start:end], np.diff(offsets[start : end + 1]), missing)
+        rows = np.stack([offsets[start:end] - first, lengths], axis=1)
+        yield TextBatch(first_row + start, data[first:last], rows, done)
+        start = end
+
+
+def column_of(schema: Any, names: Sequence[str], path: str) -> tuple[str, ...]:
+    """Return the path of a column in an Arrow schema: `names`, or one name with dots.
+
+    Raises ValueError with the columns of the file if there is none, or if its values are not strings.
+    """
+    import pyarrow as pa
+
+    for way in (tuple(names), (".".join(names),)):
+        kind = _type_at(schema, way)
+        if kind is not None:
+            break
+    else:
+        raise missing_column(path, ".".join(names), list(_column_names(schema)))
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    views = [check for name in ("is_string_view", "is_binary_view") if (check := getattr(pa.types, name, None))]
+    if not any(check(value) for check in (*is_text, *views, pa.types.is_null)):
+        raise ValueError(f"{path}: the column {'.'.join(way)!r} has values of type {kind}, expected strings")
+    return way
+
+
+def missing_column(path: str, name: str, columns: Sequence[str]) -> ValueError:
+    """Return the error for a column that a file does not have."""
+    return ValueError(f"{path} has no column {name!r}; it has: {', '.join(columns) or 'no columns'}")
+
+
+def _type_at(schema: Any, names: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    fields = {field.name: field.type for field in schema}
+    kind = None
+    for name in names:
+        if name not in fields:
+            return None
+        kind = fields[name]
+        fields = (
+            {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)} if pa.types.is_struct(kind) else {}
+        )
+    return kind
+
+
+def _column_names(schema: Any) -> Iterator[str]:
+    """Yield the columns of a schema, those of structs as `a.b`."""
+    import pyarrow as pa
+
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            yield from (f"{field.name}.{name}" for name in _column_names(field.type))
+        else:
+            yield field.name
+
+
+def values_at(batch: Any, names: Sequence[str]) -> Any:
+    """Return a column of a record batch as an array of strings or binary values; fields of structs by their path."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = batch.column(batch.schema.get_field_index(names[0]))
+    if len(names) > 1:
+        array = pc.struct_field(array, list(names[1:]))
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return array  # `text_batches` validates it, and finds invalid UTF-8 per document
+    array.validate(full=True)
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
