@@ -138,12 +138,12 @@ def _by_jq(pattern: str) -> Callable[[Line], str]:
     return text_of
 
 
-def decode(line: Line) -> str:
-    """Decode a line; raise FaultyDocument if it is not UTF-8."""
+def decode(line: Line, what: str = "the line") -> str:
+    """Decode a line; raise FaultyDocument if it is not UTF-8; what: the bytes, in the message."""
     try:
         return str(line, "utf-8")
     except UnicodeDecodeError as error:
-        found = f"byte 0x{error.object[error.start]:02x} at byte {error.start} of the line"
+        found = f"byte 0x{error.object[error.start]:02x} at byte {error.start} of {what}"
         raise FaultyDocument(f"not UTF-8: {found}") from None
 
 

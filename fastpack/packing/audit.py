@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastpack.packing.utf8_texts import Utf8Texts
 from fastpack.tokenizers.interface import FaultyText, Lengths, Tokenizer, Tokens
 from fastpack.tokenizers.postprocess import FasterTokenizer
 
@@ -19,6 +20,10 @@ def check_share(share: float | None) -> None:
     """Raise ValueError for a share of documents outside 0 to 1."""
     if share is not None and not 0.0 <= share <= 1.0:
         raise ValueError(f"audit: found {share}, expected a share of the documents from 0 to 1, or None")
+
+
+def _n_characters(texts: Sequence[str]) -> int:
+    return len(texts.data) if isinstance(texts, Utf8Texts) else sum(map(len, texts))  # bytes: no decoding
 
 
 class Audit:
@@ -39,7 +44,7 @@ class Audit:
         """
         if self._reference is None or not texts or self._share == 0.0:
             return 0, None
-        share = self._affordable(sum(map(len, texts)), seconds) if self._share is None else self._share
+        share = self._affordable(_n_characters(texts), seconds) if self._share is None else self._share
         chosen = np.flatnonzero(np.random.default_rng([SEED, key]).random(len(texts)) < share)
         if not len(chosen):
             return 0, None

@@ -50,7 +50,7 @@ def first_keys(source: Source) -> list[str]:
 def _sample_lines(source: Source, n_bytes: int) -> Iterator[bytes]:
     if is_compressed(source.path):  # only the beginning: the rest would have to be decompressed first
         piece = next(read_batches(source, 0, n_bytes), None)
-        if piece is not None and piece.batch.data is not None:
+        if piece is not None and isinstance(piece.batch.data, bytes):
             yield from piece.batch.data[:n_bytes].split(b"\n")[:-1]
         return
     data = files.open_bytes(source.path)

@@ -15,6 +15,7 @@ from fastpack.documents.json_blocks import compile_block_pattern
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.audit import Audit
 from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
+from fastpack.packing.utf8_texts import Faulty, Utf8Texts, read_texts
 from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens
 from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
 
@@ -40,11 +41,13 @@ class Batch(NamedTuple):
     """Lines to encode.
 
     rows: int64[n, 2], byte offset and byte length in the file `path`, or in `data`, decompressed bytes of `path`.
+    is_text: the rows are texts in `data`, as in a `TextBatch`, not lines of JSON.
     """
 
     path: str
     rows: npt.NDArray[np.int64]
-    data: bytes | None = None
+    data: bytes | npt.NDArray[np.uint8] | None = None
+    is_text: bool = False
 
 
 class Counts(NamedTuple):
@@ -102,14 +105,15 @@ class Encoder:
         if not len(batch.rows):
             return Encoded(np.empty(0, self._dtype), np.empty(0, np.int64), [])
         started = time.perf_counter()
-        texts, positions, faulty = self._read(self._lines_of(batch), batch.rows)
+        found, positions, faulty = self._read(batch)
         if batch.data is None:
             files.drop_pages(self._source, int(batch.rows[:, 0].min()), int(batch.rows.sum(axis=1).max()))
-        tokens, lengths = self._tokenize(texts, positions, faulty)
+        texts, (tokens, lengths) = self._tokenize_all(found, positions, faulty)
         seconds = time.perf_counter() - started
         audited, wrong = self._audit.compare(texts, tokens, lengths, int(batch.rows.sum()), seconds)
         stop = None if wrong is None else Stop(positions[wrong], self._differs(texts[wrong]), True)
         if self._special is not None and stop is None:
+            assert isinstance(texts, list)
             tokens, lengths, stop = self._apply_rule(self._special, texts, positions, faulty, tokens, lengths)
         if not lengths.all():
             empty = np.flatnonzero(lengths == 0).tolist()
@@ -152,10 +156,12 @@ class Encoder:
         texts[:] = [text for text, keep in zip(texts, kept.tolist(), strict=True) if keep]
         return tokens[np.repeat(kept, lengths)], lengths[kept], None
 
-    def _read(
-        self, lines: memoryview, rows: npt.NDArray[np.int64]
-    ) -> tuple[list[str], list[int], list[tuple[int, str]]]:
-        """Return the texts of the lines, their positions, and (position, reason) of faulty lines."""
+    def _read(self, batch: Batch) -> tuple[Utf8Texts | list[str], list[int], Faulty]:
+        """Return the texts of a batch, their positions, and (position, reason) of faulty documents."""
+        data = self._bytes_of(batch)
+        return read_texts(data, batch.rows) if batch.is_text else self._read_lines(data, batch.rows)
+
+    def _read_lines(self, lines: memoryview, rows: npt.NDArray[np.int64]) -> tuple[list[str], list[int], Faulty]:
         if self._texts_of is not None and (block := self._texts_of(lines, rows)) is not None:
             return block, list(range(len(rows))), []
         texts: list[str] = []
@@ -172,12 +178,24 @@ class Encoder:
                 positions.append(position)
         return texts, positions, faulty
 
-    def _lines_of(self, batch: Batch) -> memoryview:
+    def _bytes_of(self, batch: Batch) -> memoryview:
         if batch.data is not None:
-            return memoryview(batch.data)
+            return memoryview(batch.data) if isinstance(batch.data, bytes) else batch.data.data
         if batch.path != self._path:
             self._path, self._source = batch.path, files.map_bytes(batch.path)
         return self._source.data
+
+    def _tokenize_all(
+        self, texts: Utf8Texts | list[str], positions: list[int], faulty: Faulty
+    ) -> tuple[Sequence[str], tuple[Tokens, Lengths]]:
+        """Return the texts that were encoded, and their tokens and lengths; those of bytes stay bytes if possible."""
+        if isinstance(texts, Utf8Texts) and self._special is None:
+            encoded = texts.encode(self._tokenizer, self._eod)
+            if encoded is not None:
+                return texts, encoded
+        chosen = list(texts)
+        tokens, lengths = self._tokenize(chosen, positions, faulty)
+        return chosen, (tokens, lengths)
 
     def _tokenize(
         self, texts: list[str], positions: list[int], faulty: list[tuple[int, str]]

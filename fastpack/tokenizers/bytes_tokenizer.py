@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.tokenizers.interface import END_OF_TEXT, Lengths, SpecialTokens, Tokens
+
+LONG_TEXT = 128  # bytes on average; shorter texts are copied by a mask, which costs 2 ns per byte
 
 
 class BytesTokenizer:
@@ -45,3 +48,25 @@ class BytesTokenizer:
         lengths[lengths > 0] += 1
         tokens[np.cumsum(lengths)[lengths > 0] - 1] = eod
         return tokens, lengths
+
+    def encode_utf8(
+        self, data: npt.NDArray[np.uint8], lengths: Lengths, eod: int | None = None
+    ) -> tuple[Tokens, Lengths]:
+        """Encode as `Utf8Tokenizer.encode_utf8`."""
+        if eod is None:
+            return data.astype(np.uint16), lengths
+        framed = lengths + (lengths > 0)
+        tokens = np.empty(len(data) + np.count_nonzero(lengths), np.uint16)
+        ends = (np.cumsum(framed) - 1)[lengths > 0]
+        tokens[ends] = eod
+        if len(data) > LONG_TEXT * len(lengths):  # one copy per text
+            starts = np.cumsum(lengths) - lengths
+            for end, start, n in zip(
+                ends.tolist(), starts[lengths > 0].tolist(), lengths[lengths > 0].tolist(), strict=True
+            ):
+                tokens[end - n : end] = data[start : start + n]
+        else:
+            from_text = np.ones(len(tokens), bool)
+            from_text[ends] = False
+            tokens[from_text] = data
+        return tokens, framed

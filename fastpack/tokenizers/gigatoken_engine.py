@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from fastpack.errors import MissingExtra
@@ -46,3 +47,22 @@ class GigatokenTokenizer(FasterTokenizer):
         layout = self._engine.encode_batch(texts, parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return self._frame.surround(np.asarray(layout.content.data), offsets[1:] - offsets[:-1], eod)
+
+    def encode_utf8(
+        self, data: npt.NDArray[np.uint8], lengths: Lengths, eod: int | None = None
+    ) -> tuple[Tokens, Lengths] | None:
+        """Encode as `Utf8Tokenizer.encode_utf8`; None for few texts, and for those that `own` may have to encode."""
+        if len(lengths) <= FEW_TEXTS or self._drift.is_possible(data):
+            return None
+        import awkward as ak
+
+        offsets = ak.index.Index64(np.append(0, np.cumsum(lengths)))
+        content = ak.contents.NumpyArray(data, parameters={"__array__": "char"})
+        texts = ak.Array(ak.contents.ListOffsetArray(offsets, content, parameters={"__array__": "string"}))
+        try:
+            with refusals():
+                layout = self._engine.encode_batch(texts, parallel=False).layout
+        except FaultyText:
+            return None
+        ends = np.asarray(layout.offsets.data, np.int64)
+        return self._frame.surround(np.asarray(layout.content.data), np.diff(ends), eod)

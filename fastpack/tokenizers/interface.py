@@ -8,7 +8,7 @@ import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,20 @@ class Tokenizer(Protocol):
         """Encode as `encode_many`, but with the text of special tokens (see `special_tokens`) as ordinary text.
 
         If the vocabulary itself contains the text of such a token as a word, it remains that token.
+        """
+        ...
+
+
+@runtime_checkable
+class Utf8Tokenizer(Protocol):
+    """Encodes texts that are bytes, without a Python string per text."""
+
+    def encode_utf8(
+        self, data: npt.NDArray[np.uint8], lengths: Lengths, eod: int | None = None
+    ) -> tuple[Tokens, Lengths] | None:
+        """Encode as `encode_many` the texts whose valid UTF-8 bytes are concatenated in `data`.
+
+        lengths: int64[n], in bytes, with the sum len(data). Returns None where the texts need `encode_many`.
         """
         ...
 

@@ -39,6 +39,11 @@ class UnicodeDrift:
             return []
         return [i for i, text in enumerate(texts) if not text.isascii() and self._contains_one(text)]
 
+    def is_possible(self, data: npt.NDArray[np.uint8]) -> bool:
+        """Return whether UTF-8 bytes contain the first byte of such a character; False for ASCII."""
+        text = data.tobytes()
+        return not text.isascii() and any(lead in text for lead in self._leads)
+
     def _contains_one(self, text: str) -> bool:
         # The engine refuses lone surrogates itself.
         data = text.encode("utf-8", "surrogatepass")
