@@ -146,11 +146,11 @@ def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult]:
 def _dry_run(args: argparse.Namespace) -> int:
     """Print what would be written: an index has one entry per line, unless lines are faulty."""
     from fastpack.documents.raw_index_check import default_index_path
-    from fastpack.documents.source_paths import find_sources
+    from fastpack.documents.source_paths import find_json_lines
     from fastpack.io import may_write, size_of
 
     files: list[dict[str, Any]] = []
-    for source in find_sources(args.src, compressed=False):
+    for source in find_json_lines(args.src):
         target = args.index_path or str(default_index_path(source))
         keeps = not may_write(target, args.file_existence_policy)
         files.append({"source": source, "path": target, "source_bytes": size_of(source), "kept_existing": keeps})

@@ -1,4 +1,4 @@
-"""`fastpack pack`: tokenise the documents of JSONL files and pack them into one token file."""
+"""`fastpack pack`: tokenise documents and pack them into one token file."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ FLAGS = {  # setting of a configuration -> the flag that replaces it
     "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
     "tokenizer.config.tokenizer_model_file": "--tokenizer",
     "settings.src_path": "",
+    "split_on": "--split-on",
 }
 
 
@@ -51,7 +52,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "pack",
         run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
-        help="tokenise the documents of JSONL files and pack them into one .pbin",
+        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one .pbin",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
     )
     _add_inputs(parser)
@@ -84,8 +85,8 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "source",
         nargs="+",
         metavar="CONFIG.yaml|SRC",
-        help="a Modalities configuration, or the documents: .jsonl files, also .gz and .zst, directories of them, "
-        "patterns in quotes",
+        help="a Modalities configuration, or the documents: .jsonl, .csv, .tsv or .txt files, also .gz and .zst, "
+        ".parquet, .arrow, directories of them, patterns in quotes",
     )
     output_group(parser).add_argument(
         "-o",
@@ -122,8 +123,24 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     )
     texts.add_argument("--index-path", metavar="PATH", help="default: SRC's stem + .idx")
     field = texts.add_mutually_exclusive_group()
-    field.add_argument("--text-field", metavar="NAME", help="key of the text in a line (default: text)")
+    field.add_argument(
+        "--text-field", metavar="NAME", help="key or column of the text (default: text); a.b is b in the object a"
+    )
     field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
+
+    texts.add_argument(
+        "--split-on",
+        type=_unescaped,
+        metavar="TEXT",
+        help=r"the text between two documents of a plain text file, such as '\n\n' (default: a file is one document)",
+    )
+
+
+def _unescaped(text: str) -> str:
+    """Return a separator with the escapes of line ends and tabs replaced."""
+    for escape, character in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t")):
+        text = text.replace(escape, character)
+    return text
 
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +195,7 @@ def _flag_names(args: argparse.Namespace, is_config: bool) -> dict[str, str]:
         "settings.dst_path": args.output,
         "settings.index_path": args.index_path,
         "settings.jq_pattern": args.jq_pattern or args.text_field,
+        "split_on": args.split_on,
         "settings.num_cpus": args.num_workers,
         "settings.eod_token": args.eos_token,
         "tokenizer.config.pretrained_model_name_or_path": tokenizer,
@@ -294,6 +312,7 @@ def _settings_from_config(args: argparse.Namespace) -> PackSettings:
         output=args.output,
         index_path=args.index_path,
         text_pattern=_text_pattern(args),
+        split_on=args.split_on,
         num_workers=args.num_workers,
         eos_token=args.eos_token,
         eos_token_id=args.eos_token_id,
@@ -311,13 +330,14 @@ def _settings_from_flags(args: argparse.Namespace) -> PackSettings:
     sources = args.source[0] if _is_one(args.source) else args.source
     rule = index_rule(args.index_path, args.file_existence_policy == "override")
     output = args.output if args.per_source else output_of(sources, args.output)
+    text_pattern = _text_pattern(args) or ".text"
     eos_token = OLD_EOS_TOKEN if args.eos_token is None and args.eos_token_id is None else args.eos_token
     return PackSettings(
-        sources=find_pack_sources(sources, args.index_path, rule),
+        sources=find_pack_sources(sources, args.index_path, rule, text_pattern=text_pattern, split_on=args.split_on),
         output=output,
         format=pack_format(None if args.per_source else output),
         per_source=args.per_source,
-        text_pattern=_text_pattern(args) or ".text",
+        text_pattern=text_pattern,
         eos_token=eos_token,
         eos_token_id=args.eos_token_id,
         num_workers=(os.cpu_count() or 1) if args.num_workers is None else args.num_workers,

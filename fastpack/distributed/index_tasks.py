@@ -18,7 +18,7 @@ from fastpack.documents.create_indices import check_targets
 from fastpack.documents.json_lines import Rows, faulty_lines, line_start_from, scan_lines
 from fastpack.documents.raw_index import RawIndexWriter
 from fastpack.documents.raw_index_check import default_index_path
-from fastpack.documents.source_paths import Sources, find_sources, is_one_file
+from fastpack.documents.source_paths import Sources, find_json_lines, is_one_file
 from fastpack.io import (
     AnyPath,
     AtomicFile,
@@ -70,7 +70,7 @@ def plan_index(
 def _paths(sources: Sources) -> list[str]:
     if is_one_file(sources):
         return [str(sources)]
-    paths = find_sources(sources, compressed=False)
+    paths = find_json_lines(sources)
     check_targets(paths)
     return paths
 

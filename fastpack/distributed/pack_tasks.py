@@ -26,7 +26,6 @@ from fastpack.distributed.map_concatenate import (
     task_output,
 )
 from fastpack.distributed.plan import Done, Plan, Task, results
-from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.encoder import Counts, Encoded, Encoder
@@ -68,7 +67,7 @@ def _split(
     n_bytes = task_bytes(sum(map(sum, sizes)), requested)
     first = 0
     for number, (target, target_sizes) in enumerate(zip(targets, sizes, strict=True)):
-        whole = [is_compressed(source.path) for source in target.sources]
+        whole = [not source.is_splittable for source in target.sources]
         for group in split_sources(target_sizes, whole, n_bytes):
             chunks = [[first + source, chunk, n_chunks] for source, chunk, n_chunks in group]
             yield number, {"chunks": chunks}, chunk_bytes(group, target_sizes)
@@ -113,8 +112,7 @@ def _check(encoded: Encoded, batch: SourceBatch, settings: PackSettings, before:
         raise stop_error(batch, encoded.stop, before())
     if encoded.faulty and settings.on_error == "raise":
         position, reason = encoded.faulty[0]
-        line = batch.lines[position] + before()
-        raise ValueError(f"{batch.batch.path}: line {line} at byte {batch.offset(position)}: {reason}")
+        raise ValueError(f"{batch.place(position, before())}: {reason}")
 
 
 @lru_cache(maxsize=1)

@@ -101,34 +101,44 @@ class ParquetTable(TextTable):
     kind = "parquet"
 
     def __init__(self, path: str, names: Sequence[str]) -> None:
-        import pyarrow.parquet as pq
-
         super().__init__(path)
-        with _format_errors(path, self.kind):
-            self._file = pq.ParquetFile(
-                open_stream(path), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-            )
-            schema = self._file.schema_arrow
+        self._metadata: Any = None
+        with _format_errors(path, self.kind), self._open() as file:
+            self._metadata, schema = file.metadata, file.schema_arrow
         self._names = column_of(schema, names, path)
         self._column = ".".join(self._names)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[Any]:
+        import pyarrow.parquet as pq
+
+        with open_stream(self.path) as file:
+            yield pq.ParquetFile(
+                file,
+                metadata=self._metadata,
+                buffer_size=_BUFFER,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
 
     @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
         """Number of rows of each row group."""
-        metadata = self._file.metadata
+        metadata = self._metadata
         return np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], np.int64)
 
     def _arrays(self, first_row: int, n_bytes: int) -> Iterator[tuple[int, Any, int]]:
         ends = np.cumsum(self.group_rows)
-        for group in range(int(np.searchsorted(ends, first_row, side="right")), len(ends)):
-            row = int(ends[group] - self.group_rows[group])
-            n_rows = self._rows_per_batch(group, n_bytes)
-            for batch in self._file.iter_batches(n_rows, [group], [self._column], use_threads=False):
-                row += len(batch)
-                yield row - len(batch), values_at(batch, self._names), self._size * row // int(ends[-1])
+        with self._open() as file:
+            for group in range(int(np.searchsorted(ends, first_row, side="right")), len(ends)):
+                row = int(ends[group] - self.group_rows[group])
+                n_rows = self._rows_per_batch(group, n_bytes)
+                for batch in file.iter_batches(n_rows, [group], [self._column], use_threads=False):
+                    row += len(batch)
+                    yield row - len(batch), values_at(batch, self._names), self._size * row // int(ends[-1])
 
     def _rows_per_batch(self, group: int, n_bytes: int) -> int:
-        metadata = self._file.metadata.row_group(group)
+        metadata = self._metadata.row_group(group)
         columns = (metadata.column(i) for i in range(metadata.num_columns))
         size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == self._column)
         return int(min(MAX_ROWS, max(1, n_bytes * metadata.num_rows // max(1, size))))

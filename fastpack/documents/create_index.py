@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
+from fastpack.documents.source_formats import format_of_content
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
 from fastpack.documents.raw_index import RawIndexWriter
 from fastpack.documents.raw_index_check import default_index_path, other_source, read_raw_index_of
@@ -252,7 +253,7 @@ def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bo
 
 
 def check_paths(source: str, target: AnyPath) -> None:
-    """Raise FileNotFoundError without a source, ValueError for a compressed one and for an index that replaces it."""
+    """Raise FileNotFoundError without a source, ValueError for one without lines and for an index that replaces it."""
     if not exists(source):
         raise FileNotFoundError(f"Raw data file does not exist: {source}")
     if is_compressed(source):
@@ -260,6 +261,8 @@ def check_paths(source: str, target: AnyPath) -> None:
             f"{source} is compressed, so its lines cannot be read by position. Decompress it to create an index; "
             "`fastpack pack` reads it as it is"
         )
+    if (kind := format_of_content(source)) is not None:
+        raise ValueError(f"{source} is a {kind} file: only JSON Lines files have a byte-offset index")
     if same_file(source, target):
         raise ValueError(f"the index would replace the raw data: both are {source}")
 

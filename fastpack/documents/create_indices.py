@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from fastpack.documents.create_index import IndexResult, create_raw_index
 from fastpack.documents.raw_index_check import default_index_path
-from fastpack.documents.source_paths import Sources, find_sources
+from fastpack.documents.source_paths import Sources, find_json_lines
 from fastpack.io import ExistencePolicy, Progress, size_of
 
 LARGE = 64 << 20  # bytes; with several threads per smaller file, fsync would dominate
@@ -60,7 +60,7 @@ def create_raw_indices(
     [('a.idx', 1), ('b.idx', 1)]
     >>> folder.cleanup()
     """
-    paths = find_sources(sources, compressed=False)
+    paths = find_json_lines(sources)
     check_targets(paths)
     total = _TotalProgress(progress, sum(map(size_of, paths)))
 

@@ -40,7 +40,7 @@ def source_format(path: PathLike) -> SourceFormat:
 
     Raises FormatError where the first bytes contradict the suffix.
     """
-    named, found = format_of_name(path), _format_of_magic(path)
+    named, found = format_of_name(path), format_of_content(path)
     if named is None:
         return found or "jsonl"
     if (named in ("parquet", "arrow") or found is not None) and named != found:
@@ -49,7 +49,8 @@ def source_format(path: PathLike) -> SourceFormat:
     return named
 
 
-def _format_of_magic(path: PathLike) -> SourceFormat | None:
+def format_of_content(path: PathLike) -> SourceFormat | None:
+    """Return the format that the first bytes of a file name; None for text."""
     start = read_start(path, 8)
     if start.startswith(PARQUET_MAGIC):
         return "parquet"

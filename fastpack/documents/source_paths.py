@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+import orjson
+
 from fastpack.documents.compressed import SUFFIXES
-from fastpack.io import PathLike, RemotePath, as_path, is_file, is_folder, is_remote, real_path
+from fastpack.documents.source_formats import BY_SUFFIX, COMPRESSIBLE, format_of_name
+from fastpack.errors import FormatError
+from fastpack.io import PathLike, RemotePath, as_path, is_file, is_folder, is_remote, read_start, real_path
 
 Sources: TypeAlias = PathLike | Sequence[PathLike]
 
 PLAIN_SUFFIXES = (".jsonl", ".ndjson")
+STATE, SPLITS = "state.json", "dataset_dict.json"  # of a directory that `datasets.save_to_disk` writes
 WILDCARDS = frozenset("*?[")
 
 
@@ -20,21 +25,31 @@ class InputNotFound(FileNotFoundError, ValueError):
     """An input file does not exist (a FileNotFoundError; Modalities raises a ValueError)."""
 
 
-def find_sources(given: Sources, *, compressed: bool = True) -> list[str]:
-    """Return the JSON Lines files that `given` names, one path or several.
+def find_sources(given: Sources) -> list[str]:
+    """Return the files of documents that `given` names, one path or several.
 
-    A directory stands for all .jsonl and .ndjson files below it, compressed ones (.gz, .zst) included. A pattern (`*`,
-    `?`, `[...]`, `**` for any folders) stands for its matches. Both are sorted by path, without hidden files.
-    `compressed=False` leaves compressed files out of directories and patterns. Raises InputNotFound if there is no
-    file, ValueError for a file that is named twice.
+    A directory stands for all files below it of one format, compressed ones (.gz, .zst) included: JSON Lines (.jsonl,
+    .ndjson), Parquet, Arrow or CSV, or else plain text (.txt). One that `datasets.save_to_disk` wrote stands for its
+    data files. A pattern (`*`, `?`, `[...]`, `**` for any folders) stands for its matches. Both are sorted by path,
+    without hidden files. Raises InputNotFound if there is no file, ValueError for a file that is named twice, for a
+    directory with several formats, and for a saved dataset with several splits.
     """
+    return _find(given, _expand)
+
+
+def find_json_lines(given: Sources) -> list[str]:
+    """Return the JSON Lines files that `given` names, as `find_sources`, without compressed files."""
+    return _find(given, _expand_plain)
+
+
+def _find(given: Sources, expand: Callable[[str], list[str]]) -> list[str]:
     paths = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     if not paths:
         raise ValueError("no source is given: pass a file, a directory or a pattern")
     found: dict[str, str] = {}  # real path -> path
     for path in [os.fspath(path) for path in paths]:
         one = is_file(path)
-        for file in [path] if one else _expand(path, compressed):
+        for file in [path] if one else expand(path):
             real = real_path(file)
             if one and real in found:
                 raise ValueError(f"{path} is named twice: its documents would be used twice")
@@ -50,20 +65,74 @@ def is_one_file(given: Sources) -> bool:
     return is_file(path) or not (is_folder(path) or WILDCARDS.intersection(path))
 
 
-def _expand(path: str, compressed: bool) -> list[str]:
-    endings = tuple(s + c for s in PLAIN_SUFFIXES for c in ("", *(SUFFIXES if compressed else ())))
+def _expand(path: str) -> list[str]:
     if is_folder(path):
-        files = [file for file in _files_below(path) if file.endswith(endings)]
-        expected = f"{', '.join(PLAIN_SUFFIXES)}{' (.gz, .zst)' if compressed else ''} files"
-    elif WILDCARDS.intersection(path):
-        files = _matching(path)
-        files = files if compressed else [file for file in files if not file.endswith(SUFFIXES)]
-        expected = "matching files"
+        return _saved_dataset(path) or _files_of_one_format(path)
+    if WILDCARDS.intersection(path) and (files := _matching(path)):
+        return sorted(files)
+    raise _nothing_at(path, "matching files")
+
+
+def _expand_plain(path: str) -> list[str]:
+    if is_folder(path):
+        files = [file for file in _files_below(path) if file.endswith(PLAIN_SUFFIXES)]
     else:
-        raise InputNotFound(f"{path} does not exist (or is not a file)")
+        files = (
+            [file for file in _matching(path) if not file.endswith(SUFFIXES)] if WILDCARDS.intersection(path) else []
+        )
     if not files:
-        raise InputNotFound(f"{path}: no {expected} found")
+        raise _nothing_at(path, f"{', '.join(PLAIN_SUFFIXES)} files" if is_folder(path) else "matching files")
     return sorted(files)
+
+
+def _nothing_at(path: str, expected: str) -> InputNotFound:
+    if is_folder(path) or WILDCARDS.intersection(path):
+        return InputNotFound(f"{path}: no {expected} found")
+    return InputNotFound(f"{path} does not exist (or is not a file)")
+
+
+def _files_of_one_format(folder: str) -> list[str]:
+    """Return the files of documents below a folder, sorted; ValueError for several formats besides plain text."""
+    by_format: dict[str, list[str]] = {}
+    for path in _files_below(folder):
+        if (kind := format_of_name(path)) is not None and not (path.endswith(SUFFIXES) and kind not in COMPRESSIBLE):
+            by_format.setdefault(kind, []).append(path)
+    texts = by_format.pop("text", [])
+    if len(by_format) > 1:
+        kinds = ", ".join(sorted(by_format))
+        raise ValueError(f"{folder} contains files of several formats ({kinds}): pass a pattern for one of them")
+    files = next(iter(by_format.values()), texts)
+    if not files:
+        raise _nothing_at(folder, f"{', '.join(BY_SUFFIX)} files")
+    return sorted(files)
+
+
+def _saved_dataset(folder: str) -> list[str]:
+    """Return the data files of a directory that `datasets.save_to_disk` wrote, in order; none for another directory."""
+    splits, state = (os.path.join(folder, name) for name in (SPLITS, STATE))
+    if is_file(splits):
+        names = _json_list(splits, "splits")
+        if len(names) == 1:
+            return _saved_dataset(os.path.join(folder, names[0]))
+        raise ValueError(f"{folder} contains the splits {', '.join(names)}: pass the directory of one of them")
+    if not is_file(state):
+        return []
+    return [os.path.join(folder, name) for name in _json_list(state, "_data_files", "filename")]
+
+
+def _json_list(path: str, key: str, inner: str | None = None) -> list[str]:
+    """Return a list of file names in a JSON file; FormatError if there is none."""
+    content = read_start(path, 16 << 20)
+    try:
+        names = orjson.loads(content)[key]
+        names = names if inner is None else [entry[inner] for entry in names]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        names = None
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and name == os.path.basename(name) for name in names
+    ):
+        raise FormatError(path, 0, f"no list of names under {key!r}", "the JSON that `datasets.save_to_disk` writes")
+    return names
 
 
 def _matching(pattern: str) -> list[str]:

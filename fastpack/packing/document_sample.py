@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import orjson
 
 from fastpack import io as files
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.settings import PackSettings, Source
-from fastpack.packing.source_batches import read_batches
+from fastpack.packing.source_batches import open_source_table, read_batches
+from fastpack.packing.utf8_texts import read_texts
 
 SAMPLE_BYTES = 4 << 20
 PLACES = 32  # positions of a sample, in all sources together
@@ -21,24 +23,49 @@ def sample_texts(settings: PackSettings) -> list[str]:
     """Return at most 4 MiB of documents from positions in all sources, without faulty ones."""
     text_of = compile_pattern(settings.text_pattern)
     texts: list[str] = []
-    for line in sample_lines(settings):
-        try:
-            texts.append(text_of(line))
-        except FaultyDocument:
+    for source, n_bytes in _shares(settings):
+        if source.format != "jsonl":
+            texts += sample_of_table(source, n_bytes)
             continue
+        for line in _sample_lines(source, n_bytes):
+            try:
+                texts.append(text_of(line))
+            except FaultyDocument:
+                continue
     return texts
 
 
 def sample_lines(settings: PackSettings) -> Iterator[bytes]:
-    """Yield the lines of `sample_texts`."""
-    every = -(-len(settings.sources) // SOURCES)
-    sources = settings.sources[::every]
+    """Yield lines of the sources that are JSON Lines, as `sample_texts` reads them."""
+    for source, n_bytes in _shares(settings):
+        if source.format == "jsonl":
+            yield from _sample_lines(source, n_bytes)
+
+
+def _shares(settings: PackSettings) -> Iterator[tuple[Source, int]]:
+    """Yield the sources to sample, and how many bytes of each."""
+    sources = settings.sources[:: -(-len(settings.sources) // SOURCES)]
     for source in sources:
-        yield from _sample_lines(source, SAMPLE_BYTES // len(sources))
+        yield source, SAMPLE_BYTES // len(sources)
+
+
+def sample_of_table(source: Source, n_bytes: int) -> list[str]:
+    """Return at most about `n_bytes` of texts from positions in a source that is not JSON Lines."""
+    group_rows = open_source_table(source).group_rows if source.is_splittable else None
+    starts = [0] if group_rows is None else (np.cumsum(group_rows) - group_rows).tolist()
+    starts = starts[:: -(-len(starts) // PLACES)]
+    texts: list[str] = []
+    for start in starts:
+        batch = next(read_batches(source, start, n_bytes // len(starts)), None)
+        if batch is not None and not isinstance(batch.batch.data, (bytes, type(None))):
+            texts += read_texts(batch.batch.data.data, batch.batch.rows)[0]
+    return texts
 
 
 def first_keys(source: Source) -> list[str]:
-    """Return at most ten keys of a source's first document; none if it is not an object."""
+    """Return at most ten keys of a JSON Lines source's first document; none if it is not an object."""
+    if source.format != "jsonl":
+        return []
     line = next(_sample_lines(source, SAMPLE_BYTES), b"")
     try:
         document = orjson.loads(line)

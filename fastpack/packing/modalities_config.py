@@ -30,6 +30,7 @@ class ConfigOverrides:
     eos_token: str | None = None
     eos_token_id: int | None = None
     tokenizer: TokenizerSpec | None = None
+    split_on: str | None = None
 
 
 def load_pack_settings(
@@ -57,13 +58,16 @@ def load_pack_settings(
     index_path = overrides.index_path
     if index_path is None and settings.get("index_path") is not None:
         index_path = _path(settings, "index_path")
+    text_pattern = overrides.text_pattern or _text(settings, "jq_pattern")
     has_eos = overrides.eos_token is not None or overrides.eos_token_id is not None
     return PackSettings(
-        sources=find_pack_sources(_sources(settings), index_path, "require"),
+        sources=find_pack_sources(
+            _sources(settings), index_path, "require", text_pattern=text_pattern, split_on=overrides.split_on
+        ),
         output=output,
         format=pack_format(None if per_source else output),
         per_source=per_source,
-        text_pattern=overrides.text_pattern or _text(settings, "jq_pattern"),
+        text_pattern=text_pattern,
         num_workers=_num_workers(settings, overrides.num_workers),
         eos_token=overrides.eos_token if has_eos else _text(settings, "eod_token"),
         eos_token_id=overrides.eos_token_id,

@@ -61,6 +61,7 @@ def pack(
     format: PackFormat | None = None,
     text_field: str = "text",
     jq_pattern: str | None = None,
+    split_on: str | None = None,
     eos_token: str | None = None,
     eos_token_id: int | None = None,
     index_path: PathLike | None = None,
@@ -73,7 +74,7 @@ def pack(
     audit: float | None = None,
     progress: Progress | None = None,
 ) -> PackResult:
-    r"""Tokenise the documents of JSON Lines files and pack them into one token file.
+    r"""Tokenise the documents of text sources and pack them into one token file.
 
     This is the command ``fastpack pack``. The bytes written depend on neither `num_workers` nor `engine`. The output
     appears complete under its name or not at all.
@@ -81,8 +82,11 @@ def pack(
     Parameters
     ----------
     sources
-        A file (also .gz and .zst), a directory, a glob pattern, or a list of these. All documents go into one file, in
-        order.
+        A file, a directory, a glob pattern, or a list of these. All documents go into one file, in order. JSON Lines
+        (.jsonl, .ndjson, and files with another name), Parquet, Arrow (.arrow, .feather, and the directory that
+        ``datasets.save_to_disk`` writes), CSV (.csv, .tsv; all of these need the extra ``arrow``) and plain text
+        (.txt). JSON Lines, CSV and plain text may be compressed (.gz, .zst). A directory stands for its files of one
+        format.
     output
         Path of the token file. Default for a single source: its stem with the suffix of the format. Required for
         several sources.
@@ -93,10 +97,13 @@ def pack(
         ``"pbin"`` (Modalities' packed file) or ``"npy"`` (a flat shard of uint16 or uint32 tokens, as
         `MemoryMappedDataset` reads it). Default: by the suffix of `output`.
     text_field
-        Key of the text in each document.
+        Key of the text in each document, or column; ``a.b`` is the key b in the object a.
     jq_pattern
-        A jq pattern that selects the text, in place of `text_field`. Patterns beyond a plain path need the extra
-        ``jq``.
+        A jq pattern that selects the text of JSON Lines, in place of `text_field`. Patterns beyond a plain path need
+        the extra ``jq``.
+    split_on
+        The text between two documents of a plain text file, which belongs to neither. Default: each such file is one
+        document.
     eos_token, eos_token_id
         The token that ends each document, as text or as id. One of them is required, except for ``tokenizer="bytes"``.
     index_path
@@ -134,8 +141,9 @@ def pack(
     Raises
     ------
     ValueError
-        For an argument out of range, a tokenizer that cannot be read, or, with ``on_error="raise"``, a document that
-        cannot be packed; the message has file, line, byte offset and reason.
+        For an argument out of range, a column that does not exist, a tokenizer that cannot be read, or, with
+        ``on_error="raise"``, a document that cannot be packed; the message has the file, its line and byte offset or
+        its row, and the reason.
     FileExistsError
         If the output exists and `if_exists` is "error" (this is also a ValueError).
     FileNotFoundError
@@ -143,7 +151,7 @@ def pack(
     StaleIndex
         For an index that does not belong to its source and may not be replaced.
     FormatError
-        For a damaged compressed source.
+        For a damaged compressed, Parquet, Arrow or CSV source.
     JobError
         For sources without any JSON, if a worker process dies, or if another process writes the same output.
 
@@ -174,12 +182,19 @@ def pack(
         name = os.fspath(tokenizer)
         if eos_token is None and eos_token_id is None:
             eos_token = default_eos_token(name)
+        text_pattern = field_pattern(text_field) if jq_pattern is None else jq_pattern
         settings = PackSettings(
-            sources=find_pack_sources(sources, index_path, index_rule(index_path, policy == "override")),
+            sources=find_pack_sources(
+                sources,
+                index_path,
+                index_rule(index_path, policy == "override"),
+                text_pattern=text_pattern,
+                split_on=split_on,
+            ),
             output=output_of(sources, output, format),
             tokenizer=TokenizerSpec.from_name(name),
             format=pack_format(output, format),
-            text_pattern=field_pattern(text_field) if jq_pattern is None else jq_pattern,
+            text_pattern=text_pattern,
             eos_token=eos_token,
             eos_token_id=eos_token_id,
             special_tokens_in_text=special_tokens_in_text,

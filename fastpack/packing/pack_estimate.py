@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,20 +11,20 @@ from fastpack import io as files
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.io import size_of
-from fastpack.packing.document_sample import sample_lines
+from fastpack.packing.document_sample import sample_lines, sample_of_table
 from fastpack.packing.encoder import EncoderSpec
 from fastpack.packing.modalities_config import Config, load_pack_settings
 from fastpack.packing.pack_job import is_to_write, prepare_encoder
 from fastpack.packing.settings import Engine, IfExists, PackSettings, Source, existence_policy
-from fastpack.packing.source_batches import read_index
+from fastpack.packing.source_batches import open_source_table, read_index
 from fastpack.packing.source_indexes import indexes_before_creation
 from fastpack.packing.targets import Target, targets_of
 from fastpack.tokenizers.interface import Tokenizer
 
 WINDOW = 64 << 20
+SAMPLED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,13 +40,13 @@ class PlannedPack(Result):
     source_bytes
         Their size in bytes.
     lines
-        Number of lines in the sources. None if a source is compressed.
+        Number of lines, or rows, in the sources. None if a source is compressed, CSV or plain text.
     token_size_in_bytes
         Size of a token in the file.
     engine
         The library that would tokenise.
     estimated_tokens
-        Estimate from a sample of the documents. None if a source is compressed.
+        Estimate from a sample of the documents. None if `lines` is None.
     kept_existing
         Whether the file exists and would be kept.
 
@@ -145,30 +146,49 @@ def estimate_pack(settings: PackSettings) -> list[PlannedPack]:
     targets = targets_of(settings)
     kept = [not is_to_write(target, settings) for target in targets]
     spec, choice = prepare_encoder(settings)
-    rate = _tokens_per_byte(settings, choice.tokenizer)
-    return [_estimate(target, keeps, spec, rate) for target, keeps in zip(targets, kept, strict=True)]
+    rates = _Rates(_tokens_per_byte(settings, choice.tokenizer), choice.tokenizer)
+    return [_estimate(target, keeps, spec, rates) for target, keeps in zip(targets, kept, strict=True)]
 
 
-def _estimate(target: Target, kept: bool, spec: EncoderSpec, rate: float | None) -> PlannedPack:
-    n_bytes = sum(size_of(source.path) for source in target.sources)
+class _Rates(NamedTuple):
+    """per_byte: tokens per byte of JSON Lines in a sample, None where nothing can be sampled."""
+
+    per_byte: float | None
+    tokenizer: Tokenizer
+
+    def estimate(self, source: Source, n_rows: int | None) -> float | None:
+        """Return the estimated number of tokens of a source with `n_rows` rows; None where it is unknown."""
+        if n_rows is None:
+            return None
+        if source.format == "jsonl":
+            return None if self.per_byte is None else size_of(source.path) * self.per_byte
+        texts = sample_of_table(source, SAMPLED_BYTES)
+        lengths = self.tokenizer.encode_many(texts)[1] + 1
+        return n_rows * float(lengths.mean()) if texts else 0.0
+
+
+def _estimate(target: Target, kept: bool, spec: EncoderSpec, rates: _Rates) -> PlannedPack:
     lines = [_count_lines(source) for source in target.sources]
-    known = [n for n in lines if n is not None]
-    all_known = len(known) == len(lines)
+    tokens = [rates.estimate(source, n) for source, n in zip(target.sources, lines, strict=True)]
+    known_lines, known_tokens = ([n for n in numbers if n is not None] for numbers in (lines, tokens))
     return PlannedPack(
         path=target.output,
         sources=[source.path for source in target.sources],
-        source_bytes=n_bytes,
-        lines=sum(known) if all_known else None,
+        source_bytes=sum(size_of(source.path) for source in target.sources),
+        lines=sum(map(int, known_lines)) if len(known_lines) == len(lines) else None,
         token_size_in_bytes=spec.token_size,
         engine=spec.tokenizer.engine,
-        estimated_tokens=round(n_bytes * rate) if rate is not None and all_known else None,
+        estimated_tokens=round(sum(known_tokens)) if len(known_tokens) == len(tokens) else None,
         kept_existing=kept,
     )
 
 
 def _count_lines(source: Source) -> int | None:
-    if is_compressed(source.path):
+    if not source.is_splittable:
         return None
+    if source.format != "jsonl":
+        group_rows = open_source_table(source).group_rows
+        return None if group_rows is None else int(group_rows.sum())
     if source.index_path is not None:
         return len(read_index(source.path, source.index_path))
     data = files.open_bytes(source.path)
@@ -189,6 +209,6 @@ def _tokens_per_byte(settings: PackSettings, tokenizer: Tokenizer) -> float | No
             n_tokens += int(np.sum(tokenizer.encode_many([text_of(line)])[1])) + 1
         except (FaultyDocument, ValueError):
             continue
-        if n_bytes > 1 << 20:
+        if n_bytes > SAMPLED_BYTES:
             break
     return n_tokens / n_bytes if n_bytes else None

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fastpack.documents.compressed import is_compressed
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
@@ -90,9 +89,7 @@ class EngineDiffers(JobError):
 
 def stop_error(batch: SourceBatch, stop: Stop, lines_before: int) -> Exception:
     """Return the error for a document that ends the job; lines_before: lines of the file before those of `batch`."""
-    where = (
-        f"{batch.batch.path}: line {batch.lines[stop.position] + lines_before} at byte {batch.offset(stop.position)}"
-    )
+    where = batch.place(stop.position, lines_before)
     if not stop.by_engine:
         return ValueError(f"{where}: {stop.reason}")
     return EngineDiffers(f"{where}: {stop.reason}. Nothing was written: run again with {spoken('engine')} tokenizers")
@@ -113,7 +110,7 @@ class Packer:
 
     def pack(self, targets: Sequence[Target]) -> list[OutputFile]:
         """Write all `targets` and return their files in order."""
-        sizes = [(size_of(s.path), is_compressed(s.path)) for t in targets for s in t.sources]
+        sizes = [(size_of(s.path), s.is_smaller_than_text) for t in targets for s in t.sources]
         self._total = sum(size for size, _ in sizes)
         n_text = sum(size * COMPRESSION_RATIO if compressed else size for size, compressed in sizes)
         n_workers = min(self._settings.num_workers, n_text // self._tokenizer.worker_bytes)
@@ -194,7 +191,7 @@ class Packer:
         path = batch.batch.path
         if faulty and self._settings.on_error == "raise":
             position, reason = faulty[0]
-            raise ValueError(f"{path}: line {batch.lines[position]} at byte {batch.offset(position)}: {reason}")
+            raise ValueError(f"{batch.place(position)}: {reason}")
         found = [*batch.omitted, *((int(batch.lines[position]), reason) for position, reason in faulty)]
         for line, reason in sorted(found):
             skipped: Skipped = {"line": line, "reason": reason}

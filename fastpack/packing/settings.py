@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from fastpack.documents.compressed import is_compressed, stem_of
+from fastpack.documents.json_fields import parse_plain_path
 from fastpack.documents.raw_index_check import default_index_path
+from fastpack.documents.source_formats import SourceFormat, source_format
 from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
 from fastpack.errors import spoken
 from fastpack.io import ExistencePolicy, PathLike, is_file
@@ -31,8 +33,10 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Source:
-    """A JSON Lines file and its index.
+    """A file of documents; of a JSON Lines file, also its index.
 
+    columns: the path of the text column of a Parquet, Arrow or CSV file. separator: the text between the documents of a
+    plain text file, None for one document per file.
     index_path: None where the lines are found by scanning the file.
     index_rule: what to do with an index that is missing or stale (it does not belong to the file as it is now).
     "require": both are errors. "create": a missing index is created, a stale one is an error. "rebuild": also a stale
@@ -43,6 +47,19 @@ class Source:
     path: str
     index_path: str | None = None
     index_rule: IndexRule = field(default="optional", compare=False)
+    format: SourceFormat = "jsonl"
+    columns: tuple[str, ...] = ()
+    separator: str | None = None
+
+    @property
+    def is_splittable(self) -> bool:
+        """Return whether a chunk can be read without reading all before it."""
+        return self.format in ("jsonl", "parquet", "arrow") and not is_compressed(self.path)
+
+    @property
+    def is_smaller_than_text(self) -> bool:
+        """Return whether the file is smaller than its text, as far as its name tells."""
+        return self.format == "parquet" or is_compressed(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +107,10 @@ class PackSettings:
     def as_json(self) -> dict[str, Any]:
         """Return the settings that decide the bytes written, for `from_json`; tuples become lists."""
         settings = {
-            "sources": [[source.path, source.index_path] for source in self.sources],
+            "sources": [
+                [source.path, source.index_path, source.format, source.columns, source.separator]
+                for source in self.sources
+            ],
             "output": self.output,
             "format": self.format,
             "per_source": self.per_source,
@@ -109,33 +129,63 @@ class PackSettings:
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> PackSettings:
         """Return the settings of `as_json`, with one worker process."""
-        sources = tuple(Source(path, index_path) for path, index_path in settings["sources"])
+        sources = tuple(
+            Source(path, index_path, format=kind, columns=tuple(columns), separator=separator)
+            for path, index_path, kind, columns, separator in settings["sources"]
+        )
         tokenizer = TokenizerSpec(**settings["tokenizer"])
         return cls(**{**settings, "sources": sources, "tokenizer": tokenizer, "num_workers": 1})
 
 
-def find_pack_sources(sources: Sources, index_path: PathLike | None, single_rule: IndexRule) -> tuple[Source, ...]:
+def find_pack_sources(
+    sources: Sources,
+    index_path: PathLike | None,
+    single_rule: IndexRule,
+    *,
+    text_pattern: str = ".text",
+    split_on: str | None = None,
+) -> tuple[Source, ...]:
     """Return the files that `sources` names, each with its index.
 
-    A single file that is not compressed has the index `index_path` (default: its stem + .idx) under `single_rule`. Of
-    several files, those with an index next to them use it, if it is current.
+    A single JSON Lines file that is not compressed has the index `index_path` (default: its stem + .idx) under
+    `single_rule`. Of several files, those with an index next to them use it, if it is current.
 
     Raises InputNotFound where a file, or an index under the rule "require", is missing; ValueError for `index_path`
-    with several files or with a compressed one.
+    with several files or with one that has no index, and for `split_on` without a plain text file.
     """
     try:
         paths = find_sources(sources)
     except InputNotFound as error:
         name = spoken("settings.src_path")
         raise InputNotFound(f"{name}: {error}" if name else str(error)) from None
-    if is_one_file(sources) and not is_compressed(paths[0]):
+    formats = [source_format(path) for path in paths]
+    if split_on == "":
+        raise ValueError(f"{spoken('split_on')}: found an empty text, expected a separator")
+    if split_on is not None and "text" not in formats:
+        raise ValueError(f"{spoken('split_on')} is for plain text files (.txt): {paths[0]} is a {formats[0]} file")
+    is_one = is_one_file(sources)
+    if is_one and formats == ["jsonl"] and not is_compressed(paths[0]):
         named = None if index_path is None else os.fspath(index_path)
         return (Source(paths[0], _index_path(paths[0], named, single_rule), single_rule),)
     if index_path is not None:
         name = spoken("settings.index_path")
-        raise ValueError(f"{name} needs a single source that is not compressed")
-    rule: IndexRule = single_rule if is_one_file(sources) else "optional"
-    return tuple(Source(path, _index_next_to(path), rule) for path in paths)
+        raise ValueError(f"{name} needs a single JSON Lines source that is not compressed")
+    rule: IndexRule = single_rule if is_one and formats == ["jsonl"] else "optional"
+    return tuple(
+        Source(path, _index_next_to(path), rule)
+        if kind == "jsonl"
+        else _table_source(path, kind, text_pattern, split_on)
+        for path, kind in zip(paths, formats, strict=True)
+    )
+
+
+def _table_source(path: str, kind: SourceFormat, text_pattern: str, split_on: str | None) -> Source:
+    if kind == "text":
+        return Source(path, format=kind, separator=split_on)
+    steps = parse_plain_path(text_pattern)
+    if not steps or not all(isinstance(step, str) for step in steps):
+        raise ValueError(f"{path}: the pattern {text_pattern} does not name a column of a {kind} file: pass text_field")
+    return Source(path, format=kind, columns=tuple(map(str, steps)))
 
 
 def _index_path(path: str, named: str | None, rule: IndexRule) -> str:
@@ -208,5 +258,9 @@ def index_rule(index_path: PathLike | None, overwrite: bool) -> IndexRule:
 
 
 def field_pattern(text_field: str) -> str:
-    """Return the jq pattern that selects a field by its name."""
-    return f".{text_field}" if _PLAIN_NAME.fullmatch(text_field) else f".[{json.dumps(text_field)}]"
+    """Return the jq pattern that selects a field by its name, or a nested field by its path: `a.b`."""
+    names = text_field.split(".") if all(text_field.split(".")) else [text_field]
+    steps = [
+        f".{name}" if _PLAIN_NAME.fullmatch(name) else f"[{json.dumps(name, ensure_ascii=False)}]" for name in names
+    ]
+    return "".join(steps) if steps[0].startswith(".") else "." + "".join(steps)

@@ -1,4 +1,7 @@
-"""The lines of a source in batches: by its index, by its newlines, or as a compressed file is decompressed."""
+"""The documents of a source in batches.
+
+The lines of JSON Lines are found by an index, by newlines, or as a compressed file is decompressed.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,13 @@ import numpy.typing as npt
 
 from fastpack import io as files
 from fastpack import kernels
+from fastpack.documents.arrow_sources import TextTable, open_table
 from fastpack.documents.compressed import is_compressed, read_lines
 from fastpack.documents.json_lines import line_start_from
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_bounds, counts_characters
+from fastpack.documents.text_columns import TextBatch
+from fastpack.documents.text_files import read_text_file
 from fastpack.packing.encoder import Batch
 from fastpack.packing.line_numbers import Numbered, is_sorted, number_index, number_rows
 from fastpack.packing.settings import Source
@@ -53,6 +59,13 @@ class SourceBatch(NamedTuple):
         """Return the byte offset of the line at `position` of the batch, in the file or its decompressed text."""
         return int(self.batch.rows[position, 0]) + self.base
 
+    def place(self, position: int, lines_before: int = 0) -> str:
+        """Return file and line, or row, at `position` for messages; lines_before: lines of the file before a chunk."""
+        line = int(self.lines[position]) + lines_before
+        if self.batch.is_text:
+            return f"{self.batch.path}: row {line}"
+        return f"{self.batch.path}: line {line} at byte {self.offset(position)}"
+
 
 def _scanned_batch(batch: Batch, first_row: int, done: int, base: int = 0) -> SourceBatch:
     """Return a batch of a source without an index, in which every line is a row."""
@@ -61,11 +74,13 @@ def _scanned_batch(batch: Batch, first_row: int, done: int, base: int = 0) -> So
 
 
 def read_batches(source: Source, first_row: int, n_bytes: int) -> Iterator[SourceBatch]:
-    """Yield the lines of `source` from row `first_row`, in batches of about `n_bytes`, at least one line each.
+    """Yield the documents of `source` from row `first_row`, in batches of about `n_bytes`, at least one row each.
 
-    Raises FormatError for an index that does not fit the source, and for compressed files that are damaged; ValueError
-    for an index that counts characters.
+    Raises FormatError for an index that does not fit the source, and for files that are damaged; ValueError for an
+    index that counts characters.
     """
+    if source.format != "jsonl":
+        return _text_batches(source.path, _texts(source, first_row, None, n_bytes), 0)
     if is_compressed(source.path):
         return _decompressed(source.path, first_row, n_bytes)
     data = files.open_bytes(source.path)
@@ -96,6 +111,9 @@ def read_chunk(source: Source, chunk: int, n_chunks: int, n_bytes: int) -> Itera
     Every line belongs to exactly one chunk, by its position in the index or, without an index, by its start. A
     compressed source is one chunk. The index is read once for consecutive chunks of a source.
     """
+    if source.format != "jsonl" and n_chunks > 1:
+        first, end = (_group_start(source, number, n_chunks) for number in (chunk, chunk + 1))
+        return _text_batches(source.path, _texts(source, first, end, n_bytes) if first < end else iter(()), first)
     if source.index_path is not None and not is_compressed(source.path):
         rows, ends = _read_index_once(source.path, source.index_path)
         first, end = (_row_at(ends, number, n_chunks) for number in (chunk, chunk + 1))
@@ -133,6 +151,8 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
     """Return the number of lines before a chunk."""
     if chunk == 0:
         return 0
+    if source.format != "jsonl":
+        return _group_start(source, chunk, n_chunks)
     data = files.open_bytes(source.path)
     if source.index_path is None:
         end = line_start_from(data, len(data) * chunk // n_chunks)
@@ -140,6 +160,35 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
         rows, ends = _read_index_once(source.path, source.index_path)
         end = _chunk_start(data, rows, _row_at(ends, chunk, n_chunks)) if is_sorted(rows) else 0
     return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
+
+
+def open_source_table(source: Source) -> TextTable:
+    """Open a source that has columns."""
+    return open_table(source.path, source.format, source.columns)
+
+
+def _texts(source: Source, first_row: int, stop_row: int | None, n_bytes: int) -> Iterator[TextBatch]:
+    if source.format == "text":
+        separator = None if source.separator is None else source.separator.encode()
+        return read_text_file(source.path, separator, first_row, n_bytes)
+    return open_source_table(source).read(first_row, stop_row, n_bytes)
+
+
+def _text_batches(path: str, texts: Iterator[TextBatch], first: int) -> Iterator[SourceBatch]:
+    """Yield the batches of a source that is not JSON Lines; rows are numbered from the row `first`."""
+    for found in texts:
+        start = found.first_row - first
+        end = start + len(found.rows)
+        batch = Batch(path, found.rows, found.data, is_text=True)
+        yield SourceBatch(batch, found.first_row, found.done, np.arange(start + 1, end + 1), end)
+
+
+def _group_start(source: Source, chunk: int, n_chunks: int) -> int:
+    """Return the first row of a chunk of a table, the start of a group, or the number of rows for the end."""
+    group_rows = open_source_table(source).group_rows
+    assert group_rows is not None  # only sources that are splittable have several chunks
+    starts = np.append(0, np.cumsum(group_rows))
+    return int(starts[np.searchsorted(starts, int(starts[-1]) * chunk // n_chunks)])
 
 
 def _read_index_once(path: str, index_path: str) -> tuple[Rows, Rows]:

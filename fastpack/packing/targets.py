@@ -59,7 +59,11 @@ def identity(settings: PackSettings, target: Target, eos_token_id: int, token_si
     fields = {
         "version": IDENTITY_VERSION,
         "sources": [
-            [fingerprint(source.path), None if source.index_path is None else fingerprint(source.index_path)]
+            [
+                fingerprint(source.path),
+                None if source.index_path is None else fingerprint(source.index_path),
+                *([] if source.format == "jsonl" else [source.format, source.separator]),
+            ]
             for source in target.sources
         ],
         "jq_pattern": settings.text_pattern,
