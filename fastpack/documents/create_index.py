@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
-from fastpack.documents.source_formats import format_of_content
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
 from fastpack.documents.raw_index import RawIndexWriter
 from fastpack.documents.raw_index_check import default_index_path, other_source, read_raw_index_of
+from fastpack.documents.source_formats import format_of_content
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.io import (
     POLICIES,
