@@ -103,8 +103,8 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
     texts.add_argument(
         "--tokenizer",
         metavar="T",
-        help="`bytes` (UTF-8 bytes as tokens), a tokenizer.json, the directory of a Hugging Face tokenizer, or a "
-        "SentencePiece .model",
+        help="`bytes` (UTF-8 bytes as tokens), a tokenizer.json, the directory of a Hugging Face tokenizer, ORG/NAME "
+        "on the Hugging Face Hub (downloaded unless it is in the local cache), or a SentencePiece .model",
     )
     texts.add_argument(
         "--eos-token",

@@ -92,7 +92,8 @@ def pack(
         several sources.
     tokenizer
         ``"bytes"`` (UTF-8 bytes as tokens 0 to 255, EOS 256), the path of a ``tokenizer.json``, the directory of a
-        Hugging Face tokenizer, or a SentencePiece ``.model`` file. Nothing is downloaded.
+        Hugging Face tokenizer, a SentencePiece ``.model`` file, or ``"ORG/NAME"`` on the Hugging Face Hub, which is
+        downloaded unless it is in the local cache.
     format
         ``"pbin"`` (Modalities' packed file) or ``"npy"`` (a flat shard of uint16 or uint32 tokens, as
         `MemoryMappedDataset` reads it). Default: by the suffix of `output`.

@@ -10,6 +10,7 @@ from fastpack.errors import spoken
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
 from fastpack.tokenizers.faster_engines import run_on_engine
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.hub import is_hub_name, tokenizer_folder
 from fastpack.tokenizers.interface import Tokenizer, check_options
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
 
@@ -64,9 +65,14 @@ class TokenizerSpec:
 
     @classmethod
     def from_name(cls, name: str) -> TokenizerSpec:
-        """Return the spec of `--tokenizer NAME`: `bytes`, a SentencePiece `.model`, or a Hugging Face tokenizer."""
+        """Return the spec of `--tokenizer NAME`.
+
+        NAME: `bytes`, a SentencePiece `.model`, the path of a Hugging Face tokenizer, or ORG/NAME on the Hub, which is
+        downloaded unless it is in the local cache. Raises as `hub.tokenizer_folder`.
+        """
         if name == "bytes":
             return cls("builtin_bytes")
         if name.endswith(".model"):
             return cls("pretrained_sp_tokenizer", {"tokenizer_model_file": name})
-        return cls("pretrained_hf_tokenizer", {"pretrained_model_name_or_path": name})
+        path = tokenizer_folder(name) if is_hub_name(name) else name
+        return cls("pretrained_hf_tokenizer", {"pretrained_model_name_or_path": path})
