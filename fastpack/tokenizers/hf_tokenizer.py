@@ -67,7 +67,7 @@ class HFTokenizer:
         if not os.path.exists(path):
             raise FileNotFoundError(
                 f"{spoken(f'tokenizer.config.{OPTIONS[0]}')}: {path} is neither a directory nor a tokenizer.json on "
-                "this machine, and nothing is downloaded: fetch the tokenizer first and give its path"
+                "this machine. Pass the path of a tokenizer, or ORG/NAME to --tokenizer for one of the Hugging Face Hub"
             )
         return cls(path, _options(config))
 

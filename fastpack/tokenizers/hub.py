@@ -44,7 +44,7 @@ def tokenizer_folder(name: str) -> str:
     except (errors.LocalEntryNotFoundError, FileNotFoundError):
         folder = None
     if folder is not None and _has_tokenizer(folder):
-        return folder
+        return str(folder)
     if constants.HF_HUB_OFFLINE:
         raise FileNotFoundError(f"{name} is not in the cache of the Hugging Face Hub, and HF_HUB_OFFLINE is set")
     try:
@@ -56,7 +56,7 @@ def tokenizer_folder(name: str) -> str:
         raise JobError(f"{name}: the tokenizer cannot be downloaded: {first_line(error)}") from None
     if not _has_tokenizer(folder):
         raise JobError(f"{name}: the repository contains none of {', '.join(FOUND_BY)}")
-    return folder
+    return str(folder)
 
 
 def _has_tokenizer(folder: str) -> bool:
