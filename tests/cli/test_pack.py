@@ -173,7 +173,7 @@ def test_policies_for_an_existing_target(capsys: pytest.CaptureFixture[str]) -> 
         (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "no such"], 1, f"has the special tokens {EOD}"),
         (["absent.jsonl", "--tokenizer", "bytes"], 1, "absent.jsonl"),
         (["absent.yaml"], 1, "absent.yaml: No such file"),
-        (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "nothing is downloaded"),
+        (["docs.jsonl", "--tokenizer", "gpt2", "--eod-token", EOD], 1, "neither a directory nor a tokenizer.json"),
         (["docs.jsonl", "--tokenizer", "x.model", "--eod-token", EOD], 1, "x.model is not there"),
         (["docs.jsonl", "--tokenizer", "bytes", "--num-cpus", "0"], 1, "expected an int of at least 1"),
         (["docs.jsonl", "--tokenizer", "bytes", "--jq-pattern", ".foo-bar"], 1, "jq rejects"),
