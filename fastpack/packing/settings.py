@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -14,8 +15,8 @@ from fastpack.documents.json_fields import parse_plain_path
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_formats import SourceFormat, source_format
 from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
-from fastpack.errors import spoken
-from fastpack.io import ExistencePolicy, PathLike, is_file
+from fastpack.errors import DataWarning, spoken
+from fastpack.io import ExistencePolicy, PathLike, is_file, read_start
 from fastpack.packing.audit import check_share
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.tokenizers.engines import ENGINES
@@ -181,6 +182,9 @@ def find_pack_sources(
 
 def _table_source(path: str, kind: SourceFormat, text_pattern: str, split_on: str | None) -> Source:
     if kind == "text":
+        if read_start(path, 1) == b"{":
+            text = f"{path} begins like JSON Lines, but is read as plain text: rename it to .jsonl to pack its lines"
+            warnings.warn(text, DataWarning, stacklevel=4)
         return Source(path, format=kind, separator=split_on)
     steps = parse_plain_path(text_pattern)
     if not steps or not all(isinstance(step, str) for step in steps):

@@ -312,13 +312,13 @@ def test_an_unknown_key_is_an_error_that_lists_the_known_ones(
 def test_other_text_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    (folder / "notes.txt").write_text("a poem\nof two lines\n")
+    (folder / "notes.md").write_text("a poem\nof two lines\n")
     words = ["--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
-    assert main(["pack", str(folder / "notes.txt"), *words]) == 1
+    assert main(["pack", str(folder / "notes.md"), *words]) == 1
     assert "none of the 2 lines of" in capsys.readouterr().err
-    assert main(["pack", str(folder), *words]) == 1
-    assert "no .jsonl, .ndjson (.gz, .zst) files found" in capsys.readouterr().err
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert main(["pack", str(folder), *words, "-o", str(tmp_path / "all.pbin")]) == 1
+    assert "no .jsonl, .ndjson, .parquet, .arrow, .feather, .csv, .tsv, .txt files found" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["notes.md"]
 
 
 def test_a_replaced_packed_file_keeps_its_permissions() -> None:

@@ -266,3 +266,9 @@ def test_unescaped_separator(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n\ntwo\n\n\n\nfour\n\n")
     assert main(["pack", str(tmp_path / "a.txt"), "--tokenizer", "bytes", "--split-on", r"\n\n", "-q"]) == 0
     assert len(fastpack.PackedFile(tmp_path / "a.pbin")) == 3
+
+
+def test_json_lines_named_txt_are_named_in_a_warning(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.txt", TEXTS[:3])
+    with pytest.warns(fastpack.DataWarning, match=r"begins like JSON Lines, but is read as plain text"):
+        assert fastpack.pack(source, tokenizer="bytes").documents == 1
