@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FastpackError, FormatError
 from fastpack.io import PathLike, as_path
+from fastpack.io.threads import in_order
 from fastpack.webdataset.tar_walk import TarWalk
 
 MAX_MEMBERS = 10_000_000  # need 1 GB of memory; usual shards have some thousands
@@ -98,23 +97,14 @@ def scan_shards(
     """
     if threads < 1:
         raise ValueError(f"{threads} threads, expected at least one")
-    todo = iter(paths)
-    with ThreadPoolExecutor(threads, "scan") as pool:
-        waiting: list[Future[ShardScan]] = []
+
+    def scan(path: PathLike) -> ShardScan | FastpackError | OSError:
         try:
-            while True:
-                more = islice(todo, 2 * threads - len(waiting))
-                waiting += [pool.submit(scan_shard, path, max_members=max_members) for path in more]
-                if not waiting:
-                    return
-                try:
-                    result: ShardScan | FastpackError | OSError = waiting.pop(0).result()
-                except (FastpackError, OSError) as error:
-                    result = error
-                yield result
-                del result
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            return scan_shard(path, max_members=max_members)
+        except (FastpackError, OSError) as error:
+            return error
+
+    yield from in_order(scan, paths, threads)
 
 
 def shard_index_path(shard_path: PathLike) -> str:

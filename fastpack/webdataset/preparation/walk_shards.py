@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,6 +16,7 @@ import numpy.typing as npt
 from fastpack.documents.offset_index import read_offset_index, write_offset_index
 from fastpack.errors import INTERRUPTS, FormatError, JobError, note_interrupt
 from fastpack.io import AnyPath, Progress, size_of, stat_of
+from fastpack.io.threads import in_order
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
 from fastpack.webdataset.preparation.history import History
@@ -266,17 +265,7 @@ class _IndexBuild:
         if num_threads == 1 or len(names) == 1:
             yield from map(walk, names)
             return
-        waiting: deque[Future[WalkResult]] = deque()
-        with ThreadPoolExecutor(num_threads, "fastpack-walk") as pool:
-            try:
-                for name in names:
-                    waiting.append(pool.submit(walk, name))
-                    if len(waiting) > num_threads:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        yield from in_order(walk, names, num_threads)
 
 
 def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:

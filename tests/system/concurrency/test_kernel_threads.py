@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import random
-import sqlite3
 import tarfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +104,7 @@ def orders(data: Path, folder: Path) -> Any:
 
 def sample_index(data: Path, folder: Path) -> Any:
     write_sample_index(folder / "index.sqlite", [scan_shard(data / "a.tar")])
-    with closing(sqlite3.connect(folder / "index.sqlite")) as db:
-        rows = TableRows(folder / "index.sqlite", db, SAMPLES_SQL).of_shard(0)
-    assert rows is not None
+    rows = TableRows(folder / "index.sqlite", SAMPLES_SQL).of_shard(0)
     return (folder / "index.sqlite").read_bytes(), [column.tolist() for column in rows]
 
 
