@@ -40,11 +40,13 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _put(fd: int, data: Bytes, offset: int) -> None:
+def _put(fd: int, data: Bytes, offset: int) -> int:
+    """Write all of `data` at `offset`; return its length in bytes."""
     view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
-    while view:
-        n_bytes = os.pwrite(fd, view, offset)
-        view, offset = view[n_bytes:], offset + n_bytes
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)
+    return done
 
 
 def remove(path: PathLike) -> None:
@@ -127,7 +129,7 @@ class AtomicFile:
         self._is_new = not self._take_permissions(0o600)  # a later writer must be able to open it after a kill
         if not keep:
             os.ftruncate(self._fd, 0)
-        self._position = self._file.seek(0, os.SEEK_END)
+        self._position = os.fstat(self._fd).st_size
 
     def _target_exists(self) -> TargetExists:
         return TargetExists(
@@ -141,10 +143,7 @@ class AtomicFile:
     @with_filename
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
-        n_bytes, done = len(view), 0
-        while done < n_bytes:
-            done += os.write(self._fd, view[done:])
+        n_bytes = _put(self._fd, data, self._position)
         self._position += n_bytes
         return n_bytes
 
@@ -176,7 +175,7 @@ class AtomicFile:
         if n_bytes > self._position:
             raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
         os.ftruncate(self._fd, n_bytes)
-        self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
+        self._position = n_bytes
 
     @with_filename
     def sync(self) -> None:

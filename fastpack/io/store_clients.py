@@ -53,8 +53,7 @@ def _forget_stores() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_stores)
+os.register_at_fork(after_in_child=_forget_stores)
 
 
 def stall_seconds() -> float:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import tarfile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
+from fastpack.io.file_reader import RangeStream
 from fastpack.kernels.codecs.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes per read: a range up to this size needs one system call
@@ -259,13 +259,18 @@ class SampleRange:
             raise self._too_short(start + len(data))
         return data
 
+    def _read_into(self, out: Bytes, start: int) -> int:
+        out[:] = np.frombuffer(self._read(start, len(out)), np.uint8)
+        return len(out)
+
     def _sparse_content(self, member: Member) -> bytes:
         """Read a sparse file with Python's tarfile, which supports all kinds."""
         path, offset = self._tar.path, member.offset
         if member.size > MAX_SPARSE_BYTES:
             raise FormatError(path, offset, f"a sparse file of {member.size} bytes", f"at most {MAX_SPARSE_BYTES}")
         try:
-            with tarfile.open(fileobj=_Stream(self), mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            stream = RangeStream(self._read_into, self.start, self.end - self.start)
+            with tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
                 info = next((info for info in tar if self.start + info.offset_data == offset), None)
                 file = None if info is None else tar.extractfile(info)
                 data = b"" if file is None else file.read(member.size + 1)
@@ -276,31 +281,3 @@ class SampleRange:
         if len(data) != member.size:
             raise FormatError(path, offset, f"{len(data)} bytes of a sparse file", member.size)
         return data
-
-
-class _Stream(io.RawIOBase):
-    """The range as a stream."""
-
-    def __init__(self, sample: SampleRange) -> None:
-        self._sample, self._position = sample, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        origin = (0, self._position, self._sample.end - self._sample.start)[whence]
-        self._position = origin + offset
-        return self._position
-
-    def readinto(self, out: Any) -> int:
-        start = self._sample.start + self._position
-        data = self._sample._read(start, max(0, min(len(out), self._sample.end - start)))
-        out[: len(data)] = data
-        self._position += len(data)
-        return len(data)

@@ -333,8 +333,8 @@ def test_short_positioned_writes_are_continued(tmp_path: Path, monkeypatch: pyte
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data)[:3]))
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:3], offset))
     with AtomicFile(tmp_path / "a.bin") as file:
         file.write(b"0123456789")
     assert (tmp_path / "a.bin").read_bytes() == b"0123456789"

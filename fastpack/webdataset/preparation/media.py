@@ -10,10 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
 from fastpack.errors import MissingExtra
 from fastpack.io import Reader, open_reader
+from fastpack.io.file_reader import RangeStream
 from fastpack.webdataset.shard_index import ShardScan
 
 Strategy: TypeAlias = Literal["EXTENSION", "HEADER", "GLOB"]
@@ -259,25 +258,4 @@ def _audio(container: Any) -> dict[str, Any]:
 
 def _stream(file: Reader, offset: int, n_bytes: int) -> BinaryIO:
     """Return a byte range of a file as a stream; only the requested bytes are read."""
-    return io.BufferedReader(_Range(file, offset, n_bytes), _BUFFER)
-
-
-class _Range(io.RawIOBase):
-    def __init__(self, file: Reader, offset: int, n_bytes: int) -> None:
-        self._file, self._offset, self._n_bytes, self._at = file, offset, n_bytes, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = max(0, offset + (0, self._at, self._n_bytes)[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        out = np.frombuffer(buffer, np.uint8)[: max(0, self._n_bytes - self._at)]
-        n_bytes = self._file.read_into(out, self._offset + self._at) if len(out) else 0
-        self._at += n_bytes
-        return n_bytes
+    return io.BufferedReader(RangeStream(file.read_into, offset, n_bytes), _BUFFER)

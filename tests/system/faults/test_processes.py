@@ -134,7 +134,7 @@ def test_failing_system_calls(
     assert code == 0, errors
     after = states(where / "whole")
     calls, names = call_sites(log, where / "whole")
-    assert {"write", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
+    assert {"pwrite64", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
     if "FASTPACK_EVERY_CALL" not in os.environ:  # otherwise four hundred processes
         last = 99 if fault in FAULTS[:2] else 1
         calls = [point for point in calls if point.at <= (min(last, 2) if name == "prepare" else last)]

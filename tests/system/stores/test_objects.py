@@ -129,8 +129,8 @@ def test_object(store: Any) -> None:
     assert (path.stat().st_size, path.is_file(), path.is_dir(), path.exists()) == (1000, True, False, True)
     assert (path.parent.is_dir(), path.parent.is_file()) == (True, False)
     assert not (path.parent / "c").exists()
-    assert remote.read_range(path, 10, 20) == content[10:20]
-    assert remote.read_head(path, 10) == (content[:10], path.stat())
+    assert remote.read_range(str(path), 10, 20) == content[10:20]
+    assert remote.read_head(str(path), 10) == (content[:10], path.stat())
     assert remote.read_head(store.put("empty", b""), 10)[0] == b""
     with pytest.raises(FileNotFoundError, match=r"No such object: 's3://bucket/.*/none'"):
         remote.status(f"{store.url}/none")
