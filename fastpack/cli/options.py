@@ -124,7 +124,7 @@ def add_checksum_option(parser: argparse.ArgumentParser) -> None:
 def check_checksum_option(args: argparse.Namespace) -> None:
     """Raise MissingExtra before the work, instead of after it, if checksums cannot be written."""
     if args.write_checksums:
-        from fastpack.io.checksums import load_hash
+        from fastpack.io.checksum_blocks import load_hash
 
         load_hash()
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath
-from fastpack.webdataset.metadata import index_path, meta_path, read_info, read_split
+from fastpack.io import AnyPath, PathLike
+from fastpack.webdataset.metadata import index_path, meta_path, read_info, read_split, select_splits
 from fastpack.webdataset.open_shards import Samples, TarShards
 from fastpack.webdataset.sample_index import SampleIndex
 
@@ -53,6 +53,18 @@ def select(folder: AnyPath, split_part: str | None, split_config: str) -> Select
     )
 
 
+def splits_with_shards(folder: PathLike, names: Sequence[str] | None, split_config: str) -> list[str | None]:
+    """Return the splits `names` that have shards which are not excluded; [None], all shards, for None.
+
+    Raises as `read_split` and `select_splits`.
+    """
+    if names is None:
+        return [None]
+    split = read_split(folder, split_config)
+    chosen = select_splits(meta_path(folder, split_config), split.shards, names)
+    return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
+
+
 def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
     """Return the excluded keys by shard, from entries `<shard>/<key>`; shards and keys may contain slashes."""
     known = set(names)
@@ -71,10 +83,8 @@ class TarKeys:
 
     def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
         self._folder, self._shards = folder, shards
-        first_positions = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
-        self._first = dict(
-            first_positions
-        )  # position of a shard's first sample (the first occurrence of a repeated shard)
+        # Position of a shard's first sample; of a repeated shard, the first occurrence.
+        self._first = dict(zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True))
         self._index = SampleIndex(index_path(folder))
         self._has_index = self._index.path.is_file() and self._index.has_samples
         self._attach()

@@ -25,7 +25,7 @@ from fastpack.io import (
     is_remote,
     may_write,
 )
-from fastpack.io.checksums import load_hash
+from fastpack.io.checksum_blocks import load_hash
 from fastpack.tokens.flat.shard_warnings import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.manifest import manifest_file as manifest

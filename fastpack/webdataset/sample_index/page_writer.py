@@ -17,14 +17,8 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile, PathLike, drop_pages
-from fastpack.webdataset.sample_index.sqlite_pages import (
-    INDEX_LEAF,
-    TABLE_LEAF,
-    TEXT,
-    PageFile,
-    SchemaRow,
-    Tree,
-)
+from fastpack.kernels.codecs.btree_layout import INDEX_LEAF, TABLE_LEAF, TEXT
+from fastpack.webdataset.sample_index.sqlite_pages import PageFile, SchemaRow, Tree
 
 _BATCH_ROWS = 65_536
 _MAX_LISTED, _MAX_LISTED_SHARDS = 10_000, 5  # repeated keys, and shards of each, that an error has

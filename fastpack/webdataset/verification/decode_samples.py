@@ -16,6 +16,7 @@ from fastpack.io.threads import in_order
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.av_decoder import AVDecoder
 from fastpack.webdataset.dataset import WebDataset
+from fastpack.webdataset.selection import splits_with_shards
 
 _BATCH = 32  # samples per task of a thread
 
@@ -53,11 +54,6 @@ def decode_all(folder: AnyPath, report: VerifyReport, options: VerifyOptions) ->
 
 
 def _datasets(folder: AnyPath, options: VerifyOptions) -> list[WebDataset]:
-    splits: list[str | None] = [None]
-    if options.split_parts is not None:
-        split = nvmeta.read_split(folder, options.split_config)
-        included = {name: set(shards).difference(split.exclude) for name, shards in split.shards.items()}
-        splits = [name for name in options.split_parts if included.get(name)]
     return [
         WebDataset(
             folder,
@@ -67,7 +63,7 @@ def _datasets(folder: AnyPath, options: VerifyOptions) -> list[WebDataset]:
             dataset_config=options.dataset_config,
             io="pread",
         )
-        for name in splits
+        for name in splits_with_shards(folder, options.split_parts, options.split_config)
     ]
 
 
