@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import MediaError, MissingExtra
+from fastpack.errors import MediaError, MissingExtra, import_extra
 
 # Playlists name other files and addresses. No protocol is called "none", so nothing else is opened.
 _OPTIONS = {"protocol_whitelist": "none"}
@@ -25,16 +25,11 @@ Clip = tuple[Array, tuple[float, float]]  # frames or samples, and their (start,
 _OLDEST_AV = 18  # earlier versions crash when they open a file object, or lack the duration of a frame
 
 
-def import_av() -> Any:
+def import_av(purpose: str = "decoding of audio and video") -> Any:
     """Return the package `av`. Raises MissingExtra if it is missing or older than version 18."""
-    try:
-        import av
-    except ModuleNotFoundError as error:
-        if error.name != "av":
-            raise
-        raise MissingExtra("av", "av", "decoding of audio and video") from error
+    av = import_extra("av", "av", purpose)
     if _major_version(av) < _OLDEST_AV:
-        raise MissingExtra(f"av>={_OLDEST_AV}", "av", "decoding of audio and video")
+        raise MissingExtra(f"av>={_OLDEST_AV}", "av", purpose)
     return av
 
 
@@ -75,6 +70,13 @@ def media_errors(av: Any) -> Iterator[None]:
     except av.error.FFmpegError as error:
         reason = f"{type(error).__name__}: {error.strerror or error}"
         raise MediaError(f"audio or video that cannot be decoded ({reason})") from error
+
+
+@contextmanager
+def opened_container(stream: BinaryIO) -> Iterator[Any]:
+    """Open a container, convert all errors of FFmpeg to MediaError, and close it."""
+    with media_errors(import_av()), open_container(stream) as container:
+        yield container
 
 
 class ByteBudget:
