@@ -168,7 +168,7 @@ class MissingExtra(FastpackError, ImportError):
 
 
 def import_extra(module: str, extra: str, purpose: str, *, package: str | None = None) -> Any:
-    """Import an optional dependency. Raises MissingExtra if it is not installed (`package`: its name, if it differs)."""
+    """Import an optional dependency. Raises MissingExtra if it is not installed (as `package`, if its name differs)."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

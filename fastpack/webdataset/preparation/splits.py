@@ -81,7 +81,7 @@ def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]
     """
 
     def compiled(pattern: str) -> list[re.Pattern[str]]:
-        texts = list(braces.expand(pattern)) if compat == "energon" else [pattern, *_expanded(pattern)]
+        texts = braces.expand(pattern) if compat == "energon" else [pattern, *_expanded(pattern)]
         try:
             return [re.compile(text) for text in dict.fromkeys(texts)]
         except re.error as error:
@@ -92,7 +92,7 @@ def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]
 
 def _expanded(pattern: str) -> list[str]:
     try:
-        return list(braces.expand(pattern, escape=False))
+        return braces.expand(pattern, escape=False)
     except ValueError:  # all braces belong to the regular expression
         return []
 
