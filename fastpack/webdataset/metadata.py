@@ -13,10 +13,11 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fastpack.errors import FormatError, JobError
-from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, read_start
+from fastpack.io import AnyPath, AtomicFile, PathLike, RemotePath, as_path, read_start
 
 FOLDER = ".nv-meta"
 ENERGON_VERSION = "7.4.1"  # the version whose files are written
@@ -47,10 +48,13 @@ def index_path(folder: PathLike) -> AnyPath:
 
 
 def make_folder(folder: PathLike) -> AnyPath:
-    """Make `.nv-meta` if it does not exist, and return its path. Raises JobError if it is a link."""
+    """Make `.nv-meta` with the permissions of its parent, and return its path. Raises JobError if it is a link."""
     path = meta_path(folder)
     check_folder(path)
     path.mkdir(exist_ok=True)
+    if not isinstance(path, RemotePath):
+        with suppress(OSError):  # another user's folder
+            path.chmod((os.stat(folder).st_mode | 0o700) & 0o7777)
     return path
 
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from fastpack.io import AnyPath, PathLike
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import samples
+from fastpack.webdataset.base_sample import BASE_FIELDS, Sample
 from fastpack.webdataset.sample_index.staging import MAX_FIELD_NAMES
-from fastpack.webdataset.samples import BASE_FIELDS, Sample
 
 MODULE = "megatron.energon"
 CRUDE = "CrudeWebdataset"
