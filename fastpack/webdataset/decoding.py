@@ -142,10 +142,6 @@ class Decoder:
         return decoder.get_frames(self.video_decode_audio) if is_eager else decoder
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
-
-
 def _json(data: bytes) -> Any:
     """Return what json.loads returns, five times as fast."""
     if not _LONG_NUMBER.search(data):
@@ -174,7 +170,7 @@ def _torch_load(data: bytes) -> Any:
 
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text", "transcript"), _text),
+    **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), _json),
     **dict.fromkeys(("ten", "tb"), decode_tenbin),

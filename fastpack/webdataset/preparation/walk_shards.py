@@ -191,7 +191,7 @@ class _IndexBuild:
         if not self._writer.done and (media is None or self._options.keep_media):
             self._writer.copy_media()
         progress = self._options.progress
-        ends = list(accumulate(_size(os.path.join(self._root, name)) for name in self._names)) if progress else []
+        ends = list(accumulate(shard_size(self._root, name) for name in self._names)) if progress else []
         for number, result in enumerate(self._results(remaining), len(self._names) - len(remaining)):
             if media is not None:
                 self._writer.add_media(result.media, media.index_entry())
@@ -318,8 +318,9 @@ def _field_names(scan: ShardScan) -> list[str]:
     return [name.decode() for name in islice(dict.fromkeys(scan.field_names), MAX_FIELD_NAMES)]
 
 
-def _size(path: str) -> int:
+def shard_size(root: str, name: str) -> int:
+    """Return the size of a shard in bytes; 0 for a broken link, which the walk reports."""
     try:
-        return size_of(path)
-    except OSError:  # a broken link
+        return size_of(os.path.join(root, name))
+    except OSError:
         return 0
