@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fastpack.distributed.map_concatenate import numbered_tasks, split_sources, task_folder
 from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.errors import JobError
-from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
+from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.preparation.media import MediaFilter
@@ -28,6 +28,7 @@ from fastpack.webdataset.preparation.walk_shards import (
     WalkOptions,
     WalkResult,
     is_unchanged,
+    shard_size,
     unchanged_shards,
     walk_shard,
 )
@@ -55,7 +56,7 @@ def plan_walk(
     """
     check_not_prepared(path, force_overwrite)
     root, names = plain_path(path), shards_of(path, exclude)
-    sizes = [_size(root, name) for name in names]
+    sizes = [shard_size(root, name) for name in names]
     n_bytes = bytes_per_task or max(SHARD_BYTES, sum(sizes) // 4096)
     groups = [[shard for shard, _, _ in group] for group in split_sources(sizes, [True] * len(names), n_bytes)]
     tasks = numbered_tasks(
@@ -68,13 +69,6 @@ def plan_walk(
     ]
     home = task_folder(os.path.join(root, nvmeta.FOLDER), folder)
     return Plan("walk", home, settings, stamps, tasks)
-
-
-def _size(root: str, name: str) -> int:
-    try:
-        return size_of(os.path.join(root, name))
-    except OSError:  # a broken link: the scan will report it
-        return 0
 
 
 def walk_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
