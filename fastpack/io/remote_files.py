@@ -273,16 +273,16 @@ class ObjectBytes:
         return _fetch_version(self.path, self.status)
 
 
-def fetch(path: PathLike, *, progress: Progress | None = None) -> Path:
+def fetch(path: PathLike) -> Path:
     """Fetch an object into the cache, if necessary, and return the path of the read-only copy, which may be evicted.
 
     One process fetches; others wait for it. Raises JobError for an object larger than the cache's limit.
     """
     url = os.fspath(path)
-    return _fetch_version(url, remote.status(url), progress)
+    return _fetch_version(url, remote.status(url))
 
 
-def _fetch_version(url: str, status: remote.Status, progress: Progress | None = None) -> Path:
+def _fetch_version(url: str, status: remote.Status) -> Path:
     store = cache()
     name = identity(url, status)
     target = store.path(name)
@@ -294,7 +294,7 @@ def _fetch_version(url: str, status: remote.Status, progress: Progress | None = 
     with store.fetching(name):
         is_new = not _is_whole(target, status.st_size)
         if is_new:
-            _download(url, status, target, progress)
+            _download(url, status, target)
         with contextlib.suppress(FileNotFoundError):  # evicted by another process
             os.utime(target)
     if is_new:
@@ -332,7 +332,7 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
         return False
 
 
-def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
+def _download(url: str, status: remote.Status, target: Path) -> None:
     sums = ObjectSums(url, status)
     found = sums.get()
     step = MAX_READ if found is None else -(-MAX_READ // found.block_bytes) * found.block_bytes
@@ -348,5 +348,3 @@ def _download(url: str, status: remote.Status, target: Path, progress: Progress 
             file.write(ahead.pop(0).result())
             if k + n_ahead < len(starts):
                 ahead.append(pool().submit(read_chunk, starts[k + n_ahead]))
-            if progress:
-                progress(file.tell(), status.st_size)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -66,16 +66,20 @@ def splits_with_shards(folder: PathLike, names: Sequence[str] | None, split_conf
 
 
 def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the excluded keys by shard, from entries `<shard>/<key>`; shards and keys may contain slashes."""
+    """Return the excluded keys by shard."""
     known = set(names)
     excluded: dict[str, set[str]] = {}
     for entry in exclude:
-        at = entry.find("/")
-        while at >= 0:
-            if entry[:at] in known:
-                excluded.setdefault(entry[:at], set()).add(entry[at + 1 :])
-            at = entry.find("/", at + 1)
+        for shard, key in shards_and_keys(entry, known):
+            excluded.setdefault(shard, set()).add(key)
     return excluded
+
+
+def shards_and_keys(entry: str, shards: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield each (shard, key) that an excluded `<shard>/<key>` can mean; shards and keys may contain slashes."""
+    for at, letter in enumerate(entry):
+        if letter == "/" and entry[:at] in shards:
+            yield entry[:at], entry[at + 1 :]
 
 
 class TarKeys:

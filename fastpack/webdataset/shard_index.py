@@ -88,9 +88,7 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
     return ShardScan(path, keys, offsets, samples, names, content_offsets, sizes, sparse_fields, walk.n_members)
 
 
-def scan_shards(
-    paths: Iterable[PathLike], *, threads: int = 1, max_members: int = MAX_MEMBERS
-) -> Iterator[ShardScan | FastpackError | OSError]:
+def scan_shards(paths: Iterable[PathLike], *, threads: int = 1) -> Iterator[ShardScan | FastpackError | OSError]:
     """Yield for each path, in order, its scan or the error of `scan_shard`; `threads` shards are scanned at a time.
 
     At most 2 * threads scans are pending. Closing the iterator cancels those that have not started.
@@ -100,7 +98,7 @@ def scan_shards(
 
     def scan(path: PathLike) -> ShardScan | FastpackError | OSError:
         try:
-            return scan_shard(path, max_members=max_members)
+            return scan_shard(path)
         except (FastpackError, OSError) as error:
             return error
 

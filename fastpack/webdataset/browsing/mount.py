@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from fastpack.errors import FormatError, JobError, MissingExtra
+from fastpack.errors import FormatError, JobError, import_extra
 from fastpack.io import PathLike
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.browsing.mount_tree import MAX_NAME_BYTES, Content, Entry, SampleTree
@@ -186,14 +186,9 @@ def mount(
 
 def _fuse() -> Any:
     try:
-        import mfusepy
-    except ModuleNotFoundError as error:
-        if error.name != "mfusepy":
-            raise
-        raise MissingExtra("mfusepy", "mount", "mounting a dataset") from error
+        return import_extra("mfusepy", "mount", "mounting a dataset")
     except OSError as error:  # the package is installed, the library is not
         raise JobError(f"mounting a dataset needs libfuse ({error}): install your system's package fuse3") from error
-    return mfusepy
 
 
 @contextmanager
