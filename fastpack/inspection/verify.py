@@ -183,11 +183,11 @@ def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
 def jobs_in(where: AnyPath) -> list[Job]:
     """Return what to check: the file or dataset, or the files of a folder that is not a dataset."""
     checker = _checker_of(where)
-    if checker is not None and not (checker.kind == "shards" and where.is_dir()):
+    if checker is not None and (checker is _WEBDATASET or not where.is_dir()):
         return [Job(where, checker)]
     others = _jobs_of_files(where)
     if checker is not None:  # the shards of a folder are checked together
-        return [Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
+        return [Job(where, checker), *(job for job in others if job.checker is not checker)]
     if not others:
         if where.is_dir() and next(where.glob("*.tar"), None):
             raise JobError(f"{where} has tars, but is not prepared as a WebDataset: run `fastpack prepare` first")

@@ -17,7 +17,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, partial_path
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, names_in, partial_path
 from fastpack.tokens.token_file import Recovery, RecoveryOptions, Rows, TokenFile, TokenFormat, TokenWriter
 
 
@@ -204,8 +204,15 @@ def format_named(name: str) -> TokenFormat:
 
 def formats_of(path: AnyPath) -> list[TokenFormat]:
     """Return the formats that a file or folder may have, by names; a folder is listed once."""
-    names = os.listdir(path) if path.is_dir() else None
+    names = names_in(path) if path.is_dir() else None
     return [row for row in FORMATS if row.detect(path, names)]
+
+
+def open_documents(path: PathLike) -> TokenFile:
+    """Open a token file that stores document boundaries; files of unknown names are read as packed files."""
+    where = as_path(path)
+    found = (row for row in formats_of(where) if row.stores_documents)
+    return next(found, format_named("pbin")).open(where, None, None)
 
 
 def is_unfinished(path: AnyPath) -> bool:

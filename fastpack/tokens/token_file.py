@@ -109,6 +109,10 @@ class TokenFile(Protocol):
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file."""
         ...
 
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end), which must be in one segment, in the dtype of the file."""
+        ...
+
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
         ...
@@ -310,12 +314,13 @@ class SegmentedTokens(Described):
         if i < 0 or not len(rows):
             raise IndexError(f"document {i} of {self.n_documents} in {self.path}")
         start, length = rows[0].tolist()
-        number = min(bisect_right(self._segment_ends, start), len(self._segments) - 1)
-        first = start - self._segment_ends[number] + self._segments[number].length
-        return self._read(number, first, first + length)
+        return self.tokens(start, start + length)
 
-    def _read(self, number: int, start: int, end: int) -> npt.NDArray[Any]:
-        return self._segments[number].open()[start:end]
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end), which must be in one segment, in the dtype of the file; read-only."""
+        number = min(bisect_right(self._segment_ends, start), len(self._segments) - 1)
+        before = self._segment_ends[number] - self._segments[number].length
+        return self._segments[number].open()[start - before : end - before]
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""

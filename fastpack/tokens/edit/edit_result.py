@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fastpack.display import Result, facts
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, exists, may_write, same_file
-from fastpack.tokens.formats import FORMATS, format_named, formats_of
-from fastpack.tokens.token_file import TokenFile, TokenFormat
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
+from fastpack.tokens.formats import FORMATS, format_named
+from fastpack.tokens.token_file import TokenFormat
 
 Compat: TypeAlias = Literal["modalities-0.5"] | None
 COMPAT: Compat = "modalities-0.5"
@@ -77,13 +77,6 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
         if target_exists and same_file(source, target):
             raise ValueError(f"Input and output file paths must be different: both are {os.fspath(source)}")
     return not may_write(target, policy)
-
-
-def open_documents(path: PathLike) -> TokenFile:
-    """Open a token file that stores document boundaries; files of unknown names are read as packed files."""
-    where = as_path(path)
-    found = (row for row in formats_of(where) if row.stores_documents)
-    return next(found, format_named("pbin")).open(where, None, None)
 
 
 def output_format(target: AnyPath) -> TokenFormat:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
-from fastpack.tokens.edit.edit_result import EditResult, is_kept, open_documents, output_format
+from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
+from fastpack.tokens.formats import open_documents
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
 from fastpack.tokens.token_file import DocumentSpans, rows_of_lengths
 

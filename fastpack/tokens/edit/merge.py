@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from fastpack.errors import DataWarning, JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, real_path, same_file
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents, output_format
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
+from fastpack.tokens.formats import open_documents
 from fastpack.tokens.pbin.layout import HEADER_BYTES
 from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
 from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat, TokenWriter
@@ -182,17 +183,18 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
 
 
 def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
-    """Return the packed files to merge, in order: the given files, and those below the given directories."""
+    """Return the files to merge, in order: the given ones, and those of the target's format below directories."""
     found: list[AnyPath] = []
-    target_exists = exists(target)
+    target_exists, suffixes = exists(target), output_format(target).suffixes
     for path in map(as_path, given):
         if path.is_dir():
-            below = (file for file in path.glob("**/*.pbin") if file.is_file())
+            below = (file for suffix in suffixes for file in path.glob(f"**/*{suffix}") if file.is_file())
             found += sorted(file for file in below if not (target_exists and same_file(file, target)))
         else:
             found.append(path)
     if not found:
-        raise ValueError(f"no .pbin file in {', '.join(str(path) for path in given) or 'no source'}: nothing to merge")
+        places = ", ".join(str(path) for path in given) or "no source"
+        raise ValueError(f"no {' or '.join(suffixes)} file in {places}: nothing to merge")
     often = [path for path, count in Counter(real_path(file) for file in found).items() if count > 1]
     if often:
         warnings.warn(f"merged more than once: {', '.join(often)}", DataWarning, stacklevel=3)

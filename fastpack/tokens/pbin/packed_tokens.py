@@ -39,10 +39,16 @@ class PackedTokens(SegmentedTokens):
 
     def document_rows(self, first: int = 0, end: int | None = None) -> Rows:
         """Return start and length in tokens, int64 [k, 2], of the documents [first, end), in the order of the index."""
-        return self.file.index[first:end] // self.file.token_size_in_bytes
+        rows = self.file.index[first:] if end is None else self.file.first(end)[first:]
+        return rows >> (self.file.token_size_in_bytes.bit_length() - 1)  # a division by 1, 2 or 4 takes 5 times as long
 
-    def _read(self, number: int, start: int, end: int) -> npt.NDArray[Any]:
-        del number  # there is one segment
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
+        self.file.index  # noqa: B018 (decoded once: the start of the index would be decoded for each document)
+        return super().document(i)
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end) in the dtype of the file; read-only."""
         return self.file.tokens(start, end)
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
