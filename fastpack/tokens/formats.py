@@ -26,10 +26,10 @@ def _is_packed(path: AnyPath, names: Collection[str] | None) -> bool:
 
 
 def _open_packed(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
-    from fastpack.tokens.pbin.packed_tokens import PackedTokens, check_dtype
+    from fastpack.tokens.pbin.packed_tokens import PackedTokens
 
     del eos_token_id  # the index contains the document boundaries
-    return check_dtype(PackedTokens(path), dtype)
+    return PackedTokens(path, dtype)
 
 
 def _create_packed(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
