@@ -55,7 +55,7 @@ def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResul
     def work() -> EditResult:
         return edit(
             *given,
-            file_existence_policy=args.file_existence_policy,
+            if_exists=args.file_existence_policy,
             progress=progress(args, label),
             dry_run=args.dry_run,
             **options,
@@ -73,11 +73,11 @@ def run_distributed_edit(
         from fastpack.distributed.edit_tasks import collect_edit
 
         policy = args.file_existence_policy
-        where = {"bytes_per_task": args.part_bytes, "folder": args.parts_folder, "file_existence_policy": policy}
+        where = {"bytes_per_task": args.part_bytes, "folder": args.parts_folder, "if_exists": policy}
         plan = plan_work(*given, **options, **where)
 
         def collect() -> EditResult:
-            return collect_edit(plan, file_existence_policy=policy, progress=progress(args, "join"))
+            return collect_edit(plan, if_exists=policy, progress=progress(args, "join"))
 
         result = run_distributed(args, label, plan, collect)
         if result is not None:

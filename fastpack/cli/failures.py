@@ -11,7 +11,7 @@ _SETTINGS = ("special_tokens_in_text", "audit", "engine", "eod_token", "index_pa
 FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
-    "Pass file_existence_policy='override'": "Pass --force",
+    "Pass if_exists='overwrite'": "Pass --force",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

@@ -113,7 +113,7 @@ def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
     options: dict[str, Any] = {
         "validate": not args.no_validate,
         "drop_faulty_entries": args.drop_faulty,
-        "file_existence_policy": args.file_existence_policy,
+        "if_exists": args.file_existence_policy,
         "num_threads": args.threads,
         "progress": progress(args, "index"),
     }
@@ -130,12 +130,12 @@ def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult]:
         validate=not args.no_validate,
         bytes_per_task=args.part_bytes,
         folder=args.parts_folder,
-        file_existence_policy=policy,
+        if_exists=policy,
     )
 
     def collect() -> list[IndexResult]:
         bar = progress(args, "join")
-        return collect_index(plan, drop_faulty_entries=args.drop_faulty, file_existence_policy=policy, progress=bar)
+        return collect_index(plan, drop_faulty_entries=args.drop_faulty, if_exists=policy, progress=bar)
 
     results = run_distributed(args, "index", plan, collect)
     if results is not None:

@@ -74,7 +74,7 @@ def run_manifest(args: argparse.Namespace) -> int:
         eos_token_id=args.eos_token_id,
         checksums=args.checksums,
         num_threads=None if args.threads is None else max(1, args.threads),
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.file_existence_policy,
         progress=progress(args, "manifest", "shards"),
     )
     for text in result.warnings:

@@ -138,7 +138,7 @@ def build_index(corpus: Path, index: Path) -> Stage:
     from fastpack.documents.create_index import create_raw_index
 
     started = time.perf_counter()
-    result = create_raw_index(corpus, index, file_existence_policy="override")
+    result = create_raw_index(corpus, index, if_exists="overwrite")
     amount = f"{result.entries:,} lines, {result.bytes / 1e6:.1f} MB checked"
     return _stage("index", amount, started, result.bytes / 1e6, "MB/s")
 

@@ -66,7 +66,7 @@ def run_repair(args: argparse.Namespace) -> int:
         in_place=args.in_place,
         eos_token_id=args.eos_token_id,
         token_size_in_bytes=args.token_size,
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.file_existence_policy,
         dry_run=args.dry_run,
     )
     if result.written:

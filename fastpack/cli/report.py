@@ -61,7 +61,7 @@ def run_report(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         check=not args.no_verify,
         title=args.title,
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.file_existence_policy,
         progress=progress(args, "report"),
     )
     if result.numbers is None:

@@ -146,7 +146,7 @@ def test_workers_resume_and_ranks_count_compared_documents(
             {**config, "settings": {**config["settings"], "num_cpus": 2}},
             engine="gigatoken",
             audit=0.25,
-            file_existence_policy="override",
+            if_exists="overwrite",
         )
     assert workers.audited_documents == local.audited_documents
     assert Path(workers.path).read_bytes() == expected

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
@@ -15,12 +16,13 @@ from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, 
 from fastpack.tokens.token_file import DocumentSpans
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_dataset_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -42,8 +44,8 @@ def create_shuffled_dataset_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks. Their sizes differ by at most one document per file.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     progress
@@ -78,18 +80,19 @@ def create_shuffled_dataset_chunk(
     >>> folder.cleanup()
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
+    if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     edit = chunk_of_documents(paths, chunk_id, num_chunks, global_seed)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    return replace(write_edit(edit, target, if_exists, progress, dry_run), sources=len(paths))
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_jsonl_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     compat: Compat = None,
@@ -112,8 +115,8 @@ def create_shuffled_jsonl_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     compat
@@ -152,10 +155,10 @@ def create_shuffled_jsonl_chunk(
     """
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
+    if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     edit = chunk_of_lines(paths, chunk_id, num_chunks, global_seed, compat)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    return replace(write_edit(edit, target, if_exists, progress, dry_run), sources=len(paths))
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -170,8 +173,10 @@ def create_shuffled_jsonl_dataset_chunk(
 
     Parameters
     ----------
-    file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
-        As the parameters of `create_shuffled_jsonl_chunk`, in this order.
+    file_path_list, output_chunk_file_path, chunk_id, num_chunks, global_seed
+        As for `create_shuffled_jsonl_chunk`.
+    file_existence_policy
+        As `if_exists` of `create_shuffled_jsonl_chunk`.
 
     Returns
     -------

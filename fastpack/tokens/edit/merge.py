@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
 from fastpack.io import (
     AnyPath,
@@ -46,13 +47,14 @@ class Source(NamedTuple):
     shift: int
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def merge_packed_data(
     src_paths: PathLike | Sequence[PathLike],
     target_path: PathLike,
     *,
     compat: Compat = None,
     token_size_in_bytes: int | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
@@ -72,8 +74,8 @@ def merge_packed_data(
         file. Only generations that Modalities can read are accepted then.
     token_size_in_bytes
         Token size of the output, for sources with different token sizes; smaller tokens are widened.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes of tokens written, total bytes).
     dry_run
@@ -113,7 +115,7 @@ def merge_packed_data(
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
     target = as_path(target_path)
     paths = find_sources(given, target)
-    if is_kept(paths, target, file_existence_policy):
+    if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     sources, size = read_sources(paths, token_size_in_bytes, compat)
     if dry_run:
@@ -127,7 +129,7 @@ def merge_packed_data(
                 if progress is not None:
                     progress(output.tell() - HEADER_BYTES, total)
 
-    return write_merged(sources, size, target, file_existence_policy, put_tokens)
+    return write_merged(sources, size, target, if_exists, put_tokens)
 
 
 def write_merged(

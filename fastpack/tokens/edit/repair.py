@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.documents.repair_index import recover_raw_index
@@ -83,6 +84,7 @@ class RepairResult(Result):
     written: bool = False
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def repair(
     path: PathLike,
     output_path: PathLike | None = None,
@@ -90,7 +92,7 @@ def repair(
     in_place: bool = False,
     eos_token_id: int | None = None,
     token_size_in_bytes: int | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     dry_run: bool = False,
 ) -> RepairResult:
     """Repair a damaged packed file or the index of a JSON Lines file. A sound file is left alone.
@@ -113,8 +115,8 @@ def repair(
         The end-of-document token, needed if the index is lost.
     token_size_in_bytes
         The token size, needed if the header is lost.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     dry_run
         Return the result without writing the output.
 
@@ -156,9 +158,9 @@ def repair(
     source = as_path(path)
     target = None if output_path is None else as_path(output_path)
     if source.suffix == ".pbin":
-        return _repair_packed(source, target, eos_token_id, token_size_in_bytes, file_existence_policy, dry_run)
+        return _repair_packed(source, target, eos_token_id, token_size_in_bytes, if_exists, dry_run)
     if source.suffix in (".jsonl", ".idx") and not source.name.endswith(".jsonl.idx"):
-        return _repair_index(source.with_suffix(".jsonl"), target, file_existence_policy, dry_run)
+        return _repair_index(source.with_suffix(".jsonl"), target, if_exists, dry_run)
     raise JobError(f"{source}: not a .pbin, .jsonl or .idx file (`fastpack prepare` rebuilds other indexes)")
 
 

@@ -82,7 +82,7 @@ def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_changed_file_is_verified_again(folder: Path) -> None:
     plan = plan_verify([folder / "0.pbin"])
     run_rank(plan, 0, 1)
-    with PackedWriter(folder / "0.pbin", 2, file_existence_policy="override") as writer:
+    with PackedWriter(folder / "0.pbin", 2, if_exists="overwrite") as writer:
         writer.append([5])
     assert plan_verify([folder / "0.pbin"]).identity != plan.identity
 
