@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.options import Commands, new_command
-from fastpack.cli.output import emit, say
+from fastpack.cli.options import Commands, at_least, new_command
+from fastpack.cli.output import emit, say, warnings_as_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
     )
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
+    parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
     parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
     parser.add_argument(
@@ -66,15 +66,11 @@ def run_bench(args: argparse.Namespace) -> int:
     if args.kernels is None:
         say(args, "compiling the Numba kernels, unless they are in its cache (--kernels cython needs none of this)")
         kernels.warm()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with _open(args) as dataset:
-            n_samples = len(dataset)
+    with warnings_as_messages(args, "warning: "), _open(args) as dataset:
+        n_samples = len(dataset)
     if n_samples == 0:
         raise ValueError(f"{args.path} holds no sample of {args.seq_len + 1} tokens: choose a shorter --seq-len")
     args = argparse.Namespace(**(vars(args) | {"batch_size": min(args.batch_size, n_samples)}))
-    for warning in caught:
-        say(args, f"warning: {warning.message}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # repeated each time the data are opened
         return _report(args)
@@ -289,10 +285,3 @@ def share_in_cache(files: list[Path]) -> float:
             except OSError:  # a file system without support: count it as in memory
                 hits += 1
     return hits / PROBES if sized else 0.0
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value

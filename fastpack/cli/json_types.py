@@ -24,7 +24,7 @@ from fastpack.inspection.report_types import (
 )
 
 Written = Annotated[bool, "whether the output was written: not in a dry run, and not if it existed and was kept"]
-Kept = Annotated[bool, "whether the output existed and was kept (`--file-existence-policy skip`)"]
+Kept = Annotated[bool, "whether the output existed and was kept (`--if-exists skip`)"]
 DryRun = Annotated[bool, "whether this was a dry run"]
 IsDryRun = Annotated[Literal[True], "this was a dry run"]
 NoDryRun = Annotated[Literal[False], "this was no dry run"]

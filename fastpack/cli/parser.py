@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Callable
 
 from fastpack.cli.argument_parser import Parser, add_underscore_spellings, nearest, parsers_of
@@ -47,51 +48,7 @@ COMMANDS = {
 
 def _load(module: str) -> AddCommands:
     """Import the module of a command. Importing all modules takes 30 ms."""
-    match module:
-        case "quickstart":
-            from fastpack.cli.quickstart import add_commands
-        case "index":
-            from fastpack.cli.index import add_commands
-        case "pack":
-            from fastpack.cli.pack import add_commands
-        case "merge":
-            from fastpack.cli.merge import add_commands
-        case "shuffle":
-            from fastpack.cli.shuffle import add_commands
-        case "chunk":
-            from fastpack.cli.chunk import add_commands
-        case "filter":
-            from fastpack.cli.filter import add_commands
-        case "chat":
-            from fastpack.cli.chat import add_commands
-        case "prepare":
-            from fastpack.cli.prepare import add_commands
-        case "fix_duplicates":
-            from fastpack.cli.fix_duplicates import add_commands
-        case "manifest":
-            from fastpack.cli.manifest import add_commands
-        case "info":
-            from fastpack.cli.info import add_commands
-        case "validate":
-            from fastpack.cli.validate import add_commands
-        case "verify":
-            from fastpack.cli.verify import add_commands
-        case "repair":
-            from fastpack.cli.repair import add_commands
-        case "preview":
-            from fastpack.cli.preview import add_commands
-        case "report":
-            from fastpack.cli.report import add_commands
-        case "mount":
-            from fastpack.cli.mount import add_commands
-        case "fetch":
-            from fastpack.cli.fetch import add_commands
-        case "bench":
-            from fastpack.cli.bench import add_commands
-        case "completion":
-            from fastpack.cli.completion import add_commands
-        case _:
-            raise ValueError(module)
+    add_commands: AddCommands = importlib.import_module(f"fastpack.cli.{module}").add_commands
     return add_commands
 
 

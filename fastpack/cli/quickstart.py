@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.options import Commands, at_least, new_command
 from fastpack.cli.output import emit
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
     kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
+    parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of loading batches (3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]
@@ -218,10 +218,3 @@ def shuffled(dataset: PackedMemMapDatasetContinuous, n_rows: int, seed: int) -> 
 def _stage(name: str, amount: str, started: float, quantity: float, rate_unit: str) -> Stage:
     seconds = time.perf_counter() - started
     return Stage(name, amount, round(seconds, 4), round(quantity / seconds, 1), rate_unit)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value

@@ -65,10 +65,10 @@ def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         words = ["verify", *map(str, paths)]
         assert main([*words, "--json"]) == code
         local = capsys.readouterr()
-        assert main([*words, "--collect", "--parts-folder", str(tmp_path / "scratch")]) == 1
+        assert main([*words, "--collect", "--task-folder", str(tmp_path / "scratch")]) == 1
         assert "are not done" in capsys.readouterr().err
         for rank in "01":
-            command = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
+            command = [*words, "--task-folder", str(tmp_path / "scratch"), "--json"]
             assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
         assert main([*command, "--collect"]) == code
@@ -91,7 +91,7 @@ def test_task_files_inside_the_verified_folder_are_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    for words in (["verify", "."], ["verify", "../web", "--parts-folder", "../web/scratch"]):
+    for words in (["verify", "."], ["verify", "../web", "--task-folder", "../web/scratch"]):
         expected = main(["verify", words[1]])
         for rank in "01":
             assert main([*words, "--rank", rank, "--world-size", "2"]) == 0
