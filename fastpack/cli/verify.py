@@ -105,9 +105,10 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
 
 
 def _verify_as_tasks(args: argparse.Namespace) -> list[VerifyReport | Exception] | None:
+    from fastpack.analysis.options import VerifyOptions
     from fastpack.distributed.verify_tasks import collect_verify, plan_verify
 
-    plan = plan_verify(args.path, folder=args.task_folder, **_options(args))
+    plan = plan_verify(args.path, VerifyOptions(**_options(args)), folder=args.task_folder)
     return run_distributed(args, "verify", plan, lambda: collect_verify(plan))
 
 
