@@ -36,10 +36,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
     parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
-    parser.add_argument(
-        "--file-pattern",
-        help="which files of the folder (default: *.npy, or *.bin if there are none)",
-    )
+    parser.add_argument("--file-pattern", help="which files of the folder (default: *.npy, or *.bin if there are none)")
     return [parser]
 
 

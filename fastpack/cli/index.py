@@ -38,16 +38,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "src", nargs="+", metavar="SRC", help="a JSONL file, a directory of them, or a pattern in quotes"
     )
     parser.add_argument(
-        "--index-path",
-        metavar="PATH",
-        help="path of the index, for a single file (default: SRC's stem with .idx)",
+        "--index-path", metavar="PATH", help="path of the index, for a single file (default: SRC's stem with .idx)"
     )
     add_output_options(parser)
     parser.add_argument("--no-validate", action="store_true", help="do not check that each line is JSON")
     parser.add_argument(
-        "--drop-faulty",
-        action="store_true",
-        help="skip lines that are not JSON instead of stopping at the first",
+        "--drop-faulty", action="store_true", help="skip lines that are not JSON instead of stopping at the first"
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that check lines (default: 1)")
     parser.add_argument(

@@ -22,11 +22,7 @@ def new_command(
     run: takes the parsed arguments and returns the exit code.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        aliases=aliases,
-        help=help,
-        description=f"{help[0].upper()}{help[1:]}.",
-        epilog=f"example: {example}",
+        name, aliases=aliases, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=f"example: {example}"
     )
     parser.set_defaults(run=run)
     return parser

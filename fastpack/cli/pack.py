@@ -96,11 +96,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "SentencePiece .model",
     )
     texts.add_argument(
-        "--eos-token",
-        "--eod-token",
-        dest="eos_token",
-        metavar="E",
-        help="the token that ends each document",
+        "--eos-token", "--eod-token", dest="eos_token", metavar="E", help="the token that ends each document"
     )
     texts.add_argument("--eos-token-id", type=int, metavar="ID", help="the same token, by its id")
     texts.add_argument(
@@ -120,11 +116,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
     """Add the options of how the work is done."""
     work = parser.add_argument_group("the work")
     work.add_argument(
-        "--num-workers",
-        "--num-cpus",
-        type=int,
-        metavar="N",
-        help="tokenising processes (default: number of CPUs)",
+        "--num-workers", "--num-cpus", type=int, metavar="N", help="tokenising processes (default: number of CPUs)"
     )
     add_on_error_option(work, "a document that cannot be packed")
     add_engine_option(work)
@@ -136,9 +128,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue a run that was interrupted or killed; a finished output is kept",
+        "--resume", action="store_true", help="continue a run that was interrupted or killed; a finished output is kept"
     )
 
 

@@ -45,17 +45,10 @@ def add_definition_options(parser: argparse.ArgumentParser) -> None:
         "--sample-type", metavar="CLASS", help="sample class, such as CaptioningSample or CrudeWebdataset"
     )
     group.add_argument(
-        "--field-map",
-        metavar="JSON",
-        help='its stored fields, such as {"image": "jpg", "caption": "txt"}',
+        "--field-map", metavar="JSON", help='its stored fields, such as {"image": "jpg", "caption": "txt"}'
     )
     group.add_argument("--skip-dataset-yaml", action="store_true", help="do not write dataset.yaml")
-    group.add_argument(
-        "--dataset-yaml-name",
-        metavar="NAME",
-        default="dataset.yaml",
-        help="name of the file",
-    )
+    group.add_argument("--dataset-yaml-name", metavar="NAME", default="dataset.yaml", help="name of the file")
 
 
 def add_media_options(parser: argparse.ArgumentParser) -> None:

@@ -41,9 +41,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_dtype_option(parser)
     parser.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="omit the findings of `verify`, which halves the reading",
+        "--no-verify", action="store_true", help="omit the findings of `verify`, which halves the reading"
     )
     add_if_exists_option(parser)
     return [parser]
