@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
@@ -63,7 +64,7 @@ class IndexResult(Result):
     >>> result = fastpack.create_raw_index(source)
     >>> result.entries, result.dropped, result.bytes, result.written
     (2, 0, 30, True)
-    >>> fastpack.create_raw_index(source, file_existence_policy="skip").written
+    >>> fastpack.create_raw_index(source, if_exists="skip").written
     False
     >>> folder.cleanup()
     """
@@ -98,13 +99,14 @@ class FaultyLine(FastpackError, ValueError):
         return type(self), (str(self), self.path, self.line, self.offset)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_raw_index(
     src_path: PathLike,
     index_path: PathLike | None = None,
     *,
     validate: bool = True,
     drop_faulty_entries: bool = False,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> IndexResult:
@@ -120,8 +122,8 @@ def create_raw_index(
         Whether to check that `json.loads` accepts every line. Otherwise every line gets an entry, blank ones too.
     drop_faulty_entries
         Leave out faulty lines with a warning (one each for the first 100) instead of raising FaultyLine.
-    file_existence_policy
-        What to do if the index exists: "error", "skip" or "override".
+    if_exists
+        What to do if the index exists: "error", "skip" or "overwrite".
     num_threads
         Number of threads that validate. The result does not depend on it.
     progress
@@ -162,11 +164,11 @@ def create_raw_index(
     source = os.fspath(src_path)
     target = default_index_path(source) if index_path is None else as_path(index_path)
     check_paths(source, target)
-    if not may_write_index(source, target, file_existence_policy):
+    if not may_write_index(source, target, if_exists):
         return IndexResult(target, 0, 0, 0, written=False)
     data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
-    with RawIndexWriter(target, file_existence_policy) as writer:
+    with RawIndexWriter(target, if_exists) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
         # Close the generator when a fault ends the loop: otherwise the garbage collector may close it in a thread of
@@ -197,10 +199,10 @@ def create_raw_data_index(
 
     Parameters
     ----------
-    src_path
-        As `src` of `create_raw_index`.
-    index_path, file_existence_policy
+    src_path, index_path
         As for `create_raw_index`.
+    file_existence_policy
+        As `if_exists` of `create_raw_index`.
 
     Returns
     -------
@@ -217,7 +219,7 @@ def create_raw_data_index(
     1
     >>> folder.cleanup()
     """
-    return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
+    return create_raw_index(src_path, index_path, if_exists=file_existence_policy)
 
 
 def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bool:

@@ -99,7 +99,7 @@ class RawIndexWriter:
     Raises as `AtomicFile`, and TargetExists by `policy`.
     """
 
-    def __init__(self, path: PathLike, policy: ExistencePolicy = "override") -> None:
+    def __init__(self, path: PathLike, policy: ExistencePolicy = "overwrite") -> None:
         self._file = AtomicFile(path, policy=policy)
         self._encoder = pickled_index.IndexEncoder(self._file.write)
 

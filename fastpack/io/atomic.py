@@ -20,7 +20,7 @@ from typing import IO
 from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import forget_listing
-from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
+from fastpack.io.if_exists import CHECKSUMS, OVERWRITING, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
 
@@ -28,7 +28,7 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
-OVERWRITE = "Pass file_existence_policy='override'"
+OVERWRITE = "Pass if_exists='overwrite'"
 
 
 @with_filename
@@ -64,12 +64,12 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
     """
     if policy not in POLICIES:
-        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+        raise ValueError(f"if_exists: found {policy!r}, expected 'error', 'skip' or 'overwrite'")
     if not exists(path):
         return True
     if policy == "error":
         raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
-    return policy == "override"
+    return policy in OVERWRITING
 
 
 def partial_path(path: PathLike, *, follow: bool = True) -> str:
@@ -91,7 +91,7 @@ class AtomicFile:
     """A file that gets its name on `commit()`; `abort()`, or an exception in a with block, removes it.
 
     keep: resume the partial file of an earlier writer (`suspend()`, or a kill) after its last byte. policy: if the
-    target exists, TargetExists is raised unless this is "override". follow: write through a symbolic link, as open()
+    target exists, TargetExists is raised unless this is "overwrite". follow: write through a symbolic link, as open()
     does; False replaces the link: for names that no user chose.
     A file that is replaced keeps its permissions and, if the process may set them, its owner and group; the partial
     file has them from the start. Raises JobError if another process is writing the same target (for an object in a
@@ -99,7 +99,7 @@ class AtomicFile:
     """
 
     def __init__(
-        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
+        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "overwrite", follow: bool = True
     ) -> None:
         self.path = _target(path, follow)
         self.partial_path = partial_path(self.path, follow=follow)

@@ -10,7 +10,6 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.documents.source_paths import Sources
 from fastpack.errors import spoken, vocabulary
 from fastpack.io import PathLike, Progress
-from fastpack.io.atomic import OVERWRITE
 from fastpack.packing.modalities_config import Config, load_pack_settings
 from fastpack.packing.pack_job import pack_files
 from fastpack.packing.pack_result import PackResult as PackResult
@@ -32,7 +31,6 @@ from fastpack.packing.special_tokens import SpecialRule
 from fastpack.tokenizers.interface import END_OF_TEXT, named_tokens
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-_OVERWRITE = {OVERWRITE: "Pass if_exists='overwrite'"}
 ARGUMENTS = {  # setting of a configuration -> argument of `pack`
     "settings.src_path": "sources",
     "settings.dst_path": "output",
@@ -42,7 +40,6 @@ ARGUMENTS = {  # setting of a configuration -> argument of `pack`
     "settings.eod_token": "eos_token",
     "tokenizer.config.pretrained_model_name_or_path": "tokenizer",
     "tokenizer.config.tokenizer_model_file": "tokenizer",
-    **_OVERWRITE,
 }
 
 
@@ -259,8 +256,7 @@ def pack_encoded_data(
     >>> folder.cleanup()
     """
     options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
-    with vocabulary(_OVERWRITE):
-        return pack_files(replace(load_pack_settings(config), **options), progress=progress)[0]
+    return pack_files(replace(load_pack_settings(config), **options), progress=progress)[0]
 
 
 @accept_aliases(file_existence_policy="if_exists", on_faulty="on_error")
@@ -317,8 +313,7 @@ def pack_each(
     >>> folder.cleanup()
     """
     options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
-    with vocabulary(_OVERWRITE):
-        return pack_files(replace(load_pack_settings(config, per_source=True), **options), progress=progress)
+    return pack_files(replace(load_pack_settings(config, per_source=True), **options), progress=progress)
 
 
 def _config_options(

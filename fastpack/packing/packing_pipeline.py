@@ -157,7 +157,7 @@ class Packer:
             target.output,
             self._spec.token_size,
             identity(self._settings, target, self._spec.eos_token_id, self._spec.token_size),
-            file_existence_policy=self._settings.if_exists,
+            if_exists=self._settings.if_exists,
             resume=self._settings.resume,
         )
         output = OutputFile(target, writer)

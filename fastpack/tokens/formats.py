@@ -35,7 +35,7 @@ def _open_packed(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int |
 def _create_packed(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.pbin.packed_writer import PackedWriter
 
-    return PackedWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return PackedWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _packed_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
@@ -75,7 +75,7 @@ def _open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | No
 def _create_npy(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.flat.npy_writer import NpyWriter
 
-    return NpyWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return NpyWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -87,7 +87,7 @@ def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | No
 def _create_bin(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.flat.bin_writer import BinWriter
 
-    return BinWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return BinWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _bin_size(n_tokens: int, token_size: int, _documents: Iterable[Rows]) -> int:

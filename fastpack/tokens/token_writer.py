@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Described, facts
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
 from fastpack.tokens.token_file import Rows
@@ -57,12 +58,11 @@ class BufferedTokenWriter(Described):
 
     header_bytes: ClassVar[int]
 
-    def __init__(
-        self, path: PathLike, token_size_in_bytes: int, *, file_existence_policy: ExistencePolicy = "error"
-    ) -> None:
+    @accept_aliases(file_existence_policy="if_exists")
+    def __init__(self, path: PathLike, token_size_in_bytes: int, *, if_exists: ExistencePolicy = "error") -> None:
         if token_size_in_bytes not in TOKEN_SIZES:
             raise ValueError(f"token size {token_size_in_bytes!r}: tokens take 1, 2 or 4 bytes")
-        if not may_write(path, file_existence_policy):
+        if not may_write(path, if_exists):
             raise TargetExists(f"{os.fspath(path)} exists and is to be kept: nothing to write")
         self.path = os.fspath(path)
         self.token_size_in_bytes = token_size_in_bytes
@@ -71,7 +71,7 @@ class BufferedTokenWriter(Described):
         self._dtype = np.dtype(f"<u{token_size_in_bytes}")
         self._buffer = np.empty(BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
-        self._policy: ExistencePolicy = file_existence_policy
+        self._policy: ExistencePolicy = if_exists
         self._output: AtomicFile | None = self._open(path)
 
     def _open(self, path: PathLike) -> AtomicFile:

@@ -88,7 +88,7 @@ def test_skipped_conversations_are_reported(capsys: pytest.CaptureFixture[str]) 
     Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)
     assert main(["chat", "c.yaml"]) == 0
     out, err = capsys.readouterr()
-    assert err.count("skipped out/referring/few_") == 5
+    assert err.count(".jsonl: skipped line ") == 5
     assert "skipped 25 more (--json lists all)" in err
     assert " skipped -> out/referring/few_" in out
     assert main(["chat", "c.yaml", "--on_faulty", "error"]) == 1
@@ -125,4 +125,4 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["prepare_instruction_tuning_data", "--help"])
     out = capsys.readouterr().out
     assert "example: fastpack chat instruction_tuning.yaml" in out
-    assert "(default: override)" in out
+    assert "(default: overwrite)" in out

@@ -113,8 +113,8 @@ def script(tmp_path: Path, shell: str) -> Path:
 QUESTIONS = {  # line -> (expected completions, unexpected completions)
     "fastpack inf": ({"info"}, {"index"}),
     "fastpack data create_raw": ({"create_raw_index"}, {"index"}),
-    "fastpack index --file-e": ({"--file-existence-policy"}, {"--threads"}),
-    "fastpack data create_raw_index --file-existence-policy ": ({"skip", "error", "override"}, {"corpus.jsonl"}),
+    "fastpack index --if-e": ({"--if-exists"}, {"--threads"}),
+    "fastpack data create_raw_index --file-existence-policy ": ({"skip", "error", "overwrite"}, {"corpus.jsonl"}),
     "fastpack pack --engine t": ({"tokenizers", "tiktoken"}, {"auto"}),
     "fastpack index cor": ({"corpus.jsonl"}, {"--json"}),
     "fastpack quickstart ca": ({"cabinet"}, {"corpus.jsonl"}),

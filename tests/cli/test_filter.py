@@ -40,7 +40,7 @@ def test_rules(packed: Path, capsys: pytest.CaptureFixture[str], rules: list[str
         assert [int(file[i][0]) for i in range(len(file))] == kept
     n_tokens = sum(number + 1 for number in kept)
     n_documents = "1 document" if len(kept) == 1 else f"{len(kept)} documents"
-    message = f"{n_documents}, {n_tokens} tokens, {target.stat().st_size} bytes, {6 - len(kept)} documents left out"
+    message = f"{n_documents}, {n_tokens} tokens, {target.stat().st_size:,} bytes, {6 - len(kept)} documents excluded"
     assert capsys.readouterr() == (f"{target}: {message}\n", "")
 
 

@@ -70,7 +70,7 @@ def test_messages_about_long_lines_are_short(tmp_path: Path, capsys: pytest.Capt
 def test_drop_faulty(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", str(raw), "--drop-faulty"]) == 0
     out, err = capsys.readouterr()
-    assert out == f"{raw.with_suffix('.idx')}: 2 lines, 1 faulty ones left out, 22 bytes indexed\n"
+    assert out == f"{raw.with_suffix('.idx')}: 2 lines, 1 faulty line skipped, 22 bytes indexed\n"
     assert err == "faulty line \"b'{oops'\", skipping...\n"
     assert read_raw_index(raw.with_suffix(".idx")).tolist() == [[0, 12], [19, 2]]
 

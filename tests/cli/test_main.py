@@ -178,3 +178,9 @@ sys.exit(cli.main(["info", "x"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert (done.returncode, done.stderr) == (143, "")
+
+
+def test_former_names_of_options_are_accepted() -> None:
+    words = ["merge", "a", "b", "--part-bytes", "5", "--parts_folder", "x", "--file_existence_policy", "override"]
+    args = build_parser("merge").parse_args(words)
+    assert (args.task_bytes, args.task_folder, args.if_exists) == (5, "x", "overwrite")

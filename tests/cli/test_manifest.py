@@ -41,7 +41,7 @@ def test_bench_opens_the_dataset(folder: Path, capsys: pytest.CaptureFixture[str
     assert found["samples"] == 3 * (N_TOKENS // 65)
     (folder / "sub").mkdir()
     np.save(folder / "sub" / "x.npy", np.zeros(650, np.uint16))
-    fastpack.write_manifest(folder, file_pattern="**/x.npy", file_existence_policy="override")
+    fastpack.write_manifest(folder, file_pattern="**/x.npy", if_exists="overwrite")
     assert ran(capsys, "bench", folder / "manifest.fpm", *small)["samples"] == 10
 
 

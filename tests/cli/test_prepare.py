@@ -110,7 +110,7 @@ def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str
     words = ["prepare", str(folder), "--non-interactive", "--split-glob", "train:train/*.tar", "--split-glob", "x:y"]
     assert main([*words, "--skip-bad-shards"]) == 0
     err = capsys.readouterr().err.splitlines()
-    assert err[0].startswith(f"left out: val/v-1.tar: {folder}/val/v-1.tar: at byte ")
+    assert err[0].startswith(f"skipped val/v-1.tar: {folder}/val/v-1.tar: at byte ")
     assert err[1:] == [
         "warning: the split x has no shards: loading it will fail",
         "warning: 2 shards are in no split: val/v-03.tar, val/v-2.tar",

@@ -134,7 +134,7 @@ def test_negative_numbers_are_usage_errors(option: str, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as stopped:
         main(["preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1"])
     assert stopped.value.code == 2
-    assert "-1 is below 0" in capsys.readouterr().err
+    assert "-1 is not at least 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_terminal_shows_and_clears_a_progress_bar(slow_source: Path) -> None:
     assert "B/s" in seen.text
     assert "<00:" in seen.text, "no time left"
     last = seen.text.replace("\r\n", "\n").rstrip("\n").split("\n")[-1].split("\r")[-1]
-    assert last == f"{slow_source.with_suffix('.idx')}: 150000 lines, {slow_source.stat().st_size} bytes indexed"
+    assert last == f"{slow_source.with_suffix('.idx')}: 150,000 lines, {slow_source.stat().st_size:,} bytes indexed"
 
 
 def test_no_progress_bar_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_workers_resume_and_ranks_count_compared_documents(
             {**config, "settings": {**config["settings"], "num_cpus": 2}},
             engine="gigatoken",
             audit=0.25,
-            file_existence_policy="override",
+            if_exists="overwrite",
         )
     assert workers.audited_documents == local.audited_documents
     assert Path(workers.path).read_bytes() == expected
@@ -164,7 +164,7 @@ def test_workers_resume_and_ranks_count_compared_documents(
     assert resumed.audited_documents > 0.2 * resumed.documents
     Path(local.path).unlink()
     words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD, "--engine", "gigatoken"]
-    words += ["--audit", "0.25", "--part-bytes", "300000"]
+    words += ["--audit", "0.25", "--task-bytes", "300000"]
     assert main([*words, "--rank", "0", "--world-size", "1", "-q"]) == 0
     capsys.readouterr()
     assert main([*words, "--collect", "--json"]) == 0

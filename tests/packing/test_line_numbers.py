@@ -80,7 +80,7 @@ def test_index_of_some_lines(tmp_path: Path) -> None:
     result = pack_encoded_data(config_of(source))
     assert result.skipped == [{"line": n, "reason": "not in the index"} for n in (1, 2, 3, 6, 7, 8, 9)]
     write_raw_index(source.with_suffix(".idx"), rows[[9, 3]])
-    again = pack_encoded_data(config_of(source), file_existence_policy="override")
+    again = pack_encoded_data(config_of(source), if_exists="overwrite")
     assert numbers(again) == [1, 2, 3, 5, 6, 7, 8, 9]
 
 

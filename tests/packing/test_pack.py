@@ -65,7 +65,7 @@ def test_bytes_do_not_depend_on_the_batch_size(modalities_folder: Path, monkeypa
         monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", n_bytes)
         monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", n_bytes)
         monkeypatch.setattr(source_batches, "MAX_BATCH_LINES", n_lines)
-        assert Path(pack_encoded_data(config, file_existence_policy="override").path).read_bytes() == expected
+        assert Path(pack_encoded_data(config, if_exists="overwrite").path).read_bytes() == expected
 
 
 FAULTY = {
@@ -163,9 +163,9 @@ def test_existence_policies(tmp_path: Path) -> None:
         pack_encoded_data(config)
     with pytest.raises(FileExistsError):
         pack_encoded_data(config)
-    assert pack_encoded_data(config, file_existence_policy="skip") == PackResult(str(target), 0, 0, kept_existing=True)
+    assert pack_encoded_data(config, if_exists="skip") == PackResult(str(target), 0, 0, kept_existing=True)
     assert target.read_bytes() == b"old"
-    pack_encoded_data(config, file_existence_policy="override")
+    pack_encoded_data(config, if_exists="overwrite")
     assert documents_of(target) == [as_tokens("new")]
 
 

@@ -80,7 +80,7 @@ def test_many_sources_give_the_bytes_of_one_concatenated_source(
         seen: list[tuple[int, int]] = []
         result = pack_encoded_data(
             config_of(given, tmp_path / "out.pbin", num_cpus=num_cpus),
-            file_existence_policy="override",
+            if_exists="overwrite",
             progress=lambda *args: seen.append(args),  # noqa: B023 (called before the next round)
         )
         assert (tmp_path / "out.pbin").read_bytes() == whole
@@ -125,7 +125,7 @@ def test_existence_policy_applies_to_each_file(corpus: Path, tmp_path: Path) -> 
     (tmp_path / "out" / "b.pbin").write_bytes(b"mine")
     with pytest.raises(TargetExists):
         pack_each(config_of(corpus, tmp_path / "out"))
-    results = pack_each(config_of(corpus, tmp_path / "out"), file_existence_policy="skip")
+    results = pack_each(config_of(corpus, tmp_path / "out"), if_exists="skip")
     assert [result.kept_existing for result in results] == [False, True, False, False, False]
     assert (tmp_path / "out" / "b.pbin").read_bytes() == b"mine"
 

@@ -34,7 +34,7 @@ def config_of(src: Path, dst: Path, **tokenizer: Any) -> dict[str, Any]:
 
 
 def packed_tokens(corpus: Path) -> np.ndarray:
-    pack_encoded_data(config_of(corpus, corpus.with_suffix(".pbin")), file_existence_policy="override")
+    pack_encoded_data(config_of(corpus, corpus.with_suffix(".pbin")), if_exists="overwrite")
     return fastpack.PackedFile(corpus.with_suffix(".pbin")).data
 
 

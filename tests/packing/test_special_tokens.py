@@ -35,7 +35,7 @@ def source_of(folder: Path, texts: list[str] = TEXTS) -> Path:
 
 
 def pack_quietly(config: dict[str, Any], **options: Any) -> PackResult:
-    return pack_encoded_data(config, file_existence_policy="override", **options)
+    return pack_encoded_data(config, if_exists="overwrite", **options)
 
 
 def reference(text: str, *, split: bool) -> list[int]:

@@ -38,7 +38,7 @@ def test_command_rebuilds_the_index_with_a_message(source: Path, capsys: pytest.
 
 def test_python_rebuilds_the_index_and_warns(source: Path) -> None:
     with pytest.warns(DataWarning, match=r"x\.idx is not the index of .*: it was rebuilt"):
-        result = fastpack.pack(source, tokenizer="bytes", file_existence_policy="override")
+        result = fastpack.pack(source, tokenizer="bytes", if_exists="overwrite")
     assert result.documents == 100
 
 
@@ -128,6 +128,6 @@ def test_resume_reports_a_finished_file_older_than_its_source(tmp_path: Path) ->
     path.write_text(lines(0, 50))
     later = path.stat().st_mtime_ns + 10**9
     os.utime(path, ns=(later, later))
-    fastpack.create_raw_index(path, file_existence_policy="override")
+    fastpack.create_raw_index(path, if_exists="overwrite")
     with pytest.warns(DataWarning, match=r"x\.pbin is complete and was kept, but .*x\.jsonl has changed since"):
         assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing

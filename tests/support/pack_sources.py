@@ -57,7 +57,7 @@ def as_tokens(text: str) -> list[int]:
 
 
 def pack_lines(folder: Path, lines: Sequence[bytes], **changes: Any) -> tuple[PackResult, list[list[int]]]:
-    result = pack_encoded_data(config_of(write_source(folder, lines), **changes), file_existence_policy="override")
+    result = pack_encoded_data(config_of(write_source(folder, lines), **changes), if_exists="overwrite")
     return result, documents_of(result.path)
 
 

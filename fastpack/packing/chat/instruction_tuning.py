@@ -327,7 +327,7 @@ class _Job:
 
 def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
     """Write the index of a partition and the configuration that packs it."""
-    create_raw_index(paths.jsonl, paths.idx, validate=False, file_existence_policy="override")
+    create_raw_index(paths.jsonl, paths.idx, validate=False, if_exists="overwrite")
     _write(paths.pbin_config, yaml.dump(_pbin_config(config, paths), allow_unicode=True).encode())
 
 

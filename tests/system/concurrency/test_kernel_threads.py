@@ -63,7 +63,7 @@ def packed(data: Path, folder: Path) -> Any:
         kernels.copy_spans(file.file, starts, np.cumsum([0, *lengths[:-1]]), lengths, taken[: lengths.sum()])
     continuous = fastpack.PackedMemMapDatasetContinuous(data / "a.pbin", "x", 16, True)
     rows = continuous.batch(range(40))["x"]
-    fastpack.shuffle_tokenized_data(data / "a.pbin", folder / "b.pbin", 64, file_existence_policy="override", seed=4)
+    fastpack.shuffle_tokenized_data(data / "a.pbin", folder / "b.pbin", 64, if_exists="overwrite", seed=4)
     return scanned, blocks[:n_blocks].tolist(), taken[:9].tolist(), rows.tolist(), (folder / "b.pbin").read_bytes()
 
 

@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
     local, warned = capsys.readouterr()
-    for world_size, task_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
+    for world_size, task_bytes in ((1, ""), (2, "--task-bytes 1500"), (3, "--task-bytes 399")):
         distributed = [*command.replace("OUT", "distributed").split(), *task_bytes.split(), "--json"]
         for rank in reversed(range(world_size)):
             assert main([*distributed, "--rank", str(rank), "--world-size", str(world_size)]) == 0
@@ -119,7 +119,7 @@ def finish(plan: Any) -> EditResult:
 
 
 def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--part-bytes", "2000"]
+    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--task-bytes", "2000"]
     assert main([*words, "--rank", "1", "--world-size", "2"]) == 0
     assert main([*words, "--collect"]) == 1
     assert "tasks are not done: 000000, 000002" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_failures_are_reported_and_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
-    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
+    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--task-bytes", "50"]
 
     def copy(source: Any, start: int, *given: Any) -> Any:
         if start >= 500:
@@ -233,7 +233,7 @@ def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) ->
         ("chunk a.pbin -o x --num-chunks 2 --chunk-id 0 --executor ray", "--executor ray need --global-seed"),
         ("shuffle a.pbin x --seed 1 --rank 0", "needs --world-size"),
         ("merge a.pbin x --collect --dry-run", "--dry-run: not with"),
-        ("merge a.pbin x --part-bytes 5", "--part-bytes: only with"),
+        ("merge a.pbin x --task-bytes 5", "--task-bytes: only with"),
     ],
 )
 def test_conflicting_options(folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +255,7 @@ def test_killed_ranks_can_be_rerun(tmp_path: Path, command: str) -> None:
         (tmp_path / name).write_bytes(packed_bytes(documents, 5, 2))
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(b"x" * rng.randrange(600) for _ in range(4000)) + b"y")
     assert run(command.replace("OUT", "local").split(), tmp_path).returncode == 0
-    words = [*command.replace("OUT", "distributed").split(), "--part-bytes", "8000"]
+    words = [*command.replace("OUT", "distributed").split(), "--task-bytes", "8000"]
     assert run_and_kill(words, tmp_path, 3, kills=4, seed=1) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr

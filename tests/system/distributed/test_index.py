@@ -88,7 +88,7 @@ def test_several_files(corpus: Path) -> None:
 
 def test_command_line(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["index", str(corpus / "a.jsonl"), "--json"]
-    command = [*words, "--index-path", str(tmp_path / "distributed.idx"), "--part-bytes", "100000"]
+    command = [*words, "--index-path", str(tmp_path / "distributed.idx"), "--task-bytes", "100000"]
     assert main([*words, "--index-path", str(tmp_path / "local.idx")]) == 1
     error = capsys.readouterr().err
     assert "line 50 at byte" in error
@@ -126,7 +126,7 @@ def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     line = json.dumps({"text": "x" * 300}) + "\n"
     (tmp_path / "a.jsonl").write_text(line * 60_000)
     create_raw_index(tmp_path / "a.jsonl", tmp_path / "local.idx")
-    words = ["index", "a.jsonl", "--part-bytes", "150000"]
+    words = ["index", "a.jsonl", "--task-bytes", "150000"]
     assert run_and_kill(words, tmp_path, 3, kills=4, seed=seed) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr

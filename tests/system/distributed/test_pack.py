@@ -146,7 +146,7 @@ def test_shuffled_index_keeps_its_order(tmp_path: Path) -> None:
 
 def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pack", *map(str, corpus), "--tokenizer", "bytes", "--json"]
-    distributed = [*words, "-o", str(tmp_path / "distributed.pbin"), "--part-bytes", "9000"]
+    distributed = [*words, "-o", str(tmp_path / "distributed.pbin"), "--task-bytes", "9000"]
     assert main([*words, "-o", str(tmp_path / "local.pbin")]) == 0
     local = json.loads(capsys.readouterr().out)
     assert main([*distributed, "--rank", "1", "--world-size", "2"]) == 0
@@ -170,14 +170,14 @@ def test_command_line(corpus: list[Path], tmp_path: Path, capsys: pytest.Capture
     ("words", "message"),
     [
         ("--world-size 2", "only with --rank, --collect or"),
-        ("--part-bytes 2", "only with --rank, --collect or"),
+        ("--task-bytes 2", "only with --rank, --collect or"),
         ("--rank 0", "needs --world-size"),
         ("--rank 2 --world-size 2", "rank 2 of 2"),
         ("--rank 0 --world-size 2 --collect", "cannot be combined with --rank"),
         ("--collect --world-size 2", "takes no --world-size"),
         ("--collect --dry-run", "--dry-run: not with"),
         ("--rank 0 --world-size 1 --resume", "--resume: not with"),
-        ("--collect --part-bytes 0", "at least 1"),
+        ("--collect --task-bytes 0", "at least 1"),
     ],
 )
 def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +186,7 @@ def test_conflicting_options(words: str, message: str, capsys: pytest.CaptureFix
 
 
 def test_rank_from_slurm(corpus: list[Path], tmp_path: Path) -> None:
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "9000", "--json"]
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--task-bytes", "9000", "--json"]
     done = run([*words, "--rank", "slurm"], tmp_path, {"SLURM_PROCID": "1", "SLURM_NTASKS": "3"})
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
@@ -198,7 +198,7 @@ def test_killed_ranks_can_be_rerun(tmp_path: Path, seed: int) -> None:
     for number in range(3):
         write_lines(tmp_path / "in" / f"{number}.jsonl", 20_000, number)
     pack_encoded_data(config_of([str(tmp_path / "in")], tmp_path / "local.pbin"))
-    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--part-bytes", "30000"]
+    words = ["pack", "in", "--tokenizer", "bytes", "-o", "distributed.pbin", "--task-bytes", "30000"]
     assert run_and_kill(words, tmp_path, 2 + seed, kills=4, seed=seed) > 0
     collected = run([*words, "--collect"], tmp_path)
     assert collected.returncode == 0, collected.stderr

@@ -52,7 +52,8 @@ def prepared(folder: Path, walker: Callable[[str], WalkResult] | None = None, **
 
 def run_distributed(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
     skip = options.pop("skip_bad_shards", False)
-    plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
+    execution = ExecutionSettings(force_overwrite=True, **options)
+    plan = plan_walk(folder, bytes_per_task=n_bytes, execution=execution)
     for rank in range(size):
         run_rank(plan, rank, size)
     walker = walker_of(plan, skip_bad_shards=skip)
@@ -145,7 +146,7 @@ def test_media_are_read_by_the_ranks(two: tuple[Path, Path], capsys: pytest.Capt
 
 
 def test_command_line(two: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["prepare", str(two[1]), "--part-bytes", "20000", "--json"]
+    words = ["prepare", str(two[1]), "--task-bytes", "20000", "--json"]
     assert main(["prepare", str(two[0]), "--split-ratio", "8,1,1", "--json"]) == 0
     local = json.loads(capsys.readouterr().out)
     assert main([*words, "--split-ratio", "8,1,1", "--collect"]) == 1
@@ -171,7 +172,7 @@ def test_killed_ranks_can_be_rerun(two: tuple[Path, Path], seed: int) -> None:
     for folder in two:
         make(folder / "more", 60, 300, first=100)
     prepared(two[0])
-    words = ["prepare", ".", "--part-bytes", "1000"]
+    words = ["prepare", ".", "--task-bytes", "1000"]
     assert run_and_kill(words, two[1], 3, kills=4, seed=seed) > 0
     collected = run([*words, "--split-ratio", "8,1,1", "--collect"], two[1])
     assert collected.returncode == 0, collected.stderr

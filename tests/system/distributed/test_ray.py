@@ -49,7 +49,7 @@ def test_pack_survives_a_killed_node(nodes: None, tmp_path: Path, golden: Path) 
     local = run([*command, "-o", "local.pbin"], tmp_path)
     assert local.returncode == 0, local.stderr
     distributed = run_on_two_nodes(
-        tmp_path, [*command, "-o", "distributed.pbin", "--part-bytes", "500000"], kill_after=6
+        tmp_path, [*command, "-o", "distributed.pbin", "--task-bytes", "500000"], kill_after=6
     )
     assert distributed["code"] == 0, distributed["err"]
     found, expected = json.loads(distributed["out"]), json.loads(local.stdout)
@@ -68,7 +68,7 @@ def test_prepare_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     words = ["--split-ratio", "8,1,1", "--json"]
     local = run(["prepare", "local", *words], tmp_path)
     assert local.returncode == 0, local.stderr
-    distributed = run_on_two_nodes(tmp_path, ["prepare", "distributed", *words, "--part-bytes", "1"], kill_after=20)
+    distributed = run_on_two_nodes(tmp_path, ["prepare", "distributed", *words, "--task-bytes", "1"], kill_after=20)
     assert distributed["code"] == 0, distributed["err"]
     assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
     assert 20 <= distributed["marked"] < 300
@@ -84,7 +84,7 @@ def test_shuffle_survives_a_killed_node(nodes: None, tmp_path: Path) -> None:
     command = ["shuffle", "a.pbin"]
     local = run([*command, "local.pbin", "--seed", "3", "--json"], tmp_path)
     assert local.returncode == 0, local.stderr
-    words = [*command, "distributed.pbin", "--seed", "3", "--json", "--part-bytes", "10000"]
+    words = [*command, "distributed.pbin", "--seed", "3", "--json", "--task-bytes", "10000"]
     distributed = run_on_two_nodes(tmp_path, words, kill_after=50)
     assert distributed["code"] == 0, distributed["err"]
     assert {**json.loads(distributed["out"]), "path": 0} == {**json.loads(local.stdout), "path": 0}
@@ -98,7 +98,7 @@ def test_index_and_verify_on_two_nodes(nodes: None, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x" * (k % 50)}) + "\n" for k in range(50_000)))
     local = run(["index", "a.jsonl", "--index-path", "local.idx"], tmp_path)
     assert local.returncode == 0, local.stderr
-    distributed = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--part-bytes", "100000"])
+    distributed = run_on_two_nodes(tmp_path, ["index", "a.jsonl", "--task-bytes", "100000"])
     assert distributed["code"] == 0, distributed["err"]
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "local.idx").read_bytes()
     (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-30])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fastpack.analysis.findings import VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.cli import main
 from fastpack.distributed.ranks import run_rank
 from fastpack.distributed.verify_tasks import collect_verify, plan_verify
@@ -49,7 +50,7 @@ def test_report_equals_that_of_a_local_run(
     monkeypatch.setattr(VerifyReport, "max_findings", 3)
     paths = [folder, tmp_path / "web", folder / "0.pbin", tmp_path / "absent.pbin", tmp_path]
     for vocab_size in (None, 4):
-        plan = plan_verify(paths, deep=deep, vocab_size=vocab_size)
+        plan = plan_verify(paths, VerifyOptions(deep=deep, vocab_size=vocab_size))
         for rank in range(size):
             run_rank(plan, rank, size)
         distributed = collect_verify(plan)
@@ -65,10 +66,10 @@ def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         words = ["verify", *map(str, paths)]
         assert main([*words, "--json"]) == code
         local = capsys.readouterr()
-        assert main([*words, "--collect", "--parts-folder", str(tmp_path / "scratch")]) == 1
+        assert main([*words, "--collect", "--task-folder", str(tmp_path / "scratch")]) == 1
         assert "are not done" in capsys.readouterr().err
         for rank in "01":
-            command = [*words, "--parts-folder", str(tmp_path / "scratch"), "--json"]
+            command = [*words, "--task-folder", str(tmp_path / "scratch"), "--json"]
             assert main([*command, "--rank", rank, "--world-size", "2"]) == 0
         assert json.loads(capsys.readouterr().out.splitlines()[-1])["left"] == 0
         assert main([*command, "--collect"]) == code
@@ -80,18 +81,18 @@ def test_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_changed_file_is_verified_again(folder: Path) -> None:
-    plan = plan_verify([folder / "0.pbin"])
+    plan = plan_verify([folder / "0.pbin"], VerifyOptions())
     run_rank(plan, 0, 1)
-    with PackedWriter(folder / "0.pbin", 2, file_existence_policy="override") as writer:
+    with PackedWriter(folder / "0.pbin", 2, if_exists="overwrite") as writer:
         writer.append([5])
-    assert plan_verify([folder / "0.pbin"]).identity != plan.identity
+    assert plan_verify([folder / "0.pbin"], VerifyOptions()).identity != plan.identity
 
 
 def test_task_files_inside_the_verified_folder_are_ignored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    for words in (["verify", "."], ["verify", "../web", "--parts-folder", "../web/scratch"]):
+    for words in (["verify", "."], ["verify", "../web", "--task-folder", "../web/scratch"]):
         expected = main(["verify", words[1]])
         for rank in "01":
             assert main([*words, "--rank", rank, "--world-size", "2"]) == 0

@@ -56,7 +56,7 @@ def write_documents(folder: Path) -> None:
     lines = [json.dumps({"text": "x" * rng.randrange(60), "n": n}) for n in range(6)]
     (folder / "docs.jsonl").write_text("\n".join(lines))
     for name in ("a.pbin", "b.pbin"):
-        with PackedWriter(folder / name, 2, file_existence_policy="override") as writer:
+        with PackedWriter(folder / name, 2, if_exists="overwrite") as writer:
             for n in range(4):
                 writer.append(np.arange(rng.randrange(1, 30), dtype=np.uint16) + n)
 

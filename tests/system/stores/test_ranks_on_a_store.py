@@ -43,8 +43,8 @@ def test_index_and_pack(store: Any, documents: Path, tmp_path: Path) -> None:
     store.proxy.choose = frequent_faults
     assert main(["index", str(documents), "--drop-faulty", "-q"]) == 0
     assert main(["pack", str(documents), "--tokenizer", "bytes", "-o", str(tmp_path / "local.pbin"), "-q"]) == 0
-    ranks(["index", url, "--drop-faulty", "--part-bytes", "19000"])
-    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/remote.pbin", "--part-bytes", "19000"])
+    ranks(["index", url, "--drop-faulty", "--task-bytes", "19000"])
+    ranks(["pack", url, "--tokenizer", "bytes", "-o", f"{url}/remote.pbin", "--task-bytes", "19000"])
     found = store.get_folder("docs")
     assert found["remote.pbin"] == (tmp_path / "local.pbin").read_bytes()
     assert found["0.idx"] == (documents / "0.idx").read_bytes()
@@ -65,7 +65,7 @@ def test_merge_and_shuffle(store: Any, tmp_path: Path) -> None:
         local = [word.replace("IN", f"{tmp_path}/in").replace("OUT", f"{tmp_path}/local") for word in words]
         assert main([*local, *seed, "--force", "-q"]) == 0
         remote = [word.replace("IN", url).replace("OUT", f"{url}/remote") for word in words]
-        ranks([*remote, *seed, "--force", "--part-bytes", "700"])
+        ranks([*remote, *seed, "--force", "--task-bytes", "700"])
         found = store.get_folder("in")
         assert found["remote"] == (tmp_path / "local").read_bytes()
         assert set(found) == {"a.pbin", "b.pbin", "a.jsonl", "remote"}
@@ -79,7 +79,7 @@ def test_prepare_in_place(store: Any, tmp_path: Path) -> None:
     store.proxy.choose = frequent_faults
     split = ["--non-interactive", "--split-ratio", "3,1,1"]
     assert main(["prepare", str(images), *split, "-q"]) == 0
-    ranks(["prepare", url, "--part-bytes", "1"], *split)
+    ranks(["prepare", url, "--task-bytes", "1"], *split)
     ours = store.get_folder("images")
     theirs = {str(path.relative_to(images)): path.read_bytes() for path in images.rglob("*") if path.is_file()}
     assert set(ours) == set(theirs)

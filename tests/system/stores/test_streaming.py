@@ -212,7 +212,7 @@ def test_rank_reads_only_its_share_of_the_source(
         [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("local", "remote")]
     )
     assert main([*words, local, *targets[0]]) == 0
-    words += [remote, *targets[1], "--part-bytes", str(n_bytes // 8 + 1), "--parts-folder", str(tmp_path / "parts")]
+    words += [remote, *targets[1], "--task-bytes", str(n_bytes // 8 + 1), "--task-folder", str(tmp_path / "parts")]
     cost = counted(store)
     for rank in range(8):
         monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / f"machine{rank}"))
