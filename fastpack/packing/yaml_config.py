@@ -1,4 +1,11 @@
-"""YAML files with OmegaConf's interpolation, as Modalities reads them: `${a.b}`, `${.sibling}`, `${resolver:arg}`."""
+"""YAML files with OmegaConf's interpolation, as Modalities reads them: `${a.b}`, `${.sibling}`, `${resolver:arg}`.
+
+OmegaConf itself is not used. Measured with OmegaConf 2.4.0: the golden files give the same trees, but a program that
+reads one configuration takes 0.53 s instead of 0.33 s, and almost every configuration of Modalities has a `${...}`. It
+has no limit on what interpolations expand to: 540 bytes that double a text 24 times take 520 MB and twice as much for
+each further doubling, where `MAX_NODES` ends the work here. Its resolvers are global: those of Modalities have the same
+names, so that a program that uses both would have one replaced by the other.
+"""
 
 from __future__ import annotations
 
