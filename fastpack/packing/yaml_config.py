@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from fastpack.errors import spoken
 from fastpack.io import PathLike, read_start
 from fastpack.io.parsing import LimitedLoader, ParseError, parse_yaml
 
@@ -163,6 +164,28 @@ class _Resolver:
                 f"${{modalities_env:{name}}}: unknown name (known: {', '.join(known) or 'none without a file'})"
             )
         return known[name]
+
+
+def mapping_at(tree: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    """Return the mapping under `key`; prefix: of the key in messages."""
+    value = tree.get(key)
+    if not isinstance(value, Mapping):
+        raise wrong_value(f"{prefix}{key}", value, "a mapping")
+    return value
+
+
+def text_at(tree: Mapping[str, Any], key: str, prefix: str = "") -> str:
+    """Return the string under `key`; prefix: of the key in messages."""
+    value = tree.get(key)
+    if not isinstance(value, str):
+        raise wrong_value(f"{prefix}{key}", value, "a string")
+    return value
+
+
+def wrong_value(name: str, value: object, expected: str) -> ValueError:
+    """Return the error for a value that is missing or wrong."""
+    found = "nothing" if value is None else repr(value)[:200]
+    return ValueError(f"{spoken(name)}: found {found}, expected {expected}")
 
 
 def _closing(text: str, start: int) -> int:

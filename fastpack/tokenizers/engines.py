@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpack.errors import MissingExtra
-from fastpack.tokenizers.faster_engines import FASTER_ENGINES, run_on_engine
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
 from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer
 from fastpack.tokenizers.probe_texts import probe_texts
-from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import FASTER_ENGINES, TokenizerSpec, run_on_engine
 
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: with less, the comparison takes longer than `tokenizers` alone

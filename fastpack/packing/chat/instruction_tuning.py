@@ -30,7 +30,6 @@ from fastpack.packing.settings import (
     PackSettings,
     Source,
     existence_policy,
-    on_error_rule,
 )
 from fastpack.packing.yaml_config import load_yaml
 
@@ -298,7 +297,7 @@ class _Job:
                 _remove_stale(self.names.of(name))
         filled = [name for name, rows in self.rows.items() if rows]
         settings = _pack_settings(self.config, [self.names.of(name) for name in filled])
-        settings = replace(settings, if_exists="override", on_error=on_error_rule(on_error), engine=engine)
+        settings = replace(settings, if_exists="override", on_error=on_error, engine=engine)
         packed = pack_files(settings, progress=self._packing_progress())
         for name, result in zip(filled, packed, strict=True):
             assert result.path == prepared[name].pbin_path
