@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path, other_source, read_raw_index_of
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.io import (
@@ -166,7 +166,7 @@ def create_raw_index(
         return IndexResult(target, 0, 0, 0, written=False)
     data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
-    with RawIndexWriter(target, file_existence_policy) as writer:
+    with open_raw_index_writer(target, file_existence_policy) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
         # Close the generator when a fault ends the loop: otherwise the garbage collector may close it in a thread of

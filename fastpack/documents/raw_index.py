@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from types import TracebackType
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -79,42 +80,21 @@ def write_raw_index(path: PathLike, index: npt.ArrayLike) -> None:
         rows = np.empty((0, 2), np.int64)  # np.asarray([]) has neither the shape nor the dtype
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"an index of shape {rows.shape} and dtype {rows.dtype}, expected integers of shape (n, 2)")
-    with RawIndexWriter(path) as writer:
+    with open_raw_index_writer(path) as writer:
         for first in range(0, len(rows), _BLOCK_ROWS):
             writer.append(rows[first : first + _BLOCK_ROWS].astype(np.int64))
 
 
-class RawIndexWriter:
-    """Writes an `.idx` file in blocks, in bounded memory. The file gets its name when the with block succeeds.
+@contextlib.contextmanager
+def open_raw_index_writer(path: PathLike, policy: ExistencePolicy = "override") -> Iterator[pickled_index.IndexEncoder]:
+    """Write an `.idx` file in bounded memory; append rows int64 [k, 2] of (offset, length) to the value.
 
-    Raises as `AtomicFile`, and TargetExists by `policy`.
+    The file gets its name when the with block succeeds. Raises as `AtomicFile`, and TargetExists by `policy`.
     """
-
-    def __init__(self, path: PathLike, policy: ExistencePolicy = "override") -> None:
-        self._file = AtomicFile(path, policy=policy)
-        self._encoder = pickled_index.IndexEncoder(self._file.write)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows written."""
-        return self._encoder.n_rows
-
-    def append(self, rows: npt.NDArray[np.int64]) -> None:
-        """Append rows int64 [k, 2] of (offset, length)."""
-        self._encoder.append(rows)
-
-    def __enter__(self) -> RawIndexWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._encoder.close()
-                self._file.commit()
-        finally:
-            self._file.abort()  # harmless after commit
+    with AtomicFile(path, policy=policy) as file:
+        encoder = pickled_index.IndexEncoder(file.write)
+        yield encoder
+        encoder.close()
 
 
 def repair_raw_index(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fastpack import FormatError, read_raw_index, repair_raw_index, write_raw_index
 from fastpack.documents.lines_reader import LargeFileLinesReader
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path
 
 GOLDEN_INDICES = ("docs", "docs_crlf", "edge_padded", "edge_scalars", "edge_u2028", "many", "one")
@@ -104,7 +104,7 @@ def test_read_never_unpickles(tmp_path: Path) -> None:
 def test_writer_leaves_nothing_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.idx"
     path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), RawIndexWriter(path) as writer:
+    with pytest.raises(RuntimeError), open_raw_index_writer(path) as writer:
         writer.append(np.array([[0, 1]]))
         raise RuntimeError
     assert path.read_bytes() == b"old"
