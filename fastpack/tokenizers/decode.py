@@ -21,12 +21,7 @@ _BYTES_EOD = 256
 
 
 class TokenDecoder:
-    """Decodes the ids of a tokenizer.
-
-    vocab_size: number of tokens, including added ones. piece: from a token to its bytes, which may be part of a
-    character; None if there is no such token. text: from tokens, including special ones, to their text, by the
-    tokenizer's own decoder.
-    """
+    """Decodes the ids of a tokenizer. vocab_size: number of tokens, including added ones."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -36,7 +31,15 @@ class TokenDecoder:
             functions = _sp(tokenizer)
         else:
             functions = tokenizer.vocab_size, _byte, _text_of_bytes
-        self.vocab_size, self.piece, self.text = functions
+        self.vocab_size, self._piece, self._text = functions
+
+    def piece(self, token: int) -> bytes | None:
+        """Return the bytes of one token, which may be part of a character; None if there is no such token."""
+        return self._piece(token)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Decode tokens with the tokenizer's own decoder, including special tokens."""
+        return self._text(ids)
 
     def encode(self, text: str) -> Sequence[int]:
         """Return the ids of a text, as packing does. Raises FaultyText for one that cannot be encoded."""

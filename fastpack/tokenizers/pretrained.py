@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fastpack.tokenizers.hf_classes import SPECIAL_TOKENS
 from fastpack.tokenizers.hf_tokenizer import OPTIONS, HFTokenizer
@@ -15,10 +15,13 @@ _SPACES_BEFORE = (".", "?", "!", ",")
 _CONTRACTIONS = ("n't", "'m", "'s", "'ve", "'re")
 
 
-class PreTrainedTokenizer:
+_T = TypeVar("_T", HFTokenizer, SPTokenizer)
+
+
+class PreTrainedTokenizer(Generic[_T]):
     """The methods that both kinds share."""
 
-    tokenizer: HFTokenizer | SPTokenizer
+    tokenizer: _T
     _arguments: tuple[Any, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,7 +76,7 @@ class PreTrainedTokenizer:
         return self.tokenizer.eod_id(token)
 
 
-class PreTrainedHFTokenizer(PreTrainedTokenizer):
+class PreTrainedHFTokenizer(PreTrainedTokenizer[HFTokenizer]):
     """A Hugging Face tokenizer under Modalities' name and options. It can be pickled.
 
     Parameters
@@ -128,7 +131,7 @@ class PreTrainedHFTokenizer(PreTrainedTokenizer):
         path = os.fspath(pretrained_model_name_or_path)
         self.truncation, self.padding, self.max_length = truncation, padding, max_length
         self._arguments = (path, truncation, padding, max_length, special_tokens)
-        self.tokenizer: HFTokenizer = HFTokenizer.from_config(dict(zip(OPTIONS, self._arguments, strict=True)))
+        self.tokenizer = HFTokenizer.from_config(dict(zip(OPTIONS, self._arguments, strict=True)))
         self.special_token_ids = self._special_token_ids()
 
     @property
@@ -182,7 +185,7 @@ class PreTrainedHFTokenizer(PreTrainedTokenizer):
         return {(token_to_id(str(unk)) if unk else None) if i is None else i for i in ids}
 
 
-class PreTrainedSPTokenizer(PreTrainedTokenizer):
+class PreTrainedSPTokenizer(PreTrainedTokenizer[SPTokenizer]):
     """A SentencePiece tokenizer under Modalities' name. It can be pickled.
 
     Parameters
@@ -217,7 +220,7 @@ class PreTrainedSPTokenizer(PreTrainedTokenizer):
 
     def __init__(self, tokenizer_model_file: str | os.PathLike[str]) -> None:
         self._arguments = (os.fspath(tokenizer_model_file),)
-        self.tokenizer: SPTokenizer = SPTokenizer(*self._arguments)
+        self.tokenizer = SPTokenizer(*self._arguments)
 
     def decode(self, token_ids: int | Sequence[int]) -> str:
         """Return the text of ids.
