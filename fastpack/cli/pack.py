@@ -156,7 +156,7 @@ def _pack(args: argparse.Namespace, is_config: bool) -> int:
     started = time.perf_counter()
     with warnings_as_messages(args):
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
-        settings = _settings_from_config(args) if is_config else _settings_from_flags(args)
+        settings = _settings(args, is_config)
         if args.dry_run:
             print_estimate(args, settings)
             return 0
@@ -220,59 +220,24 @@ def _is_one(sources: list[str]) -> bool:
     return len(sources) == 1 and is_one_file(sources[0])
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that only flags have."""
-    return {
-        "on_error": args.on_error,
-        "if_exists": args.if_exists,
-        "engine": args.engine,
-        "resume": args.resume,
-        "special_tokens_in_text": args.special_tokens_in_text,
-        "audit": args.audit,
-    }
+def _settings(args: argparse.Namespace, is_config: bool) -> PackSettings:
+    """Return the settings of the flags and, for what they do not say, of the configuration."""
+    from dataclasses import fields
 
+    from fastpack.packing.modalities_config import load_pack_settings
+    from fastpack.packing.settings import PackSettings, settings_of
 
-def _settings_from_config(args: argparse.Namespace) -> PackSettings:
-    """Return the settings of the configuration, with those of the flags in place of its own."""
-    from dataclasses import replace
-
-    from fastpack.packing.modalities_config import ConfigOverrides, load_pack_settings
-
-    has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
-    overrides = ConfigOverrides(
-        output=args.output,
-        index_path=args.index_path,
-        text_pattern=_text_pattern(args),
-        num_workers=args.num_workers,
-        eos_token=args.eos_token,
-        eos_token_id=args.eos_token_id,
-        tokenizer=_tokenizer(args) if has_tokenizer else None,
-    )
-    settings = load_pack_settings(args.source[0], per_source=args.per_source, overrides=overrides)
-    return replace(settings, **_options(args))
-
-
-def _settings_from_flags(args: argparse.Namespace) -> PackSettings:
-    import os
-
-    from fastpack.packing.settings import PackSettings, find_pack_sources, index_rule, output_of, pack_format
-
+    given: dict[str, Any] = {field.name: getattr(args, field.name, None) for field in fields(PackSettings)}
+    given |= {"if_exists": args.if_exists, "text_pattern": _text_pattern(args), "tokenizer": None}
+    if not is_config or args.tokenizer is not None or args.tokenizer_file is not None:
+        given["tokenizer"] = _tokenizer(args)
+    given = {name: value for name, value in given.items() if value is not None}
+    if is_config:
+        return load_pack_settings(args.source[0], index_path=args.index_path, **given)
+    if "eos_token_id" not in given:
+        given.setdefault("eos_token", OLD_EOS_TOKEN)
     sources = args.source[0] if _is_one(args.source) else args.source
-    rule = index_rule(args.index_path, args.if_exists == "overwrite")
-    output = args.output if args.per_source else output_of(sources, args.output)
-    eos_token = OLD_EOS_TOKEN if args.eos_token is None and args.eos_token_id is None else args.eos_token
-    return PackSettings(
-        sources=find_pack_sources(sources, args.index_path, rule),
-        output=output,
-        format=pack_format(None if args.per_source else output),
-        per_source=args.per_source,
-        text_pattern=_text_pattern(args) or ".text",
-        eos_token=eos_token,
-        eos_token_id=args.eos_token_id,
-        num_workers=(os.cpu_count() or 1) if args.num_workers is None else args.num_workers,
-        tokenizer=_tokenizer(args),
-        **_options(args),
-    )
+    return settings_of(sources, given.pop("output", None), index_path=args.index_path, **given)
 
 
 def _text_pattern(args: argparse.Namespace) -> str | None:

@@ -16,7 +16,7 @@ from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.documents.create_index import FaultLog, IndexResult, check_paths, may_write_index
 from fastpack.documents.create_indices import check_targets
 from fastpack.documents.json_lines import Rows, faulty_lines, line_start_from, scan_lines
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import Sources, find_sources, is_one_file
 from fastpack.io import (
@@ -158,7 +158,7 @@ def _concatenate(
     n_bad = sum(chunk.n_bad for chunk in chunks)
     n_bytes = size_of(source)
     faults = FaultLog(source, open_bytes(source) if n_bad else np.empty(0, np.uint8), drop)
-    with RawIndexWriter(target, policy) as writer:
+    with open_raw_index_writer(target, policy) as writer:
         if plan.settings["validate"] and n_bytes == 0:
             faults.empty_file()
         for chunk in chunks:

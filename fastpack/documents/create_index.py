@@ -17,7 +17,7 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path, other_source, read_raw_index_of
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.io import (
@@ -168,12 +168,12 @@ def create_raw_index(
         return IndexResult(target, 0, 0, 0, written=False)
     data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
-    with RawIndexWriter(target, if_exists) as writer:
+    with open_raw_index_writer(target, if_exists) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
         # Close the generator when a fault ends the loop: otherwise the garbage collector may close it in a thread of
         # the pool, which would wait for itself.
-        with closing(_checked(data, progress, num_threads) if validate else _scanned(data, progress)) as chunks:
+        with closing(_checked(data, progress, num_threads if validate else 0)) as chunks:
             for rows, faulty in chunks:
                 writer.append(faults.without(rows, faulty) if faulty else rows)
                 faults.n_lines += len(rows)
@@ -266,17 +266,14 @@ def check_paths(source: str, target: AnyPath) -> None:
         raise ValueError(f"the index would replace the raw data: both are {source}")
 
 
-def _scanned(data: Data, progress: Progress | None) -> Generator[tuple[Rows, Faults]]:
-    """Yield the rows of all lines in chunks, without validating them. The buffer is reused."""
-    for rows in scan_lines(data, progress):
-        yield rows, []
-
-
 def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generator[tuple[Rows, Faults]]:
-    """Yield the rows of all lines and the faults among them, in order; `num_threads` chunks are validated at a time."""
-    if num_threads == 1:
+    """Yield the rows of all lines and the faults among them, in order; the buffer of rows may be reused.
+
+    `num_threads` chunks are validated at a time; 0: none is validated.
+    """
+    if num_threads < 2:
         for rows in scan_lines(data, progress):
-            yield rows, faulty_lines(data, rows)
+            yield rows, faulty_lines(data, rows) if num_threads else []
         return
     waiting: deque[tuple[Rows, Future[Faults]]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:
