@@ -65,12 +65,13 @@ def choose_cooker(cookers: Iterable[Any], subflavors: Mapping[str, Any]) -> Call
     raise ValueError(f"no cooker matches the subflavors {dict(subflavors)!r}")
 
 
-def _checked(cook: Any) -> Any:
+def _checked(cook: Any) -> Callable[[Any], Any]:
     if not callable(cook):
         raise TypeError(f"a {type(cook).__name__} is not a cooker: pass a function of a crude sample")
     if getattr(cook, "__cooker_need_cache__", False) or getattr(cook, "__cooker_need_primary__", False):
         raise ValueError("cookers that need Energon's cache or file stores are not supported")
-    return cook
+    function: Callable[[Any], Any] = cook
+    return function
 
 
 def basic_sample_keys(
