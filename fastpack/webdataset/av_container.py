@@ -42,12 +42,15 @@ def _metadata_options(av: Any) -> dict[str, str]:
     return {"metadata_errors": "replace"} if _major_version(av) < 19 else {}
 
 
-def open_container(stream: BinaryIO) -> Any:
-    """Open a PyAV container that decodes in the calling thread only. Raises MediaError for invalid files."""
+def open_container(stream: BinaryIO, *, any_tags: bool = True) -> Any:
+    """Open a PyAV container that decodes in the calling thread only. Raises MediaError for invalid files.
+
+    any_tags: accept titles and other tags that are not UTF-8; False: UnicodeDecodeError for them before version 19.
+    """
     av = import_av()
     with media_errors(av):
         stream.seek(0)
-        container = av.open(stream, "r", options=dict(_OPTIONS), **_metadata_options(av))
+        container = av.open(stream, "r", options=dict(_OPTIONS), **(_metadata_options(av) if any_tags else {}))
         for one in container.streams:
             if one.codec_context is not None:  # threads deadlock after a fork
                 one.codec_context.thread_type = "NONE"
@@ -73,9 +76,9 @@ def media_errors(av: Any) -> Iterator[None]:
 
 
 @contextmanager
-def opened_container(stream: BinaryIO) -> Iterator[Any]:
+def opened_container(stream: BinaryIO, *, any_tags: bool = True) -> Iterator[Any]:
     """Open a container, convert all errors of FFmpeg to MediaError, and close it."""
-    with media_errors(import_av()), open_container(stream) as container:
+    with media_errors(import_av()), open_container(stream, any_tags=any_tags) as container:
         yield container
 
 

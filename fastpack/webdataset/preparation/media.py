@@ -207,7 +207,7 @@ def _audio_or_video(stream: BinaryIO) -> dict[str, Any] | None:
     import_av("metadata of audio and video")
     found = AVMetadata()
     try:
-        with opened_container(stream) as container:
+        with opened_container(stream, any_tags=False) as container:
             video, audio = first_stream(container, "video"), first_stream(container, "audio")
             if video is not None:
                 measure_video(container, video, found, duration=True, count=True, size=False)

@@ -77,15 +77,16 @@ def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]
     quantifier of `\d{1,3}` works. With compat="energon" only the expanded expressions are used, and expansion removes
     their backslashes. Several patterns of one split are united (Energon: the last one counts). Raises ValueError.
     """
+    compiled = [(split, _compiled(pattern, compat)) for split, pattern in patterns]
+    return _select(shards, compiled, re.Pattern.match, unite=compat is None)
 
-    def compiled(pattern: str) -> list[re.Pattern[str]]:
-        texts = braces.expand(pattern) if compat == "energon" else [pattern, *_expanded(pattern)]
-        try:
-            return [re.compile(text) for text in dict.fromkeys(texts)]
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
-    return _select(shards, patterns, compiled, re.Pattern.match, unite=compat is None)
+def _compiled(pattern: str, compat: Compat) -> list[re.Pattern[str]]:
+    texts = braces.expand(pattern) if compat == "energon" else [pattern, *_expanded(pattern)]
+    try:
+        return [re.compile(text) for text in dict.fromkeys(texts)]
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def _expanded(pattern: str) -> list[str]:
@@ -100,24 +101,19 @@ def split_by_globs(shards: Sequence[str], globs: Sequence[tuple[str, str]]) -> S
 
     Braces are expanded; several globs of one split are united. Raises ValueError for unbalanced braces.
     """
-
-    def compiled(glob: str) -> list[re.Pattern[str]]:
-        return [re.compile(_translated(text)) for text in braces.expand(glob)]
-
-    return _select(shards, globs, compiled, re.Pattern.fullmatch, unite=True)
+    compiled = [(split, [re.compile(_translated(text)) for text in braces.expand(glob)]) for split, glob in globs]
+    return _select(shards, compiled, re.Pattern.fullmatch, unite=True)
 
 
 def _select(
     shards: Sequence[str],
-    patterns: Sequence[tuple[str, str]],
-    compiled: Callable[[str], list[re.Pattern[str]]],
+    patterns: Sequence[tuple[str, list[re.Pattern[str]]]],
     matches: Callable[[re.Pattern[str], str], object],
     *,
     unite: bool,
 ) -> Splits:
     assigned: Splits = {}
-    for split, pattern in patterns:
-        expressions = compiled(pattern)
+    for split, expressions in patterns:
         found = {shard for shard in shards if any(matches(expression, shard) for expression in expressions)}
         if unite:
             found.update(assigned.get(split, ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import NamedTuple, TypeAlias
@@ -294,11 +294,9 @@ def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
 def _write_shard_index(path: str, offsets: _Offsets) -> None:
     """Write `.tar.idx`, unless it is already correct."""
     index = webdataset.shard_index_path(path)
-    try:
+    with suppress(OSError, FormatError):
         if np.array_equal(read_offset_index(index), offsets):
             return
-    except (OSError, FormatError):
-        pass
     write_offset_index(index, offsets)
 
 
