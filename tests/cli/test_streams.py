@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 from terminal import run_on_terminal
 
 from fastpack.cli.progress import _Bar, _LogLines, end_progress, progress
@@ -194,15 +195,9 @@ def test_help_is_coloured_only_on_a_terminal() -> None:
         (["index", "a", "--dry"], "unknown option --dry"),
     ],
 )
-def test_typos_are_answered_with_the_nearest_match(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fastpack.cli import main
+def test_typos_are_answered_with_the_nearest_match(words: list[str], message: str, cli: Cli) -> None:
 
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    error, see = capsys.readouterr().err.splitlines()
+    error, see = cli(*words, code=2).err.splitlines()
     assert error.startswith(f"fastpack: error: {message}")
     assert see.startswith("see: fastpack ")
     assert see.endswith("--help")

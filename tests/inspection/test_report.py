@@ -217,7 +217,7 @@ def test_existing_pages_and_damage(tmp_path: Path, capsys: pytest.CaptureFixture
     before = page.read_bytes()
     assert main(["report", str(PACKED), "-o", str(page)]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
-    assert main(["report", str(PACKED), "-o", str(page), "--file-existence-policy", "skip", "--json"]) == 0
+    assert main(["report", str(PACKED), "-o", str(page), "--if-exists", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(page), "written": False, "kept_existing": True}
     assert main(["report", str(PACKED), "-o", str(page), "--force", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tar_files import tar_bytes
 
 from fastpack.documents.offset_index import (
     jsonl_offsets_path,
@@ -33,13 +33,7 @@ FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
 
 def archive(members: Sequence[tuple[str, bytes]], tar_format: int = tarfile.GNU_FORMAT) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=tar_format, errors="surrogateescape") as out:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            out.addfile(info, io.BytesIO(data))
-    return file.getvalue()
+    return tar_bytes(members, tar_format)
 
 
 def write(folder: Path, data: bytes, name: str = "x.tar") -> Path:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import random
-import tarfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 import fastpack
 from fastpack import kernels
@@ -37,12 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokens = rng.integers(0, 30, 2000 + number, dtype=np.uint16)
         tokens[-99:] = 0
         np.save(folder / f"{number}.npy", tokens)
-    with tarfile.open(folder / "a.tar", "w") as tar:
-        for number in rng.permutation(150).tolist():
-            for field in ("jpg", "txt"):
-                info = tarfile.TarInfo(f"k{number}.{field}")
-                info.size = number
-                tar.addfile(info, io.BytesIO(bytes(number)))
+    members = ((f"k{n}.{field}", bytes(n)) for n in rng.permutation(150).tolist() for field in ("jpg", "txt"))
+    write_tar(folder / "a.tar", members)
     return folder
 
 

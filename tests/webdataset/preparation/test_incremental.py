@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,20 +9,14 @@ from unittest import mock
 
 import pytest
 from preparing import prepare
+from tar_files import write_tar
 
 from fastpack import kernels
 from fastpack.webdataset import metadata as nvmeta
 
 
 def write_shard(path: Path, keys: Iterable[str], fields: Iterable[str] = ("jpg", "json")) -> None:
-    path.parent.mkdir(exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for key in keys:
-            for field in fields:
-                data = f"{key[:20]} {field}".encode()
-                member = tarfile.TarInfo(f"{key}.{field}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+    write_tar(path, ((f"{key}.{field}", f"{key[:20]} {field}".encode()) for key in keys for field in fields))
 
 
 @pytest.fixture
