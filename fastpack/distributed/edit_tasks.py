@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.distributed.map_concatenate import (
-    append_outputs,
     byte_counter,
     concatenate_bytes,
-    concatenate_packed,
+    concatenate_tokens,
     numbered_tasks,
+    output_blocks,
     task_bytes,
     task_folder,
     task_output,
@@ -34,11 +34,12 @@ from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
 from fastpack.tokens.edit.edit_writer import Edit
-from fastpack.tokens.edit.merge import Source, copy_tokens, find_sources, read_sources, write_merged
+from fastpack.tokens.edit.merge import Source, find_sources, read_sources, read_tokens, write_merged
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
+from fastpack.tokens.token_file import TokenWriter
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -59,7 +60,7 @@ def plan_shuffling(
     *,
     bytes_per_task: int | None = None,
     folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
 ) -> Plan:
     """Plan a shuffle (of one path) or a chunk as tasks; `collect_edit` is the last step.
 
@@ -72,7 +73,7 @@ def plan_shuffling(
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
     if options["seed" if kind.startswith("shuffle") else "global_seed"] is None:
         raise ValueError("a distributed shuffle needs a seed: without one, each process would use another order")
-    kept = is_kept(paths, target, file_existence_policy)
+    kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
@@ -93,7 +94,7 @@ def plan_merge(
     token_size_in_bytes: int | None = None,
     bytes_per_task: int | None = None,
     folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
 ) -> Plan:
     """Plan `merge_packed_data` as tasks; `collect_edit` is the last step.
 
@@ -103,7 +104,7 @@ def plan_merge(
     check_compat(compat)
     target = as_path(target)
     paths = find_sources(src_paths, target)
-    kept = is_kept(paths, target, file_existence_policy)
+    kept = is_kept(paths, target, if_exists)
     sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
@@ -147,8 +148,8 @@ def merge_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: 
         file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
             check_unchanged([settings["stamps"][number]])
-            for _ in copy_tokens(Source(*settings["sources"][number]), start, end, settings["size"], file):
-                pass
+            for tokens in read_tokens(Source(*settings["sources"][number]), start, end):
+                file.write(tokens.astype(f"<u{settings['size']}", copy=False))
         return {"bytes": file.tell()}
 
 
@@ -200,23 +201,21 @@ def _complete_edit(settings: str, n_tasks: int) -> _CompleteEdit | Exception:
     return _CompleteEdit(edit, borders, [str(warning.message) for warning in warned])
 
 
-def collect_edit(
-    plan: Plan, *, file_existence_policy: ExistencePolicy = "error", progress: Progress | None = None
-) -> EditResult:
+def collect_edit(plan: Plan, *, if_exists: ExistencePolicy = "error", progress: Progress | None = None) -> EditResult:
     """Concatenate the outputs of the tasks of a plan of this module.
 
     Raises JobError with the names of tasks that are not done, and for a source that has changed; TargetExists by the
     policy.
     """
     target, n_sources = as_path(plan.settings["target"]), len(plan.settings["paths"])
-    if plan.unneeded or not may_write(target, file_existence_policy):
+    if plan.unneeded or not may_write(target, if_exists):
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
     check_unchanged(plan.stamps)
     finished = [done[task.name] for task in plan.tasks]
     advance = byte_counter(progress, sum(found.result["bytes"] for found in finished))
     concatenate = _concatenate_merged if plan.function == _MERGE else _concatenate_shuffled
-    return replace(concatenate(plan, finished, target, file_existence_policy, advance), sources=n_sources)
+    return replace(concatenate(plan, finished, target, if_exists, advance), sources=n_sources)
 
 
 def _concatenate_merged(
@@ -224,7 +223,12 @@ def _concatenate_merged(
 ) -> EditResult:
     sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
-    return write_merged(sources, size, target, policy, lambda output: append_outputs(output, outputs, advance))
+
+    def put_tokens(writer: TokenWriter) -> None:
+        for block in output_blocks(outputs, advance):
+            writer.append_tokens(block.view(f"<u{size}"))
+
+    return write_merged(sources, size, target, policy, put_tokens)
 
 
 def _concatenate_shuffled(
@@ -240,5 +244,5 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    n_bytes = concatenate_packed(outputs, size, target, policy, advance)
+    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance)
     return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from fastpack.distributed.map_concatenate import (
-    append_outputs,
     byte_counter,
     chunk_bytes,
-    concatenate_packed,
+    concatenate_tokens,
     numbered_tasks,
     split_sources,
     task_bytes,
@@ -28,15 +27,16 @@ from fastpack.distributed.map_concatenate import (
 from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.encoder import Counts, Encoded, Encoder
+from fastpack.packing.encoder import Counts, Encoder
 from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
 from fastpack.packing.pack_result import PackResult, Skipped
-from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, stop_error
+from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, check_encoded, skipped_lines
 from fastpack.packing.settings import PackSettings
-from fastpack.packing.source_batches import SourceBatch, lines_before, read_chunk
+from fastpack.packing.source_batches import lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of, tokenizer_files
-from fastpack.tokens.flat.npy_writer import is_npy, npy_header
+from fastpack.tokens.flat.npy_writer import is_npy
+from fastpack.tokens.formats import format_named
 
 
 def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, folder: str | None = None) -> Plan:
@@ -90,10 +90,9 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             skipped: list[tuple[int, str]] = []
             for batch in read_chunk(source, chunk, n_chunks, MAX_BATCH_BYTES):
                 encoded = encoder.encode(batch.batch)
-                _check(encoded, batch, chosen, partial(lines_before, source, chunk, n_chunks))
+                check_encoded(batch, encoded, chosen.on_error, partial(lines_before, source, chunk, n_chunks))
                 counts = counts.plus(encoded.counts)
-                found = [(int(batch.lines[position]), reason) for position, reason in encoded.faulty]
-                skipped += sorted([*batch.omitted, *found])
+                skipped += skipped_lines(batch, encoded)
                 if len(encoded.tokens):
                     file.write(encoded.tokens)
                 lengths.frombytes(encoded.lengths.astype(np.int64, copy=False).tobytes())
@@ -104,15 +103,6 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             file.write(lengths.tobytes())
     done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "chunks": chunks}
     return {**done, "counts": counts, "engine": engine, "engine_note": note}
-
-
-def _check(encoded: Encoded, batch: SourceBatch, settings: PackSettings, before: Callable[[], int]) -> None:
-    """Raise for a document that ends the job; before: the number of lines of the file before the chunk."""
-    if encoded.stop is not None:
-        raise stop_error(batch, encoded.stop, before())
-    if encoded.faulty and settings.on_error == "raise":
-        position, reason = encoded.faulty[0]
-        raise ValueError(f"{batch.place(position, before())}: {reason}")
 
 
 @lru_cache(maxsize=1)
@@ -162,13 +152,8 @@ def _concatenate(
     size = first["token_size"]
     outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(output.n_bytes for output in outputs)
-    if is_npy(target.output):
-        with AtomicFile(target.output, policy=policy) as file:
-            file.write(npy_header(n_bytes // size, size))
-            file.reserve(n_bytes)
-            append_outputs(file, outputs, advance)
-    else:
-        concatenate_packed(outputs, size, target.output, policy, advance)
+    row = format_named("npy" if is_npy(target.output) else "pbin")
+    concatenate_tokens(outputs, size, row, target.output, policy, advance)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(

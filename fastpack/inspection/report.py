@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import JobError
 from fastpack.inspection.page import draw_page
@@ -14,6 +15,7 @@ from fastpack.inspection.report_data import Source, gather
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
+from fastpack.tokens.formats import FORMATS, formats_of
 from fastpack.webdataset.metadata import meta_path
 
 
@@ -38,7 +40,7 @@ class ReportResult(Result):
     >>> result = fastpack.report(writer.path, f"{folder.name}/report.html")
     >>> result.numbers["bytes"], result.numbers["tokens"]
     (50, 5)
-    >>> fastpack.report(writer.path, result.path, file_existence_policy="skip").numbers is None
+    >>> fastpack.report(writer.path, result.path, if_exists="skip").numbers is None
     True
     >>> folder.cleanup()
     """
@@ -56,6 +58,7 @@ class ReportResult(Result):
     numbers: dict[str, Any] | None = field(repr=False)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def report(
     paths: PathLike | Sequence[PathLike],
     output: PathLike,
@@ -65,7 +68,7 @@ def report(
     dtype: str | None = None,
     check: bool = True,
     title: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ReportResult:
     """Write an HTML page about datasets: document lengths, packing, token ids, files, mixture, warnings.
@@ -88,8 +91,8 @@ def report(
         Include the findings of `verify`.
     title
         Title of the page. By default the name of the dataset, or the number of datasets.
-    file_existence_policy
-        What to do if `output` exists: "error", "skip" or "override".
+    if_exists
+        What to do if `output` exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes done, total bytes).
 
@@ -122,7 +125,7 @@ def report(
     (2, 5)
     >>> folder.cleanup()
     """
-    if not may_write(output, file_existence_policy):
+    if not may_write(output, if_exists):
         return ReportResult(os.fspath(output), None)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     sources = [source for path in given for source in _sources(as_path(path))]
@@ -130,7 +133,7 @@ def report(
         sources, eos_token_id=eos_token_id, vocab_size=vocab_size, dtype=dtype, check=check, progress=progress
     )
     page = draw_page(numbers, title or _title(sources))
-    with AtomicFile(output, policy=file_existence_policy) as file:
+    with AtomicFile(output, policy=if_exists) as file:
         file.write(page.encode())
     return ReportResult(os.fspath(output), numbers)
 
@@ -139,11 +142,11 @@ def _sources(path: AnyPath) -> Iterator[Source]:
     if path.suffix == ".toml" and path.is_file():
         yield from _configured(path)
         return
-    if path.is_dir() and not meta_path(path).is_dir():
-        names = sorted(os.listdir(path))
-        packed = [name for name in names if name.endswith(".pbin") and not name.startswith(".")]
-        if packed and not any(name.endswith((".bin", ".npy")) for name in names):
-            yield from (Source(str(path / name), name) for name in packed)
+    if path.is_dir() and not meta_path(path).is_dir() and not formats_of(path):
+        suffixes = tuple(suffix for row in FORMATS if row.stores_documents for suffix in row.suffixes)
+        names = [name for name in sorted(os.listdir(path)) if name.endswith(suffixes) and not name.startswith(".")]
+        yield from (Source(str(path / name), name) for name in names)
+        if names:
             return
     yield Source(str(path), path.name or str(path))
 

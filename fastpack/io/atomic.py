@@ -20,7 +20,7 @@ from typing import IO
 from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import forget_listing
-from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
+from fastpack.io.if_exists import CHECKSUMS, OVERWRITING, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
 
@@ -28,7 +28,7 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
-OVERWRITE = "Pass file_existence_policy='override'"
+OVERWRITE = "Pass if_exists='overwrite'"
 
 
 @with_filename
@@ -40,11 +40,13 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _put(fd: int, data: Bytes, offset: int) -> None:
+def _put(fd: int, data: Bytes, offset: int) -> int:
+    """Write all of `data` at `offset`; return its length in bytes."""
     view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
-    while view:
-        n_bytes = os.pwrite(fd, view, offset)
-        view, offset = view[n_bytes:], offset + n_bytes
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)
+    return done
 
 
 def remove(path: PathLike) -> None:
@@ -62,12 +64,12 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
     """
     if policy not in POLICIES:
-        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+        raise ValueError(f"if_exists: found {policy!r}, expected 'error', 'skip' or 'overwrite'")
     if not exists(path):
         return True
     if policy == "error":
         raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
-    return policy == "override"
+    return policy in OVERWRITING
 
 
 def partial_path(path: PathLike, *, follow: bool = True) -> str:
@@ -89,7 +91,7 @@ class AtomicFile:
     """A file that gets its name on `commit()`; `abort()`, or an exception in a with block, removes it.
 
     keep: resume the partial file of an earlier writer (`suspend()`, or a kill) after its last byte. policy: if the
-    target exists, TargetExists is raised unless this is "override". follow: write through a symbolic link, as open()
+    target exists, TargetExists is raised unless this is "overwrite". follow: write through a symbolic link, as open()
     does; False replaces the link: for names that no user chose.
     A file that is replaced keeps its permissions and, if the process may set them, its owner and group; the partial
     file has them from the start. Raises JobError if another process is writing the same target (for an object in a
@@ -97,7 +99,7 @@ class AtomicFile:
     """
 
     def __init__(
-        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
+        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "overwrite", follow: bool = True
     ) -> None:
         self.path = _target(path, follow)
         self.partial_path = partial_path(self.path, follow=follow)
@@ -127,7 +129,7 @@ class AtomicFile:
         self._is_new = not self._take_permissions(0o600)  # a later writer must be able to open it after a kill
         if not keep:
             os.ftruncate(self._fd, 0)
-        self._position = self._file.seek(0, os.SEEK_END)
+        self._position = os.fstat(self._fd).st_size
 
     def _target_exists(self) -> TargetExists:
         return TargetExists(
@@ -141,10 +143,7 @@ class AtomicFile:
     @with_filename
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
-        n_bytes, done = len(view), 0
-        while done < n_bytes:
-            done += os.write(self._fd, view[done:])
+        n_bytes = _put(self._fd, data, self._position)
         self._position += n_bytes
         return n_bytes
 
@@ -176,7 +175,7 @@ class AtomicFile:
         if n_bytes > self._position:
             raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
         os.ftruncate(self._fd, n_bytes)
-        self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
+        self._position = n_bytes
 
     @with_filename
     def sync(self) -> None:

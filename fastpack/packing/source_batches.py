@@ -17,7 +17,7 @@ from fastpack import io as files
 from fastpack import kernels
 from fastpack.documents.arrow_sources import TextTable, open_table
 from fastpack.documents.compressed import is_compressed, read_lines
-from fastpack.documents.json_lines import line_start_from
+from fastpack.documents.json_lines import count_lines, line_start_from
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_bounds, counts_characters
 from fastpack.documents.text_columns import TextBatch
@@ -29,7 +29,6 @@ from fastpack.packing.settings import Source
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
-_WINDOW = 64 << 20  # bytes whose newlines are counted at once
 _MAX_GAP = 1 << 20  # bytes between two lines that are read together with them
 
 
@@ -159,7 +158,7 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
     else:
         rows, ends = _read_index_once(source.path, source.index_path)
         end = _chunk_start(data, rows, _row_at(ends, chunk, n_chunks)) if is_sorted(rows) else 0
-    return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
+    return count_lines(data, end=end)
 
 
 def open_source_table(source: Source) -> TextTable:

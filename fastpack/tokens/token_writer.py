@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Described, facts
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
+from fastpack.tokens.token_file import Rows
 
 TOKEN_SIZES = (1, 2, 4)
 BUFFER_BYTES = 1 << 19  # stays in the second-level cache; 1 MiB is 15 % slower
@@ -55,12 +58,11 @@ class BufferedTokenWriter(Described):
 
     header_bytes: ClassVar[int]
 
-    def __init__(
-        self, path: PathLike, token_size_in_bytes: int, *, file_existence_policy: ExistencePolicy = "error"
-    ) -> None:
+    @accept_aliases(file_existence_policy="if_exists")
+    def __init__(self, path: PathLike, token_size_in_bytes: int, *, if_exists: ExistencePolicy = "error") -> None:
         if token_size_in_bytes not in TOKEN_SIZES:
             raise ValueError(f"token size {token_size_in_bytes!r}: tokens take 1, 2 or 4 bytes")
-        if not may_write(path, file_existence_policy):
+        if not may_write(path, if_exists):
             raise TargetExists(f"{os.fspath(path)} exists and is to be kept: nothing to write")
         self.path = os.fspath(path)
         self.token_size_in_bytes = token_size_in_bytes
@@ -69,7 +71,7 @@ class BufferedTokenWriter(Described):
         self._dtype = np.dtype(f"<u{token_size_in_bytes}")
         self._buffer = np.empty(BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
-        self._policy: ExistencePolicy = file_existence_policy
+        self._policy: ExistencePolicy = if_exists
         self._output: AtomicFile | None = self._open(path)
 
     def _open(self, path: PathLike) -> AtomicFile:
@@ -157,6 +159,42 @@ class BufferedTokenWriter(Described):
             raise ValueError(f"{len(tokens)} bytes are no whole number of tokens of {self.token_size_in_bytes} bytes")
         self.append_many(tokens.view(self._dtype), lengths_in_tokens)
 
+    def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
+        """Append tokens whose documents `append_documents` describes.
+
+        Parameters
+        ----------
+        flat_tokens
+            Integers [n_tokens].
+
+        Raises
+        ------
+        TokenRangeError
+            If a token does not fit the token size. Nothing is appended then.
+        """
+        self._put(self._checked(flat_tokens))
+
+    def append_documents(self, blocks: Iterable[Rows]) -> None:
+        """Add documents in tokens that `append_tokens` appended.
+
+        Parameters
+        ----------
+        blocks
+            Start in the file and length of documents, in tokens: int64 [k, 2] each.
+
+        Raises
+        ------
+        ValueError
+            If a document does not begin where the preceding one ends: only lengths are stored.
+        """
+        end = sum(self._lengths)
+        for rows in blocks:
+            ends = rows.sum(axis=1)
+            if len(rows) and (int(rows[0, 0]) != end or (rows[1:, 0] != ends[:-1]).any()):
+                raise ValueError(f"{self.path}: documents that overlap or leave gaps cannot be stored in this format")
+            self._lengths.frombytes(np.ascontiguousarray(rows[:, 1]).tobytes())
+            end = int(ends[-1]) if len(ends) else end
+
     def _checked(self, tokens: npt.ArrayLike) -> npt.NDArray[Any]:
         if self._output is None:
             raise ValueError(f"{self.path}: the writer is closed")
@@ -167,7 +205,7 @@ class BufferedTokenWriter(Described):
             return np.empty(0, self._dtype)
         if flat.dtype.kind not in "iu":
             raise TypeError(f"tokens of dtype {flat.dtype}, expected integers")
-        if flat.dtype != self._dtype:
+        if not np.can_cast(flat.dtype, self._dtype):
             _check_range(flat, self.token_size_in_bytes)
         return flat
 

@@ -41,7 +41,7 @@ GIB = 1 << 30
 
 
 def pack(path: Path, documents: list[list[int]], size: int = 2) -> Path:
-    with PackedWriter(path, size, file_existence_policy="override") as writer:
+    with PackedWriter(path, size, if_exists="overwrite") as writer:
         for ids in documents:
             writer.append(np.array(ids, np.int64))
     return path
@@ -383,8 +383,8 @@ def test_inputs_without_a_preview(tmp_path: Path, name: str, data: Any, message:
     [
         ("tokenized_info: {}", None, "metadata.yaml: not what tatm writes"),
         ("[", None, "not a YAML file"),
-        (METADATA, "uint17", "dtype 'uint17': expected one of integers"),
-        (METADATA, "float32", "expected one of integers"),
+        (METADATA, "uint17", "dtype 'uint17' is unknown: uint16 or uint32"),
+        (METADATA, "float32", "is not an integer dtype"),
     ],
 )
 def test_invalid_metadata_and_dtypes(tmp_path: Path, metadata: str, dtype: str | None, message: str) -> None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
-from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, chunk_seed, numpy_order
-from fastpack.tokens.token_file import DocumentSpans
+from fastpack.tokens.formats import open_documents
+from fastpack.tokens.token_file import DocumentSpans, TokenFile
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_dataset_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -42,8 +45,8 @@ def create_shuffled_dataset_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks. Their sizes differ by at most one document per file.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     progress
@@ -78,18 +81,17 @@ def create_shuffled_dataset_chunk(
     >>> folder.cleanup()
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
-        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    edit = chunk_of_documents(paths, chunk_id, num_chunks, global_seed)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    edit = partial(chunk_of_documents, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_jsonl_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     compat: Compat = None,
@@ -112,8 +114,8 @@ def create_shuffled_jsonl_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     compat
@@ -152,10 +154,8 @@ def create_shuffled_jsonl_chunk(
     """
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
-        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    edit = chunk_of_lines(paths, chunk_id, num_chunks, global_seed, compat)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    edit = partial(chunk_of_lines, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed, compat=compat)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run)
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -170,8 +170,10 @@ def create_shuffled_jsonl_dataset_chunk(
 
     Parameters
     ----------
-    file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
-        As the parameters of `create_shuffled_jsonl_chunk`, in this order.
+    file_path_list, output_chunk_file_path, chunk_id, num_chunks, global_seed
+        As for `create_shuffled_jsonl_chunk`.
+    file_existence_policy
+        As `if_exists` of `create_shuffled_jsonl_chunk`.
 
     Returns
     -------
@@ -210,26 +212,21 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
 def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
     """Shuffle the documents of a chunk of token files."""
     sources: list[DocumentSpans] = []
-    sizes: dict[int, str] = {}
-    for path in paths:
-        with open_documents(path) as file:
-            sizes.setdefault(file.dtype.itemsize, os.fspath(path))
-            sources += file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks))
-    size = _only_size(sizes)
+
+    def add_chunk(file: TokenFile) -> None:
+        sources.extend(file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks)))
+
+    size = common_token_size(paths, add_chunk)
     return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
 
 
-def common_token_size(paths: Sequence[PathLike]) -> int:
-    """Return the token size of token files, in bytes. ValueError if the sizes differ."""
-    sizes: dict[int, str] = {}
+def common_token_size(paths: Sequence[PathLike], visit: Callable[[TokenFile], object] = lambda _file: None) -> int:
+    """Call `visit` with each token file, open; return their token size in bytes. ValueError if the sizes differ."""
+    sizes: dict[int, str] = {}  # the first file of each size
     for path in paths:
         with open_documents(path) as file:
             sizes.setdefault(file.dtype.itemsize, os.fspath(path))
-    return _only_size(sizes)
-
-
-def _only_size(sizes: Mapping[int, str]) -> int:
-    """Return the only token size; `sizes` maps each size to the first file that has it."""
+            visit(file)
     if len(sizes) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
         raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")

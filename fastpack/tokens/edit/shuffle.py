@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
-from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
+from fastpack.tokens.formats import open_documents
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def shuffle_tokenized_data(
     input_data_path: PathLike,
     output_data_path: PathLike,
     batch_size: int = 100,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     seed: Seed = None,
     *,
     progress: Progress | None = None,
@@ -35,8 +39,8 @@ def shuffle_tokenized_data(
         The output.
     batch_size
         At least 1. It has no effect (Modalities has this argument).
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     seed
         A seed of `random.Random`. By default every call gives another order.
     progress
@@ -75,16 +79,15 @@ def shuffle_tokenized_data(
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
-    if is_kept([input_data_path], target, file_existence_policy):
-        return EditResult(target, written=False, kept_existing=True)
-    edit = shuffled_documents([input_data_path], seed)
-    return write_edit(edit, target, file_existence_policy, progress, dry_run)
+    edit = partial(shuffled_documents, seed=seed)
+    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def shuffle_jsonl_data(
     input_data_path: PathLike,
     output_data_path: PathLike,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     seed: Seed = None,
     *,
     compat: Compat = None,
@@ -103,8 +106,8 @@ def shuffle_jsonl_data(
         A JSON Lines file.
     output_data_path
         The output.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     seed
         A seed of `random.Random`. By default every call gives another order.
     compat
@@ -142,10 +145,8 @@ def shuffle_jsonl_data(
     """
     check_compat(compat)
     target = as_path(output_data_path)
-    if is_kept([input_data_path], target, file_existence_policy):
-        return EditResult(target, written=False, kept_existing=True)
-    edit = shuffled_lines([input_data_path], seed, compat)
-    return write_edit(edit, target, file_existence_policy, progress, dry_run)
+    edit = partial(shuffled_lines, seed=seed, compat=compat)
+    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
 
 
 def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:

@@ -15,8 +15,8 @@ from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL, used_bytes
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, open_bytes, partial_path
 from fastpack.tokens.journal import journal_path, read_journal
-from fastpack.tokens.pbin.layout import Layout, check_range
-from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle
+from fastpack.tokens.pbin.layout import Layout, check_range, settle
+from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.tokens.token_facts import SAMPLED_ENDS, USUAL_SHARE, inner_eos_text
 from fastpack.tokens.token_scan import InnerEosCounter, TokenScan
@@ -42,13 +42,8 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
         report.take(Finding.of(error))
 
 
-def is_unfinished(path: AnyPath) -> bool:
-    """Return whether a writer of this file was started and has not finished."""
-    return os.path.exists(partial_path(path))
-
-
 def _check_leftovers(path: AnyPath, report: VerifyReport) -> None:
-    if not is_unfinished(path):
+    if not os.path.exists(partial_path(path)):
         return
     tokens = [fields["tokens"] for fields, *_ in read_journal(journal_path(path)) if "tokens" in fields]
     checkpoint = f"{tokens[-1]} tokens at its last checkpoint" if tokens else "without a checkpoint"

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, Rows, SegmentedTokens
 
 
 class PackedTokens(SegmentedTokens):
@@ -19,10 +18,13 @@ class PackedTokens(SegmentedTokens):
 
     format = "pbin"
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, dtype: np.dtype[Any] | None = None) -> None:
+        """Raise FormatError if `dtype` contradicts the header."""
         self.file = PackedFile(path)
         self.path = self.file.path
         self._segments = [self.file.segment]
+        if dtype is not None and dtype != self.dtype:
+            raise FormatError(self.path, 8, f"the dtype {self.dtype}", f"{dtype}, as given")
 
     @property
     def n_documents(self) -> int:
@@ -38,12 +40,19 @@ class PackedTokens(SegmentedTokens):
             raise FormatError(self.path, self.file.layout.index_offset, found, expected)
         return ends // self.file.token_size_in_bytes
 
+    def document_rows(self, first: int = 0, end: int | None = None) -> Rows:
+        """Return start and length in tokens, int64 [k, 2], of the documents [first, end), in the order of the index."""
+        rows = self.file.index[first:] if end is None else self.file.first(end)[first:]
+        return rows >> (self.file.token_size_in_bytes.bit_length() - 1)  # a division by 1, 2 or 4 takes 5 times as long
+
     def document(self, i: int) -> npt.NDArray[Any]:
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
-        if not 0 <= i < len(self.file):
-            raise IndexError(f"document {i} of {len(self.file)} in {self.path}")
-        start, length = (self.file.index[i] // self.file.token_size_in_bytes).tolist()
-        return self.file.tokens(start, start + length)
+        self.file.index  # noqa: B018 (decoded once: the start of the index would be decoded for each document)
+        return super().document(i)
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end) in the dtype of the file; read-only."""
+        return self.file.tokens(start, end)
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges, in the order of the index."""
@@ -54,18 +63,7 @@ class PackedTokens(SegmentedTokens):
         swap = file.token_size_in_bytes if file.generation < 4 else 1
         return [DocumentSpans(file.file, rows, file.data_offset, swap)]
 
-    def segments(self) -> list[TokenSegment]:
-        """Return the run of tokens."""
-        return [self.file.segment]
-
     def close(self) -> None:
         """Release the mapping of the file."""
         super().close()
         self.file.close()
-
-
-def check_dtype(tokens: PackedTokens, dtype: np.dtype[Any] | None) -> PackedTokens:
-    """Return `tokens`; raise FormatError if `dtype` contradicts the header."""
-    if dtype is not None and dtype != tokens.dtype:
-        raise FormatError(tokens.path, 8, f"the dtype {tokens.dtype}", f"{dtype}, as given")
-    return tokens

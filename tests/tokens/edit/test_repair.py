@@ -21,7 +21,7 @@ from fastpack.cli import main
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
-from fastpack.tokens.edit import repair as module
+from fastpack.tokens.pbin import recover_packed as module
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
@@ -194,7 +194,7 @@ def test_output_arguments(tmp_path: Path) -> None:
         repair(path, path)
     with pytest.raises(TargetExists):
         repair(path, write_packed(tmp_path / "b.pbin"))
-    assert not repair(path, tmp_path / "b.pbin", file_existence_policy="skip").written
+    assert not repair(path, tmp_path / "b.pbin", if_exists="skip").written
     assert repair(path, dry_run=True).problem == "4 bytes after the index"
     assert path.read_bytes() == damaged
     assert repair(path, in_place=True).written
