@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastpack.documents.source_paths import InputNotFound, find_sources, is_one_file
+from fastpack.documents.source_paths import InputNotFound, find_json_lines, find_sources, is_one_file
 
 NAMES = ("b.jsonl", "a.jsonl.gz", "sub/c.ndjson", "sub/deep/d.jsonl.zst", "sub/.hidden.jsonl", ".git/e.jsonl", "x.txt")
 
@@ -27,7 +27,7 @@ def test_a_file_may_have_any_name(folder: Path) -> None:
 
 def test_a_directory_stands_for_its_jsonl_files_without_hidden_ones(folder: Path) -> None:
     assert find_sources(".") == ["./a.jsonl.gz", "./b.jsonl", "./sub/c.ndjson", "./sub/deep/d.jsonl.zst"]
-    assert find_sources(".", compressed=False) == ["./b.jsonl", "./sub/c.ndjson"]
+    assert find_json_lines(".") == ["./b.jsonl", "./sub/c.ndjson"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_file_named_twice_is_an_error(folder: Path) -> None:
 )
 def test_nothing_found_is_an_error(given: str | list[str], message: str, folder: Path) -> None:
     with pytest.raises(ValueError, match=message):
-        find_sources(given, compressed=False)
+        find_json_lines(given)
 
 
 def test_input_not_found_is_a_file_not_found_and_a_value_error(folder: Path) -> None:
