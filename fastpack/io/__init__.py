@@ -26,6 +26,7 @@ from fastpack.io.paths import check_exists as check_exists
 from fastpack.io.paths import exists as exists
 from fastpack.io.paths import is_file as is_file
 from fastpack.io.paths import is_folder as is_folder
+from fastpack.io.paths import is_read_only as is_read_only
 from fastpack.io.paths import is_remote as is_remote
 from fastpack.io.paths import matches_parts as matches_parts
 from fastpack.io.paths import names_in as names_in

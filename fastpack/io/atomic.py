@@ -65,6 +65,8 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     """
     if policy not in POLICIES:
         raise ValueError(f"if_exists: found {policy!r}, expected 'error', 'skip' or 'overwrite'")
+    if is_remote(path):
+        remote.check_writable(plain_path(path))
     if not exists(path):
         return True
     if policy == "error":

@@ -13,6 +13,7 @@ import functools
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from fastpack.errors import JobError
 
@@ -48,7 +49,13 @@ def parse_hub_url(url: str) -> HubPath:
     if kind != "datasets" or len(names) < 2 or not names[0] or not names[1].partition("@")[0]:
         raise JobError(f"{url}: expected {_FORM}")
     name, _, revision = names[1].partition("@")
-    return HubPath(f"{names[0]}/{name}", revision or "main", names[2].strip("/") if len(names) > 2 else "")
+    return HubPath(f"{names[0]}/{name}", unquote(revision) or "main", names[2].strip("/") if len(names) > 2 else "")
+
+
+def split_hub_url(url: str) -> tuple[str, str]:
+    """Split a URL into that of the repository at its revision, and the path of the file."""
+    where = parse_hub_url(url)
+    return f"{SCHEME}://datasets/{where.repository}@{quote(where.revision, safe='')}", where.path
 
 
 def content_root(url: str) -> tuple[str, dict[str, str]]:
@@ -79,7 +86,7 @@ def hub_entries(url: str, *, recursive: bool) -> Iterator[HubFile | str]:
     """Yield the files in a folder, and the paths of its folders; nothing if the folder does not exist."""
     where = parse_hub_url(url)
     sha = _commit(where.repository, where.revision, *_settings())
-    with _hub_errors(url), contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError), _hub_errors(url):
         tree = _api().list_repo_tree(
             where.repository, where.path or None, recursive=recursive, revision=sha, repo_type="dataset"
         )

@@ -49,6 +49,11 @@ def is_remote(path: PathLike) -> bool:
     return bool(_URL.match(text)) and not _LOCAL.match(text)
 
 
+def is_read_only(path: PathLike) -> bool:
+    """Return whether a path is a URL of a store that cannot be written: plain HTTP, and the Hugging Face Hub."""
+    return is_remote(path) and remote.is_read_only(plain_path(path))
+
+
 def _no_chain(text: str, first: str, last: str) -> JobError:
     if first.lower() in _CACHES:
         return JobError(f"{text}: write {last}: data from a store is always cached")

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from fastpack.errors import JobError, import_extra
+from fastpack.io.hugging_face import content_root, is_hub, split_hub_url
 
 TIMEOUT = "60 seconds"  # of a whole request; a slower one is retried
 UPLOAD_TIMEOUT = "300 seconds"  # of a request that sends up to 16 MiB, or that completes a multipart upload
@@ -21,7 +22,7 @@ STALL_SECONDS = 10.0  # default of FASTPACK_STALL_SECONDS
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az"}  # fsspec's and Hadoop's names -> obstore's
 _GOOGLE_EMULATOR = "STORAGE_EMULATOR_HOST"  # as Google's own tools
 _PREFIXES = ("AWS_", "GOOGLE_", "AZURE_", "AZURITE_", _GOOGLE_EMULATOR)  # of environment variables
-SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", *_SCHEMES)
+SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "adl", "http", "https", "hf", *_SCHEMES)
 
 _stores: dict[tuple[Any, ...], Any] = {}  # by root and settings
 _lock = threading.Lock()
@@ -92,6 +93,8 @@ def split_url(url: str) -> tuple[str, str]:
     if scheme.lower() not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise JobError(f"{url}: {scheme}:// is not supported; fastpack reads and writes {known}")
+    if scheme.lower() == "hf":
+        return split_hub_url(url)
     host, _, key = rest.partition("/")
     return f"{_SCHEMES.get(scheme.lower(), scheme.lower())}://{host}", key.strip("/")
 
@@ -102,7 +105,10 @@ def _store(root: str, sends: bool = False) -> Any:
 
     settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     stall = None if sends else stall_seconds()
-    key = (root, TIMEOUT, UPLOAD_TIMEOUT, stall, *sorted(settings.items()))
+    headers: dict[str, str] = {}
+    if is_hub(root):
+        root, headers = content_root(root)
+    key = (root, TIMEOUT, UPLOAD_TIMEOUT, stall, *sorted(settings.items()), *headers.values())
     with _lock:
         if key not in _stores:
             emulator = settings.get(_GOOGLE_EMULATOR) if root.startswith("gs:") else None
@@ -114,7 +120,7 @@ def _store(root: str, sends: bool = False) -> Any:
                 _stores[key] = from_url(
                     root,
                     config=None if emulator is None else _google_at(emulator),
-                    client_options=_options(plain or emulator is not None, stall),
+                    client_options=_options(plain or emulator is not None, stall) | {"default_headers": headers},
                     retry_config={"max_retries": 0},  # `_retry` in stores.py does, also for short bodies
                 )
             except Exception as error:

@@ -21,7 +21,8 @@ from typing import Any, ParamSpec, TypeVar
 from fastpack.errors import JobError, MissingExtra
 from fastpack.io import store_clients as clients
 from fastpack.io import threads
-from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object
+from fastpack.io.hugging_face import HubFile, hub_entries, hub_file, is_hub
+from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object, split_url
 
 TRIES = 6
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds
@@ -83,9 +84,15 @@ def serve() -> None:
 @_fork_safe
 def status(url: str) -> Status:
     """Return the status of an object; raises FileNotFoundError, PermissionError or OSError."""
+    if is_hub(url):
+        return _hub_status(hub_file(url))
     store, key = open_object(url)
     found = _retry(url, lambda: load_obstore().head(store, key))
     return _status(found)
+
+
+def _hub_status(file: HubFile) -> Status:
+    return Status(file.n_bytes, 0, file.tag)
 
 
 def _status(meta: Any) -> Status:
@@ -99,6 +106,9 @@ def _status(meta: Any) -> Status:
 @_fork_safe
 def read_head(url: str, n_bytes: int) -> tuple[bytes, Status]:
     """Read at most the first `n_bytes` of an object; return them and its status, with one request."""
+    if is_hub(url):
+        found = status(url)
+        return read_range(url, 0, min(n_bytes, found.st_size)), found
     store, key = open_object(url)
 
     def read() -> tuple[bytes, Status]:
@@ -129,6 +139,8 @@ def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes:
     if start >= end:
         return b""
     store, key = open_object(url)
+    if is_hub(url):
+        tag = None  # the URL names a commit, and servers of contents have tags of their own
     # A weak tag (W/"...") never matches in HTTP; the tag of the response is compared in any case.
     options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
 
@@ -153,6 +165,8 @@ def read(url: str) -> bytes:
 @_fork_safe
 def names(url: str) -> dict[str, Status | None]:
     """List a folder: name -> status of an object, or None for a folder, sorted; {} if the folder does not exist."""
+    if is_hub(url):
+        return _hub_names(url, recursive=False)
     store, key = open_folder(url)
     found = _retry(url, lambda: load_obstore().list_with_delimiter(store, key or None))
     there: dict[str, Status | None] = {way[len(key) :].strip("/"): None for way in found["common_prefixes"]}
@@ -163,9 +177,22 @@ def names(url: str) -> dict[str, Status | None]:
 @_fork_safe
 def all_names(url: str) -> dict[str, Status]:
     """List all objects below a folder: relative path -> status, sorted by components."""
+    if is_hub(url):
+        listed = _hub_names(url, recursive=True)
+        return {way: found for way, found in listed.items() if found is not None}
     store, key = open_folder(url)
     found = _retry(url, lambda: [entry for page in load_obstore().list(store, key or None) for entry in page])
     there = {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found}
+    return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
+
+
+def _hub_names(url: str, *, recursive: bool) -> dict[str, Status | None]:
+    """Return relative path -> status of the files in a folder of a repository, None for folders, sorted."""
+    prefix = split_url(url)[1]
+    there: dict[str, Status | None] = {}
+    for entry in hub_entries(url, recursive=recursive):
+        path = entry if isinstance(entry, str) else entry.path
+        there[path[len(prefix) :].strip("/")] = None if isinstance(entry, str) else _hub_status(entry)
     return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
 
 
@@ -174,8 +201,21 @@ def has_objects(url: str) -> bool:
     """Return whether a folder contains objects; False if the store cannot list (plain HTTP)."""
     if url.startswith(("http:", "https:")):
         return False
+    if is_hub(url):
+        return any(True for _ in hub_entries(url, recursive=False))
     store, key = open_folder(url)
     return _retry(url, lambda: any(page for page in load_obstore().list(store, key or None, chunk_size=1)))
+
+
+def is_read_only(url: str) -> bool:
+    """Return whether objects can only be read: over plain HTTP, and from the Hugging Face Hub."""
+    return url.lower().startswith(("http:", "https:", "hf:"))
+
+
+def check_writable(url: str) -> None:
+    """Raise JobError for a URL that can only be read."""
+    if is_read_only(url):
+        raise JobError(f"{url}: {'the Hugging Face Hub' if is_hub(url) else 'plain HTTP'} can be read only")
 
 
 @_fork_safe
@@ -185,8 +225,7 @@ def upload(url: str, local_path: str, *, replace: bool = True) -> None:
     replace=False: FileExistsError if the object exists, checked by the store as far as it can. An object with the
     content of the file does not count if an earlier attempt of this call may have uploaded it.
     """
-    if url.startswith(("http:", "https:")):
-        raise JobError(f"{url}: plain HTTP can be read only")
+    check_writable(url)
     store, key = open_object(url, sends=True)
     n_bytes = os.path.getsize(local_path)
     attempts = 0

@@ -16,7 +16,7 @@ from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_formats import SourceFormat, source_format
 from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
 from fastpack.errors import DataWarning, spoken
-from fastpack.io import ExistencePolicy, PathLike, is_file, read_start
+from fastpack.io import ExistencePolicy, PathLike, is_file, is_read_only, read_start
 from fastpack.io.if_exists import OVERWRITING
 from fastpack.packing.audit import check_share
 from fastpack.packing.special_tokens import RULES, SpecialRule
@@ -151,6 +151,8 @@ def settings_of(
     if output is None and not per_source:
         if not (isinstance(sources, (str, os.PathLike)) and is_one_file(sources)):
             raise ValueError(f"{spoken('settings.dst_path')} is needed for several sources")
+        if is_read_only(sources):
+            raise ValueError(f"{spoken('settings.dst_path')} is needed: nothing can be written next to {sources}")
         output = default_output(os.fspath(sources), format or "pbin")
     return PackSettings(
         sources=found,
@@ -188,7 +190,9 @@ def find_pack_sources(
     if split_on is not None and "text" not in formats:
         raise ValueError(f"{spoken('split_on')} is for plain text files (.txt): {paths[0]} is a {formats[0]} file")
     is_one = is_one_file(sources)
-    if is_one and formats == ["jsonl"] and not is_compressed(paths[0]):
+    if is_one and index_path is None and single_rule != "require" and is_read_only(paths[0]):
+        single_rule = "optional"
+    elif is_one and formats == ["jsonl"] and not is_compressed(paths[0]):
         named = None if index_path is None else os.fspath(index_path)
         return (Source(paths[0], _index_path(paths[0], named, single_rule), single_rule),)
     if index_path is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 SHA = "5" * 40
 
@@ -76,7 +76,7 @@ class _Handler(BaseHTTPRequestHandler):
         if words[3:4] == ["revision"] or len(words) == 3:
             found: Any = {"id": repository, "sha": SHA, "siblings": [{"rfilename": name} for name in files]}
         elif words[3] == "paths-info":
-            paths = json.loads(body)["paths"]
+            paths = parse_qs(body.decode())["paths"]
             found = [_entry(path, files[path]) for path in paths if path in files]
         else:
             found = _tree(files, "/".join(words[5:]), "recursive=True" in self.path or "recursive=true" in self.path)
