@@ -31,16 +31,13 @@ class TextBatch(NamedTuple):
 
 
 def text_batches(array: Any, first_row: int, n_bytes: int, done: int, missing: int = NULL) -> Iterator[TextBatch]:
-    """Split an Arrow array of strings or binary values into batches of about `n_bytes`, at least one row each."""
-    import pyarrow as pa
+    """Split an Arrow array of strings or binary values into batches of about `n_bytes`, at least one row each.
 
-    array = array.cast(pa.large_binary())  # converts only the offsets
-    array.validate(full=True)  # the offsets come from the file
+    Raises pyarrow's ArrowInvalid for offsets outside the data.
+    """
     n_rows = len(array)
-    offsets = np.frombuffer(array.buffers()[1], np.int64, n_rows + 1, array.offset * 8) if n_rows else np.zeros(1)
-    content = array.buffers()[2]
-    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    offsets, data = _offsets_and_data(array)
+    valid = np.ones(n_rows, bool) if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
     start = 0
     while start < n_rows:
         end = int(np.searchsorted(offsets, offsets[start] + n_bytes, side="right")) - 1
@@ -50,6 +47,23 @@ def text_batches(array: Any, first_row: int, n_bytes: int, done: int, missing: i
         rows = np.stack([offsets[start:end] - first, lengths], axis=1)
         yield TextBatch(first_row + start, data[first:last], rows, done)
         start = end
+
+
+def _offsets_and_data(array: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the offsets of an array's values, int64[n + 1], and the bytes that they refer to."""
+    import pyarrow as pa
+
+    if array.type not in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
+        array = array.cast(pa.large_binary())
+    _, offset_bytes, content = array.buffers()
+    data = np.empty(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
+    if not len(array):
+        return np.zeros(1, np.int64), data
+    dtype = np.dtype(np.int32 if array.type in (pa.string(), pa.binary()) else np.int64)
+    offsets = np.frombuffer(offset_bytes, dtype, len(array) + 1, array.offset * dtype.itemsize).astype(np.int64)
+    if offsets[0] < 0 or offsets[-1] > len(data) or bool((offsets[1:] < offsets[:-1]).any()):
+        raise pa.ArrowInvalid("offsets of values are not ascending, or lie outside the data")
+    return offsets, data
 
 
 def column_of(schema: Any, names: Sequence[str], path: str) -> tuple[str, ...]:

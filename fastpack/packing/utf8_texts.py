@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastpack.documents.json_fields import FaultyDocument, decode
 from fastpack.documents.text_columns import REASONS
-from fastpack.tokenizers.interface import Lengths, Tokenizer, Tokens, Utf8Tokenizer
+from fastpack.tokenizers.interface import Lengths, Tokens, Utf8Tokenizer
 
 Faulty = list[tuple[int, str]]
 
@@ -43,9 +43,9 @@ class Utf8Texts(Sequence[str]):
             yield data[start:end].decode()
             start = end
 
-    def encode(self, tokenizer: Tokenizer, eod: int) -> tuple[Tokens, Lengths] | None:
+    def encode(self, tokenizer: Utf8Tokenizer, eod: int) -> tuple[Tokens, Lengths] | None:
         """Encode all texts as `encode_many`; None where the tokenizer needs strings."""
-        return tokenizer.encode_utf8(self.data, self._lengths, eod) if isinstance(tokenizer, Utf8Tokenizer) else None
+        return tokenizer.encode_utf8(self.data, self._lengths, eod)
 
 
 def read_texts(data: memoryview, rows: npt.NDArray[np.int64]) -> tuple[Utf8Texts | list[str], list[int], Faulty]:
@@ -72,10 +72,12 @@ def _is_valid(data: memoryview, starts: Lengths, lengths: Lengths) -> bool:
     """Return whether the texts are adjacent and all of them are valid UTF-8."""
     if int(lengths.sum()) != len(data) or not np.array_equal(starts, np.cumsum(lengths) - lengths):
         return False
+    codes = np.frombuffer(data, np.uint8)
+    if not len(codes) or codes.max() < 0x80:
+        return True
     try:
-        if str(data, "utf-8").isascii():
-            return True
+        str(data, "utf-8")
     except UnicodeDecodeError:
         return False
-    first = np.frombuffer(data, np.uint8)[starts[lengths > 0]]
+    first = codes[starts[lengths > 0]]
     return not bool(((first & 0xC0) == 0x80).any())  # no character continues in the next text

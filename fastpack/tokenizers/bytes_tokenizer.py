@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from fastpack.tokenizers.interface import END_OF_TEXT, Lengths, SpecialTokens, Tokens
 
-LONG_TEXT = 128  # bytes on average; shorter texts are copied by a mask, which costs 2 ns per byte
-
 
 class BytesTokenizer:
     """UTF-8 bytes as ids 0 to 255, and 256 for the end of a document. "<|endoftext|>" in a text is ordinary text."""
@@ -55,18 +53,14 @@ class BytesTokenizer:
         """Encode as `Utf8Tokenizer.encode_utf8`."""
         if eod is None:
             return data.astype(np.uint16), lengths
-        framed = lengths + (lengths > 0)
-        tokens = np.empty(len(data) + np.count_nonzero(lengths), np.uint16)
-        ends = (np.cumsum(framed) - 1)[lengths > 0]
-        tokens[ends] = eod
-        if len(data) > LONG_TEXT * len(lengths):  # one copy per text
-            starts = np.cumsum(lengths) - lengths
-            for end, start, n in zip(
-                ends.tolist(), starts[lengths > 0].tolist(), lengths[lengths > 0].tolist(), strict=True
-            ):
-                tokens[end - n : end] = data[start : start + n]
-        else:
-            from_text = np.ones(len(tokens), bool)
-            from_text[ends] = False
-            tokens[from_text] = data
-        return tokens, framed
+        filled = lengths > 0
+        ends = np.cumsum(lengths)[filled]
+        texts, start = data.data, 0
+        pieces: list[memoryview] = []
+        for end in ends.tolist():
+            pieces.append(texts[start:end])
+            start = end
+        # A space marks the position of each end-of-document id, as in `encode_many`: 0.4 ns per byte, 0.1 us per text.
+        tokens = np.frombuffer(b" ".join([*pieces, b""]), np.uint8).astype(np.uint16)
+        tokens[ends + np.arange(len(ends))] = eod
+        return tokens, lengths + filled
