@@ -11,6 +11,7 @@ from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
 from fastpack.tokens.formats import FORMATS, format_named
+from fastpack.tokens.interop_formats import INTEROP_FORMATS
 from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
@@ -40,7 +41,7 @@ def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 INSPECTORS: dict[str, Inspector] = {
     ".jsonl": _jsonl_facts,
     ".idx": _index_facts,
-    **{suffix: row.facts for row in FORMATS for suffix in row.suffixes},
+    **{suffix: row.facts for row in FORMATS if row not in INTEROP_FORMATS for suffix in row.suffixes},
 }
 
 
@@ -121,6 +122,9 @@ def inspect(
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     """Return the facts, and the tables that `report` draws; raises as `inspect`."""
     where = as_path(path)
+    for row in INTEROP_FORMATS:
+        if row.detect(where):
+            return row.facts(where, options)
     if where.is_dir():
         inspect_folder = _webdataset_facts if meta_path(where).is_dir() else format_named("bin").facts
         return inspect_folder(where, options)

@@ -16,6 +16,7 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists
+from fastpack.tokens.interop_formats import INTEROP_FORMATS
 from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
 
 
@@ -55,7 +56,7 @@ def _has_files(path: AnyPath, suffix: str) -> bool:
 
 
 def _is_npy(path: AnyPath) -> bool:
-    return _has_files(path, ".npy")
+    return _has_files(path, ".npy") and not _is_interop(path, "olmo")
 
 
 def _open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -71,7 +72,12 @@ def _create_npy(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) ->
 
 
 def _is_bin(path: AnyPath) -> bool:
-    return _has_files(path, ".bin")
+    return _has_files(path, ".bin") and not _is_interop(path, "megatron", "llmc", "litdata")
+
+
+def _is_interop(path: AnyPath, *names: str) -> bool:
+    """Return whether a file is of another format with the same suffix, which its contents tell."""
+    return any(row.detect(path) for row in INTEROP_FORMATS if row.name in names)
 
 
 def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -123,6 +129,7 @@ def _manifest_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return manifest_facts(path, options)
 
 
+_NO_BOUNDARIES = "document boundaries, unless EOS tokens mark them"
 _FLAT = "a .bin or .npy file of tokens, or a folder of such files"
 
 FORMATS = (
@@ -132,6 +139,8 @@ FORMATS = (
         description=_FLAT,
         suffixes=(".npy",),
         stores_documents=False,
+        dtypes=("uint16", "uint32"),
+        loses=_NO_BOUNDARIES,
         detect=_is_npy,
         open=_open_npy,
         create=_create_npy,
@@ -144,6 +153,8 @@ FORMATS = (
         description=_FLAT,
         suffixes=(".bin",),
         stores_documents=False,
+        dtypes=("uint16", "uint32"),
+        loses=f"{_NO_BOUNDARIES}; the dtype, unless tatm's metadata states it",
         detect=_is_bin,
         open=_open_bin,
         create=_create_bin,
@@ -156,6 +167,8 @@ FORMATS = (
         description="a manifest of shards (.fpm)",
         suffixes=(".fpm",),
         stores_documents=False,
+        dtypes=(),
+        loses="it describes existing shards and is not written by `convert`",
         detect=_is_manifest,
         open=_open_manifest,
         create=None,  # `write_manifest` describes existing shards
@@ -168,12 +181,15 @@ FORMATS = (
         description="a .pbin file",
         suffixes=(".pbin",),
         stores_documents=True,
+        dtypes=("uint8", "uint16", "uint32"),
+        loses="nothing",
         detect=_is_packed,
         open=_open_packed,
         create=_create_packed,
         check=_check_packed,
         facts=_packed_facts,
     ),
+    *INTEROP_FORMATS,
 )
 
 
@@ -188,10 +204,10 @@ def format_named(name: str) -> TokenFormat:
 def detect_format(path: PathLike) -> TokenFormat:
     """Return the format of a file or folder. Raises FileNotFoundError, and FormatError if none or several fit."""
     where = as_path(path)
-    check_exists(where)
     found = [row for row in FORMATS if row.detect(where)]
     if len(found) == 1:
         return found[0]
+    check_exists(where)  # after the detection: Megatron's prefix is not a file
     if found:
         names = " and ".join(row.name for row in found)
         raise FormatError(path, 0, f"files of the formats {names}", "files of one format: pass format=")
@@ -210,15 +226,17 @@ def open_tokens(
     Parameters
     ----------
     path
-        The file; for `npy` and `bin`, also a folder of such files.
+        The file; for `npy` and `bin`, also a folder of such files; for `litdata` and `mds`, the folder; for
+        `megatron`, the `.bin`, the `.idx` or the path without a suffix.
     format
-        "npy", "bin", "manifest" or "pbin". By default it is detected from the name of the file, or from the names of
-        the files in the folder.
+        "npy", "bin", "manifest", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata" or "mds". By
+        default it is detected from names and first bytes. `nanogpt` is not detected: its files look like `bin`.
     dtype
-        The dtype of the tokens in headerless files, such as "uint16". By default it is that of tatm's metadata, or it
-        is guessed from the size of the file.
+        The dtype of the tokens in files that do not state it, such as "uint16" (`bin`, `olmo`, bytes in `mds`). By
+        default it is that of tatm's metadata, or for `bin` it is guessed from the size of the file.
     eos_token_id
-        The token that ends documents in formats without document boundaries (`npy`, `bin`, `manifest`).
+        The token that ends documents in formats without document boundaries (`npy`, `bin`, `manifest`, `nanogpt`,
+        `llmc`, and `olmo` without its side file).
 
     Returns
     -------
@@ -250,7 +268,6 @@ def open_tokens(
     from fastpack.tokens.flat.shard_warnings import token_dtype
 
     where = as_path(path)
-    check_exists(where)
     row = detect_format(where) if format is None else format_named(format)
     return row.open(where, None if dtype is None else token_dtype(dtype), eos_token_id)
 

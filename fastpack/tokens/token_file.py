@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -92,6 +92,10 @@ class TokenFile(Protocol):
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
         ...
 
+    def is_contiguous(self) -> bool:
+        """Return whether the segments contain the documents in order, and nothing else."""
+        ...
+
     def close(self) -> None:
         """Release the mappings. Arrays that were returned stay valid."""
         ...
@@ -125,6 +129,10 @@ class TokenWriter(Protocol):
         """Append documents whose tokens are already encoded as the file stores them."""
         ...
 
+    def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
+        """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""
+        ...
+
     def close(self) -> None:
         """Finish the file and give it its name."""
         ...
@@ -156,8 +164,12 @@ class TokenFormat:
         Suffixes of its files.
     stores_documents
         Whether its files contain the document boundaries.
+    dtypes
+        The dtypes of tokens that it can store, the smallest first.
+    loses
+        What a file in this format does not contain of another, for the documentation.
     detect
-        Whether a file or folder that exists is of this format. Reads names only.
+        Whether a file or folder is of this format. Reads names and, where they do not tell, the first bytes.
     open
         Open (path, dtype, EOS token id); None for what the file says.
     create
@@ -173,6 +185,8 @@ class TokenFormat:
     description: str
     suffixes: tuple[str, ...]
     stores_documents: bool
+    dtypes: tuple[str, ...]
+    loses: str
     detect: Callable[[AnyPath], bool]
     open: Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
     create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter] | None
@@ -253,15 +267,20 @@ class SegmentedTokens(Described):
         ends = self.document_ends()
         starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[first:end]
         ends = ends[first:end]
-        spans, before = [], 0
+        spans, before, done = [], 0, 0
         for segment, segment_end in zip(self._segments, self._segment_ends, strict=True):
-            chosen = slice(*np.searchsorted(ends, [before, segment_end], "right").tolist())
+            chosen = slice(done, done := int(np.searchsorted(ends, segment_end, "right")))
             rows = np.stack([starts[chosen] - before, ends[chosen] - starts[chosen]], axis=1) * segment.dtype.itemsize
             data = mapped(open_bytes(segment.path, segment.version))
             swap = 1 if segment.dtype.newbyteorder("<") == segment.dtype else segment.dtype.itemsize
             spans.append(DocumentSpans(data, rows, segment.offset, swap))
             before = segment_end
         return spans
+
+    def is_contiguous(self) -> bool:
+        """Return whether the segments contain the documents in order, and nothing else."""
+        ends = self.document_ends()
+        return self.n_tokens == (int(ends[-1]) if len(ends) else 0)
 
     def close(self) -> None:
         """Release the document ends. Mappings end with the last array that was returned."""
