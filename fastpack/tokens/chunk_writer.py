@@ -45,7 +45,7 @@ class ChunkedTokenWriter(Described):
         self.path = os.fspath(path)
         self.n_tokens = 0
         self.n_documents = 0
-        self._dtype, self._chunk_bytes = dtype.newbyteorder("<"), chunk_bytes
+        self._dtype, self._chunk_bytes = np.dtype(dtype.newbyteorder("<").str), chunk_bytes
         self._folder: AtomicFolder | None = AtomicFolder(path, policy=file_existence_policy)
         self._chunks: list[dict[str, Any]] = []
         self._pending = np.empty(chunk_bytes // dtype.itemsize + 1, self._dtype)

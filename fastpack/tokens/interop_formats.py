@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, ExistencePolicy
+from fastpack.io import AnyPath, ExistencePolicy, as_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
 
 Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
@@ -129,6 +130,7 @@ def _row(
     dtypes: tuple[str, ...],
     loses: str,
     stores_documents: bool = True,
+    stores_empty: bool = True,
 ) -> TokenFormat:
     return TokenFormat(
         name=name,
@@ -136,6 +138,7 @@ def _row(
         description=description,
         suffixes=suffixes,
         stores_documents=stores_documents,
+        stores_empty=stores_empty,
         dtypes=dtypes,
         loses=loses,
         detect=partial(_detect, name),
@@ -144,6 +147,20 @@ def _row(
         check=partial(_check, open_file),
         facts=partial(_facts, name, open_file),
     )
+
+
+def output_path(name: str, path: AnyPath) -> AnyPath:
+    """Return the path of an output as `open_tokens` accepts it: formats of several files complete the given name."""
+    text = os.fspath(path)
+    if name == "megatron":
+        from fastpack.tokens.megatron import prefix_of
+
+        return as_path(prefix_of(text))
+    if name == "datatrove":
+        from fastpack.tokens.datatrove import tokens_path
+
+        return as_path(tokens_path(text))
+    return as_path(f"{text}.npy") if name == "olmo" and not text.endswith(".npy") else path
 
 
 INTEROP_FORMATS = (
@@ -202,6 +219,7 @@ INTEROP_FORMATS = (
         "a folder of MDS shards (MosaicML Streaming)",
         (),
         _open_mds,
+        stores_empty=False,
         dtypes=("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
         loses="empty documents, which are counted, and columns other than the tokens; shards smaller than 4 GiB",
     ),

@@ -194,7 +194,7 @@ def _shard(index: ChunkIndex, entry: dict[str, Any], dtype: np.dtype[Any] | None
     match = _ENCODING.match(encodings[at])
     if match is None and dtype is None:
         index.wrong(f"tokens encoded as {encodings[at]!r}, whose dtype is unknown", "dtype=")
-    stored = dtype if match is None else np.dtype(match[1]).newbyteorder("<") if match[1] else None
+    stored = dtype if match is None else np.dtype(np.dtype(match[1]).newbyteorder("<").str) if match[1] else None
     n_bytes = int(match[2]) * np.dtype(match[1]).itemsize if match is not None and match[2] else None
     if n_bytes != sizes[at]:
         index.wrong(f"size {sizes[at]} of the column {names[at]!r}", f"{n_bytes}, by its encoding {encodings[at]!r}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, check_exists, exists, open_stream, read_head, size_of
+from fastpack.io import AnyPath, AtomicFile, PathLike, check_exists, exists, open_stream, read_head, size_of
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.paired_writer import PairedTokenWriter
 from fastpack.tokens.token_file import DocumentEnds
@@ -154,8 +154,7 @@ class OlmoWriter(PairedTokenWriter):
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:
-    """Create `x.npy` and `x.csv.gz`; `.npy` is added to the path where it is missing."""
+    """Create `x.npy` and `x.csv.gz`."""
     if dtype.kind != "u":
         raise ValueError(f"OLMo stores unsigned integers, not {dtype}")
-    target = as_path(path if path.suffix == ".npy" else f"{path}.npy")
-    return OlmoWriter(target, dtype.itemsize, file_existence_policy=policy)
+    return OlmoWriter(path, dtype.itemsize, file_existence_policy=policy)

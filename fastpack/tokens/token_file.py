@@ -166,6 +166,8 @@ class TokenFormat:
         Whether its files contain the document boundaries.
     dtypes
         The dtypes of tokens that it can store, the smallest first.
+    stores_empty
+        Whether it can store documents without tokens.
     loses
         What a file in this format does not contain of another, for the documentation.
     detect
@@ -187,6 +189,7 @@ class TokenFormat:
     stores_documents: bool
     dtypes: tuple[str, ...]
     loses: str
+    stores_empty: bool = True
     detect: Callable[[AnyPath], bool]
     open: Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
     create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter] | None

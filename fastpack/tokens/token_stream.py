@@ -102,4 +102,5 @@ def _gathered_blocks(spans: list[DocumentSpans], dtype: np.dtype[Any]) -> Iterat
 
 
 def _native(tokens: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return tokens if tokens.dtype.isnative else tokens.astype(tokens.dtype.newbyteorder("="))
+    native = tokens.dtype.newbyteorder("=")  # an explicit "<" is another buffer format, which kernels do not know
+    return tokens.view(native) if tokens.dtype.isnative else tokens.astype(native)
