@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastpack.distributed.map_concatenate import (
-    append_outputs,
     byte_counter,
     concatenate_bytes,
-    concatenate_packed,
+    concatenate_tokens,
     numbered_tasks,
+    output_blocks,
     task_bytes,
     task_folder,
     task_output,
@@ -34,11 +34,12 @@ from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
 from fastpack.tokens.edit.edit_writer import Edit
-from fastpack.tokens.edit.merge import Source, copy_tokens, find_sources, read_sources, write_merged
+from fastpack.tokens.edit.merge import Source, find_sources, read_sources, read_tokens, write_merged
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
+from fastpack.tokens.token_file import TokenWriter
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -147,8 +148,8 @@ def merge_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: 
         file.reserve(sum(end - start for _, start, end in arguments["pieces"]) * settings["size"])
         for number, start, end in arguments["pieces"]:
             check_unchanged([settings["stamps"][number]])
-            for _ in copy_tokens(Source(*settings["sources"][number]), start, end, settings["size"], file):
-                pass
+            for tokens in read_tokens(Source(*settings["sources"][number]), start, end):
+                file.write(tokens.astype(f"<u{settings['size']}", copy=False))
         return {"bytes": file.tell()}
 
 
@@ -224,7 +225,12 @@ def _concatenate_merged(
 ) -> EditResult:
     sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
-    return write_merged(sources, size, target, policy, lambda output: append_outputs(output, outputs, advance))
+
+    def put_tokens(writer: TokenWriter) -> None:
+        for block in output_blocks(outputs, advance):
+            writer.append_tokens(block.view(f"<u{size}"))
+
+    return write_merged(sources, size, target, policy, put_tokens)
 
 
 def _concatenate_shuffled(
@@ -240,5 +246,5 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    n_bytes = concatenate_packed(outputs, size, target, policy, advance)
+    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance)
     return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.distributed.plan import Done, Task, check_size
-from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
-from fastpack.tokens.pbin.layout import HEADER
-from fastpack.tokens.pbin.packed_index import index_rows, write_index
+from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes, size_of
+from fastpack.tokens.token_file import TokenFormat, rows_of_lengths
 
 MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker are negligible
 MAX_TASKS = 4096  # of a job with tasks of the default size: the markers of a folder are listed at once
@@ -81,13 +81,13 @@ def task_output(done: Done, n_bytes: int, n_documents: int = 0) -> TaskOutput:
     return TaskOutput(done.path, n_bytes, n_documents)
 
 
-def append_outputs(output: AtomicFile, outputs: Sequence[TaskOutput], advance: Callable[[int], None]) -> None:
-    """Append the data of all outputs, in order. advance: called with the bytes of each block."""
+def output_blocks(outputs: Sequence[TaskOutput], advance: Callable[[int], None]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the data of all outputs, in order. advance: called with the bytes of each block when it is used."""
     for one in outputs:
         data = map_bytes(one.path)
         for first in range(0, one.n_bytes, _BLOCK):
             end = min(first + _BLOCK, one.n_bytes)
-            output.write(data[first:end])
+            yield data[first:end]
             drop_pages(data, first, min(first + _BLOCK, len(data)))
             advance(end - first)
 
@@ -98,26 +98,29 @@ def concatenate_bytes(
     """Concatenate the data of all outputs and return its size in bytes. Raises TargetExists by the policy."""
     with AtomicFile(target, policy=policy) as output:
         output.reserve(sum(one.n_bytes for one in outputs))
-        append_outputs(output, outputs, advance)
+        for block in output_blocks(outputs, advance):
+            output.write(block)
         return output.tell()
 
 
-def concatenate_packed(
+def concatenate_tokens(
     outputs: Sequence[TaskOutput],
     token_size: int,
+    row: TokenFormat,
     target: PathLike,
     policy: ExistencePolicy,
     advance: Callable[[int], None],
 ) -> int:
-    """Write the packed file of the documents of all outputs; return its size. Raises TargetExists by the policy."""
-    n_bytes = sum(one.n_bytes for one in outputs)
-    with AtomicFile(target, policy=policy) as output:
-        output.write(HEADER[5].pack(n_bytes, token_size))
-        output.reserve(n_bytes)
-        append_outputs(output, outputs, advance)
-        lengths = (map_bytes(one.path)[one.n_bytes :].view(np.int64) for one in outputs)
-        write_index(output.write, index_rows(lengths, token_size))
-        return output.tell()
+    """Write the token file of the documents of all outputs; return its size. Raises TargetExists by the policy."""
+    assert row.create is not None
+    with row.create(as_path(target), np.dtype(f"u{token_size}"), policy) as writer:
+        writer.reserve(sum(one.n_bytes for one in outputs) // token_size)
+        for block in output_blocks(outputs, advance):
+            writer.append_tokens(block.view(f"<u{token_size}"))
+        if row.stores_documents:
+            lengths = (map_bytes(one.path)[one.n_bytes :].view(np.int64) for one in outputs)
+            writer.append_documents(rows_of_lengths(lengths))
+    return size_of(target)
 
 
 def byte_counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from fastpack.distributed.map_concatenate import (
-    append_outputs,
     byte_counter,
     chunk_bytes,
-    concatenate_packed,
+    concatenate_tokens,
     numbered_tasks,
     split_sources,
     task_bytes,
@@ -37,7 +36,8 @@ from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import SourceBatch, lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of, tokenizer_files
-from fastpack.tokens.flat.npy_writer import is_npy, npy_header
+from fastpack.tokens.flat.npy_writer import is_npy
+from fastpack.tokens.formats import format_named
 
 
 def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, folder: str | None = None) -> Plan:
@@ -164,13 +164,8 @@ def _concatenate(
     size = first["token_size"]
     outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(output.n_bytes for output in outputs)
-    if is_npy(target.output):
-        with AtomicFile(target.output, policy=policy) as file:
-            file.write(npy_header(n_bytes // size, size))
-            file.reserve(n_bytes)
-            append_outputs(file, outputs, advance)
-    else:
-        concatenate_packed(outputs, size, target.output, policy, advance)
+    row = format_named("npy" if is_npy(target.output) else "pbin")
+    concatenate_tokens(outputs, size, row, target.output, policy, advance)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(

@@ -10,8 +10,7 @@ from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.formats import FORMATS, format_named
-from fastpack.tokens.interop_formats import INTEROP_FORMATS
+from fastpack.tokens.formats import FORMATS, formats_of
 from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
@@ -38,11 +37,7 @@ def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
 
 
 # By suffix. Functions import what they need when they are called.
-INSPECTORS: dict[str, Inspector] = {
-    ".jsonl": _jsonl_facts,
-    ".idx": _index_facts,
-    **{suffix: row.facts for row in FORMATS if row not in INTEROP_FORMATS for suffix in row.suffixes},
-}
+INSPECTORS: dict[str, Inspector] = {".jsonl": _jsonl_facts, ".idx": _index_facts}
 
 
 def inspect(
@@ -122,15 +117,18 @@ def inspect(
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     """Return the facts, and the tables that `report` draws; raises as `inspect`."""
     where = as_path(path)
-    for row in INTEROP_FORMATS:
-        if row.detect(where):
-            return row.facts(where, options)
+    if where.is_dir() and meta_path(where).is_dir():
+        return _webdataset_facts(where, options)
+    rows = formats_of(where)
+    if not rows:
+        check_exists(where)  # Megatron's prefix is not a file; FileNotFoundError before an error about the format
+    if rows:
+        return rows[0].facts(where, options)
     if where.is_dir():
-        inspect_folder = _webdataset_facts if meta_path(where).is_dir() else format_named("bin").facts
-        return inspect_folder(where, options)
-    check_exists(where)  # FileNotFoundError before an error about the suffix
+        raise JobError(f"{where}: no .bin or .npy files in this folder")
     if where.suffix not in INSPECTORS:
-        raise JobError(f"{where}: not a folder, nor one of {', '.join(INSPECTORS)}")
+        known = [*INSPECTORS, *(suffix for row in FORMATS for suffix in row.suffixes)]
+        raise JobError(f"{where}: not a folder, nor one of {', '.join(known)}")
     return INSPECTORS[where.suffix](where, options)
 
 

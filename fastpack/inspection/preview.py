@@ -1,4 +1,4 @@
-"""The first documents of a packed file; only the previewed documents are read."""
+"""The first documents of a token file that stores their boundaries; only these documents are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastpack.documents.compressed import is_compressed
 from fastpack.errors import JobError
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import PathLike, as_path, check_exists
-from fastpack.tokens.pbin.packed_file import PackedFile
+from fastpack.tokens.formats import FORMATS, open_documents
 from fastpack.webdataset.metadata import meta_path
 
 Found = dict[str, Any]
@@ -29,9 +29,9 @@ def kind_of(path: PathLike) -> str:
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
-    kinds = {".pbin": "pbin", ".npy": "shards", ".bin": "shards", ".fpm": "shards"}
+    kinds = {suffix: "pbin" if row.stores_documents else "shards" for row in FORMATS for suffix in row.suffixes}
     if where.suffix not in kinds:
-        known = ".jsonl (.gz, .zst), .pbin, .npy, .bin, .fpm"
+        known = f".jsonl (.gz, .zst), {', '.join(kinds)}"
         raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")
     return kinds[where.suffix]
 
@@ -39,21 +39,21 @@ def kind_of(path: PathLike) -> str:
 def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[Found]:
     """Yield documents from number `start` on: {"document", "start", ...} and the items of `Reader.describe`.
 
-    document: its number; start: position of its first token in the file. Raises as `PackedFile` and `Reader.describe`,
-    and ValueError if there is no document `start`.
+    document: its number; start: position of its first token in the file. Raises as `open_documents` and
+    `Reader.describe`, and ValueError if there is no document `start`.
     """
-    with PackedFile(path) as file:
-        size, number, known = file.token_size_in_bytes, start, start + _ROWS
-        rows = file.first(known)
+    with open_documents(path) as file:
+        number, known = start, start + _ROWS
+        rows = file.document_rows(0, known)
         if start and start >= len(rows):
             raise ValueError(f"{path}: there is no document {start}: the file has {len(rows)}, counted from 0")
         while True:
             while number < len(rows):
-                first, n_tokens = (rows[number] // size).tolist()
+                first, n_tokens = rows[number].tolist()
                 tokens = file.tokens(first, first + n_tokens)
                 yield {"document": number, "start": first, **reader.describe(tokens, n_tokens, path, first)}
                 number += 1
             if len(rows) < known:
                 return
             known *= 4
-            rows = file.first(known)
+            rows = file.document_rows(0, known)

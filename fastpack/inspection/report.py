@@ -14,6 +14,7 @@ from fastpack.inspection.report_data import Source, gather
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
+from fastpack.tokens.formats import FORMATS, formats_of
 from fastpack.webdataset.metadata import meta_path
 
 
@@ -139,11 +140,11 @@ def _sources(path: AnyPath) -> Iterator[Source]:
     if path.suffix == ".toml" and path.is_file():
         yield from _configured(path)
         return
-    if path.is_dir() and not meta_path(path).is_dir():
-        names = sorted(os.listdir(path))
-        packed = [name for name in names if name.endswith(".pbin") and not name.startswith(".")]
-        if packed and not any(name.endswith((".bin", ".npy")) for name in names):
-            yield from (Source(str(path / name), name) for name in packed)
+    if path.is_dir() and not meta_path(path).is_dir() and not formats_of(path):
+        suffixes = tuple(suffix for row in FORMATS if row.stores_documents for suffix in row.suffixes)
+        names = [name for name in sorted(os.listdir(path)) if name.endswith(suffixes) and not name.startswith(".")]
+        yield from (Source(str(path / name), name) for name in names)
+        if names:
             return
     yield Source(str(path), path.name or str(path))
 

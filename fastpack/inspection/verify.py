@@ -14,22 +14,16 @@ from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
 from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.formats import FORMATS
-from fastpack.tokens.pbin.check_packed import is_unfinished
+from fastpack.tokens.formats import FORMATS, formats_of, is_unfinished
 from fastpack.webdataset.metadata import meta_path
 
 
 class Checker(NamedTuple):
-    """How datasets of a kind are detected, described and checked. Functions import the checks when they are called."""
+    """How datasets of a kind are described and checked. Functions import the checks when they are called."""
 
     kind: str
     description: str
-    detect: Callable[[AnyPath], bool]
     check: Callable[[AnyPath, VerifyReport, VerifyOptions], None]
-
-
-def _is_webdataset(path: AnyPath) -> bool:
-    return meta_path(path).is_dir()
 
 
 def _check_webdataset(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
@@ -38,18 +32,10 @@ def _check_webdataset(path: AnyPath, report: VerifyReport, options: VerifyOption
     check(path, report, options)
 
 
-def _is_jsonl(path: AnyPath) -> bool:
-    return path.suffix == ".jsonl"
-
-
 def _check_jsonl(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     from fastpack.documents.check_jsonl import check
 
     check(path, report, options)
-
-
-def _is_index(path: AnyPath) -> bool:
-    return path.suffix == ".idx"
 
 
 def _check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
@@ -58,22 +44,13 @@ def _check_index(path: AnyPath, report: VerifyReport, options: VerifyOptions) ->
     check_index(path, report, options)
 
 
-def _detect_kind(kind: str, path: AnyPath) -> bool:
-    return any(row.detect(path) for row in FORMATS if row.kind == kind)
-
-
-def _token_checkers() -> list[Checker]:
-    """One checker for each kind of token format."""
-    rows = {row.kind: row for row in FORMATS}
-    return [Checker(kind, row.description, partial(_detect_kind, kind), row.check) for kind, row in rows.items()]
-
-
-CHECKERS = (
-    Checker("webdataset", "a prepared WebDataset (a folder with .nv-meta)", _is_webdataset, _check_webdataset),
-    *_token_checkers(),
-    Checker("jsonl", "a .jsonl file", _is_jsonl, _check_jsonl),
-    Checker("idx", "an .idx file", _is_index, _check_index),
-)
+_WEBDATASET = Checker("webdataset", "a prepared WebDataset (a folder with .nv-meta)", _check_webdataset)
+_TOKENS = {row.kind: Checker(row.kind, row.description, row.check) for row in FORMATS}
+_BY_SUFFIX = {
+    ".jsonl": Checker("jsonl", "a .jsonl file", _check_jsonl),
+    ".idx": Checker("idx", "an .idx file", _check_index),
+}
+CHECKERS = (_WEBDATASET, *_TOKENS.values(), *_BY_SUFFIX.values())
 
 
 def verify(
@@ -184,9 +161,9 @@ def verify(
 
 
 def found(path: PathLike) -> AnyPath:
-    """Return the path of a file that exists, or of an unfinished packed file; else raise FileNotFoundError."""
+    """Return the path of a file that exists, or of an unfinished token file; else raise FileNotFoundError."""
     where = as_path(path)
-    if not (where.suffix == ".pbin" and is_unfinished(where)):
+    if not is_unfinished(where) and not formats_of(where):  # Megatron's prefix is not a file
         check_exists(where)
     return where
 
@@ -206,11 +183,11 @@ def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
 def jobs_in(where: AnyPath) -> list[Job]:
     """Return what to check: the file or dataset, or the files of a folder that is not a dataset."""
     checker = _checker_of(where)
-    if checker is not None and not (checker.kind == "shards" and where.is_dir()):
+    if checker is not None and (checker is _WEBDATASET or not where.is_dir()):
         return [Job(where, checker)]
     others = _jobs_of_files(where)
     if checker is not None:  # the shards of a folder are checked together
-        return [Job(where, checker), *(job for job in others if job.checker.kind != "shards")]
+        return [Job(where, checker), *(job for job in others if job.checker is not checker)]
     if not others:
         if where.is_dir() and next(where.glob("*.tar"), None):
             raise JobError(f"{where} has tars, but is not prepared as a WebDataset: run `fastpack prepare` first")
@@ -239,7 +216,10 @@ def _n_bytes(path: AnyPath) -> int:
 
 
 def _checker_of(path: AnyPath) -> Checker | None:
-    return next((checker for checker in CHECKERS if checker.detect(path)), None)
+    if meta_path(path).is_dir():
+        return _WEBDATASET
+    row = next(iter(formats_of(path)), None)
+    return _BY_SUFFIX.get(path.suffix) if row is None else _TOKENS[row.kind]
 
 
 def _jobs_of_files(folder: AnyPath) -> list[Job]:
@@ -247,7 +227,8 @@ def _jobs_of_files(folder: AnyPath) -> list[Job]:
     if not folder.is_dir():
         return []
     names = set(os.listdir(folder))
-    names |= {name[1 : -len(".partial")] for name in names if name.startswith(".") and name.endswith(".pbin.partial")}
+    begun = {name[1 : -len(".partial")] for name in names if name.startswith(".") and name.endswith(".partial")}
+    names |= {name for name in begun if is_unfinished(folder / name)}
     raw = {name for name in names if name.endswith(".jsonl")}
     covered = {f"{name}.idx" for name in raw} | {f"{name[: -len('.jsonl')]}.idx" for name in raw}  # checked with it
     jobs = []

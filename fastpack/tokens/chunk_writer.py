@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.display import Described, facts
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike
 from fastpack.io.atomic_folder import INDEX, AtomicFolder
+from fastpack.tokens.token_file import Rows
 from fastpack.tokens.token_writer import check_range, checked_lengths
 
 CHUNK_BYTES = 1 << 26  # of a chunk, by default, as both systems recommend
@@ -90,6 +91,16 @@ class ChunkedTokenWriter(Described):
     def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
         """Append documents whose tokens are already encoded as the file stores them."""
         self.append_many(np.frombuffer(data, np.uint8).view(self._dtype), lengths_in_tokens)
+
+    def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
+        """Raise ValueError: a chunk begins with the lengths of its documents."""
+        del flat_tokens
+        raise ValueError(f"{self.path}: tokens cannot be written before the lengths of their documents")
+
+    def append_documents(self, blocks: Iterable[Rows]) -> None:
+        """Raise ValueError, as `append_tokens`."""
+        del blocks
+        raise ValueError(f"{self.path}: tokens cannot be written before the lengths of their documents")
 
     def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
         """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""

@@ -7,6 +7,7 @@ functions of a row import their module when they are called, so that a command l
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,13 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists
-from fastpack.tokens.interop_formats import INTEROP_FORMATS
-from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, names_in, partial_path
+from fastpack.tokens.interop_formats import INTEROP_FORMATS, is_interop
+from fastpack.tokens.token_file import Recovery, RecoveryOptions, Rows, TokenFile, TokenFormat, TokenWriter
 
 
-def _is_packed(path: AnyPath) -> bool:
-    return path.suffix == ".pbin" and not path.is_dir()
+def _is_packed(path: AnyPath, names: Collection[str] | None) -> bool:
+    return path.suffix == ".pbin" and names is None
 
 
 def _open_packed(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -37,6 +38,12 @@ def _create_packed(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy)
     return PackedWriter(path, _token_size(dtype), file_existence_policy=policy)
 
 
+def _packed_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    from fastpack.tokens.pbin.packed_writer import packed_size
+
+    return packed_size(n_tokens, token_size, documents)
+
+
 def _check_packed(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
     from fastpack.tokens.pbin.check_packed import check
 
@@ -49,14 +56,22 @@ def _packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return packed_facts(path, options)
 
 
-def _has_files(path: AnyPath, suffix: str) -> bool:
-    if path.is_dir():
-        return any(name.endswith(suffix) for name in os.listdir(path))
-    return path.suffix == suffix
+def _recover_packed(path: AnyPath, options: RecoveryOptions) -> Recovery:
+    from fastpack.tokens.pbin.recover_packed import recover_packed
+
+    return recover_packed(path, options)
 
 
-def _is_npy(path: AnyPath) -> bool:
-    return _has_files(path, ".npy") and not _is_interop(path, "olmo")
+def _is_npy(path: AnyPath, names: Collection[str] | None) -> bool:
+    return _has_suffix(path, names, ".npy") and not is_interop(path, names, "olmo")
+
+
+def _is_bin(path: AnyPath, names: Collection[str] | None) -> bool:
+    return _has_suffix(path, names, ".bin") and not is_interop(path, names, "megatron", "llmc", "litdata")
+
+
+def _has_suffix(path: AnyPath, names: Collection[str] | None, suffix: str) -> bool:
+    return path.suffix == suffix if names is None else any(name.endswith(suffix) for name in names)
 
 
 def _open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -71,15 +86,6 @@ def _create_npy(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) ->
     return NpyWriter(path, _token_size(dtype), file_existence_policy=policy)
 
 
-def _is_bin(path: AnyPath) -> bool:
-    return _has_files(path, ".bin") and not _is_interop(path, "megatron", "llmc", "litdata")
-
-
-def _is_interop(path: AnyPath, *names: str) -> bool:
-    """Return whether a file is of another format with the same suffix, which its contents tell."""
-    return any(row.detect(path) for row in INTEROP_FORMATS if row.name in names)
-
-
 def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
     from fastpack.tokens.flat.flat_tokens import open_bin
 
@@ -90,6 +96,16 @@ def _create_bin(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) ->
     from fastpack.tokens.flat.bin_writer import BinWriter
 
     return BinWriter(path, _token_size(dtype), file_existence_policy=policy)
+
+
+def _bin_size(n_tokens: int, token_size: int, _documents: Iterable[Rows]) -> int:
+    return n_tokens * token_size
+
+
+def _npy_size(n_tokens: int, token_size: int, _documents: Iterable[Rows]) -> int:
+    from fastpack.tokens.flat.npy_writer import HEADER_BYTES
+
+    return HEADER_BYTES + n_tokens * token_size
 
 
 def _check_shards(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
@@ -104,10 +120,8 @@ def _shard_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return shard_facts(path, options)
 
 
-def _is_manifest(path: AnyPath) -> bool:
-    from fastpack.tokens.manifest.manifest_file import is_manifest
-
-    return is_manifest(path)
+def _is_manifest(path: AnyPath, names: Collection[str] | None) -> bool:
+    return path.suffix == ".fpm" and names is None
 
 
 def _open_manifest(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -144,6 +158,7 @@ FORMATS = (
         detect=_is_npy,
         open=_open_npy,
         create=_create_npy,
+        predict_size=_npy_size,
         check=_check_shards,
         facts=_shard_facts,
     ),
@@ -158,6 +173,7 @@ FORMATS = (
         detect=_is_bin,
         open=_open_bin,
         create=_create_bin,
+        predict_size=_bin_size,
         check=_check_shards,
         facts=_shard_facts,
     ),
@@ -172,6 +188,7 @@ FORMATS = (
         detect=_is_manifest,
         open=_open_manifest,
         create=None,  # `write_manifest` describes existing shards
+        predict_size=None,
         check=_check_manifest,
         facts=_manifest_facts,
     ),
@@ -186,8 +203,10 @@ FORMATS = (
         detect=_is_packed,
         open=_open_packed,
         create=_create_packed,
+        predict_size=_packed_size,
         check=_check_packed,
         facts=_packed_facts,
+        recover=_recover_packed,
     ),
     *INTEROP_FORMATS,
 )
@@ -201,10 +220,29 @@ def format_named(name: str) -> TokenFormat:
     raise ValueError(f"unknown token format {name!r}: expected one of {', '.join(row.name for row in FORMATS)}")
 
 
+def formats_of(path: AnyPath) -> list[TokenFormat]:
+    """Return the formats that a file or folder may have, by names; a folder is listed once."""
+    names = names_in(path) if path.is_dir() else None
+    return [row for row in FORMATS if row.detect(path, names)]
+
+
+def open_documents(path: PathLike) -> TokenFile:
+    """Open a token file that stores document boundaries; files of unknown names are read as packed files."""
+    where = as_path(path)
+    found = (row for row in formats_of(where) if row.stores_documents)
+    return next(found, format_named("pbin")).open(where, None, None)
+
+
+def is_unfinished(path: AnyPath) -> bool:
+    """Return whether a write of this file, which can be recovered, was started and has not finished."""
+    recoverable = any(row.recover is not None and path.suffix in row.suffixes for row in FORMATS)
+    return recoverable and os.path.exists(partial_path(path))
+
+
 def detect_format(path: PathLike) -> TokenFormat:
     """Return the format of a file or folder. Raises FileNotFoundError, and FormatError if none or several fit."""
     where = as_path(path)
-    found = [row for row in FORMATS if row.detect(where)]
+    found = formats_of(where)
     if len(found) == 1:
         return found[0]
     check_exists(where)  # after the detection: Megatron's prefix is not a file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, ExistencePolicy, as_path
+from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
 
 Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
@@ -61,8 +62,15 @@ def _open_mds(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> T
     return MdsTokens(path, dtype)
 
 
-def _detect(name: str, path: AnyPath) -> bool:
-    if name in ("litdata", "mds") and not path.is_dir():  # before anything is imported
+def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> bool:
+    """Return whether a path is of one of these formats, which share a suffix with others; its contents tell."""
+    return any(row.detect(path, names) for row in INTEROP_FORMATS if row.name in formats)
+
+
+def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
+    if (names is not None) != (name in ("litdata", "mds")):  # before anything is imported
+        return False
+    if names is not None and INDEX not in names:
         return False
     match name:
         case "megatron":
@@ -144,6 +152,7 @@ def _row(
         detect=partial(_detect, name),
         open=open_file,
         create=partial(_create, name),
+        predict_size=None,
         check=partial(_check, open_file),
         facts=partial(_facts, name, open_file),
     )

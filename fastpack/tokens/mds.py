@@ -139,6 +139,13 @@ class MdsTokens(SegmentedTokens):
             raise IndexError(f"document {i} of {self.n_documents} in {self.path}")
         return self.segment(i).open()
 
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end), which must be in one document, in the dtype of the file; read-only."""
+        ends = self.document_ends()
+        i = min(int(np.searchsorted(ends, start, "right")), len(ends) - 1)
+        before = int(ends[i]) - self.segment(i).length
+        return self.segment(i).open()[start - before : end - before]
+
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges of each shard."""
         stop = self.n_documents if end is None else min(end, self.n_documents)

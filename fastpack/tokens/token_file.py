@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,20 @@ from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
 from fastpack.tokens.token_segment import TokenSegment
 
 DocumentEnds: TypeAlias = npt.NDArray[np.int64]
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+BLOCK_ROWS = 1 << 16  # rows of documents computed at once: they stay in the cache
+
+
+def rows_of_lengths(lengths: Iterable[npt.NDArray[np.int64]], unit: int = 1) -> Iterator[Rows]:
+    """Yield start and length, int64 [k, 2], of contiguous documents; `lengths` are in units of `unit`."""
+    end = 0
+    for array in lengths:
+        for first in range(0, len(array), BLOCK_ROWS):
+            block = array[first : first + BLOCK_ROWS] * unit
+            ends = end + np.cumsum(block)
+            yield np.stack([ends - block, block], axis=1)
+            end = int(ends[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +98,19 @@ class TokenFile(Protocol):
         """
         ...
 
+    def document_rows(self, first: int = 0, end: int | None = None) -> Rows:
+        """Return start and length in tokens, int64 [k, 2], of the documents [first, end).
+
+        Documents may overlap and be in any order. Raises ValueError if the document boundaries are unknown.
+        """
+        ...
+
     def document(self, i: int) -> npt.NDArray[Any]:
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file."""
+        ...
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end), which must be in one segment, in the dtype of the file."""
         ...
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
@@ -133,6 +158,17 @@ class TokenWriter(Protocol):
         """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""
         ...
 
+    def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
+        """Append tokens whose documents `append_documents` describes."""
+        ...
+
+    def append_documents(self, blocks: Iterable[Rows]) -> None:
+        """Add documents in appended tokens: start in the file and length, in tokens, int64 [k, 2].
+
+        The blocks may be read when the file is closed. A format that cannot store them raises ValueError.
+        """
+        ...
+
     def close(self) -> None:
         """Finish the file and give it its name."""
         ...
@@ -146,6 +182,29 @@ class TokenWriter(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryOptions:
+    """What the user knows about a damaged file, and whether it is to be replaced."""
+
+    eos_token_id: int | None = None
+    token_size_in_bytes: int | None = None
+    in_place: bool = False
+
+
+class Recovery(NamedTuple):
+    """What can be recovered of a damaged file.
+
+    `problem` is empty if the file is sound. `lost_bytes` counts the bytes that are not part of a complete document.
+    `write` writes the repaired file; for None in place of the damaged one.
+    """
+
+    problem: str
+    n_documents: int
+    n_tokens: int
+    lost_bytes: int
+    write: Callable[[AnyPath | None], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +230,21 @@ class TokenFormat:
     loses
         What a file in this format does not contain of another, for the documentation.
     detect
-        Whether a file or folder is of this format. Reads names and, where they do not tell, the first bytes.
+        Whether a path is of this format: (path, names of the files in it, or None if it is not a folder). It reads the
+        first bytes of a file where names do not tell.
     open
         Open (path, dtype, EOS token id); None for what the file says.
     create
         Create a file (path, dtype, policy for an existing one); None if the format is written by other functions.
+    predict_size
+        The size in bytes of a file of (n_tokens, token size, rows of its documents in tokens); None if edits cannot
+        write the format.
     check
         Fill a report with findings. It receives a path, because damaged files cannot be opened.
     facts
         Return the facts that `inspect` and `report` show.
+    recover
+        Return what can be recovered of a damaged or unfinished file; None if there is no recovery.
     """
 
     name: str
@@ -190,11 +255,13 @@ class TokenFormat:
     dtypes: tuple[str, ...]
     loses: str
     stores_empty: bool = True
-    detect: Callable[[AnyPath], bool]
+    detect: Callable[[AnyPath, Collection[str] | None], bool]
     open: Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
     create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter] | None
+    predict_size: Callable[[int, int, Iterable[Rows]], int] | None
     check: Callable[[AnyPath, VerifyReport, VerifyOptions], None]
     facts: Callable[[AnyPath, InspectOptions], FileFacts]
+    recover: Callable[[AnyPath, RecoveryOptions], Recovery] | None = None
 
 
 class SegmentedTokens(Described):
@@ -219,7 +286,7 @@ class SegmentedTokens(Described):
     @property
     def n_tokens(self) -> int:
         """The number of tokens."""
-        return self._segment_ends[-1]
+        return self._segment_ends[-1] if self._segment_ends else 0
 
     @property
     def n_documents(self) -> int | None:
@@ -252,28 +319,36 @@ class SegmentedTokens(Described):
     def _read_document_ends(self) -> DocumentEnds:
         raise NotImplementedError
 
+    def document_rows(self, first: int = 0, end: int | None = None) -> Rows:
+        """Return start and length in tokens, int64 [k, 2], of the documents [first, end)."""
+        ends = self.document_ends()
+        before = ends[first - 1 : first] if first else np.zeros(1, np.int64)
+        ends = ends[first:end]
+        starts = np.concatenate([before, ends[:-1]])[: len(ends)]
+        return np.stack([starts, ends - starts], axis=1)
+
     def document(self, i: int) -> npt.NDArray[Any]:
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
-        ends = self.document_ends()
-        if not 0 <= i < len(ends):
-            raise IndexError(f"document {i} of {len(ends)} in {self.path}")
-        start, end = int(ends[i - 1]) if i else 0, int(ends[i])
+        rows = self.document_rows(i, i + 1)
+        if i < 0 or not len(rows):
+            raise IndexError(f"document {i} of {self.n_documents} in {self.path}")
+        start, length = rows[0].tolist()
+        return self.tokens(start, start + length)
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end), which must be in one segment, in the dtype of the file; read-only."""
         number = min(bisect_right(self._segment_ends, start), len(self._segments) - 1)
         before = self._segment_ends[number] - self._segments[number].length
-        return self._tokens(number)[start - before : end - before]
-
-    def _tokens(self, number: int) -> npt.NDArray[Any]:
-        return self._segments[number].open()
+        return self._segments[number].open()[start - before : end - before]
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
-        ends = self.document_ends()
-        starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[first:end]
-        ends = ends[first:end]
+        documents = self.document_rows(first, end)
+        ends = documents.sum(axis=1)
         spans, before, done = [], 0, 0
         for segment, segment_end in zip(self._segments, self._segment_ends, strict=True):
             chosen = slice(done, done := int(np.searchsorted(ends, segment_end, "right")))
-            rows = np.stack([starts[chosen] - before, ends[chosen] - starts[chosen]], axis=1) * segment.dtype.itemsize
+            rows = (documents[chosen] - np.array([before, 0])) * segment.dtype.itemsize
             data = mapped(open_bytes(segment.path, segment.version))
             swap = 1 if segment.dtype.newbyteorder("<") == segment.dtype else segment.dtype.itemsize
             spans.append(DocumentSpans(data, rows, segment.offset, swap))

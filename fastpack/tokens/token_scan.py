@@ -109,14 +109,19 @@ def token_blocks(segment: TokenSegment) -> Iterator[tuple[int, npt.NDArray[Any]]
     if not segment.plain:
         yield 0, np.asarray(segment.open()).astype(np.int64).reshape(-1)
         return
-    if segment.length == 0:
-        return
-    data = open_bytes(segment.path, segment.version)
-    step = SCANNED_BYTES // segment.dtype.itemsize
-    for start in range(0, segment.length, step):
-        first = segment.offset + start * segment.dtype.itemsize
-        end = segment.offset + min(segment.length, start + step) * segment.dtype.itemsize
-        tokens: npt.NDArray[Any] = data[first:end].view(segment.dtype)
+    for start, tokens in stored_blocks(segment, SCANNED_BYTES, 0, segment.length):
         is_supported = tokens.dtype.isnative and tokens.dtype.str[1:] in ("u1", "u2", "u4", "i1", "i2", "i4", "i8")
         yield start, tokens if is_supported and tokens.flags.aligned else tokens.astype(np.int64)
-        drop_pages(data, first, end)
+
+
+def stored_blocks(segment: TokenSegment, n_bytes: int, start: int, end: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield (number of its first token, tokens as stored) of blocks of the tokens [start, end) of a plain segment."""
+    if start >= end:
+        return
+    size = segment.dtype.itemsize
+    data = open_bytes(segment.path, segment.version)
+    for number in range(start, end, n_bytes // size):
+        first = segment.offset + number * size
+        last = min(first + n_bytes // size * size, segment.offset + end * size)
+        yield number, data[first:last].view(segment.dtype)
+        drop_pages(data, first, last)

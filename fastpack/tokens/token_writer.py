@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fastpack.display import Described, facts
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
+from fastpack.tokens.token_file import Rows
 
 TOKEN_SIZES = (1, 2, 4)
 BUFFER_BYTES = 1 << 19  # stays in the second-level cache; 1 MiB is 15 % slower
@@ -182,6 +183,42 @@ class BufferedTokenWriter(Described):
             raise
         self._lengths.frombytes(lengths.tobytes())
 
+    def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
+        """Append tokens whose documents `append_documents` describes.
+
+        Parameters
+        ----------
+        flat_tokens
+            Integers [n_tokens].
+
+        Raises
+        ------
+        TokenRangeError
+            If a token does not fit the token size. Nothing is appended then.
+        """
+        self._put(self._checked(flat_tokens))
+
+    def append_documents(self, blocks: Iterable[Rows]) -> None:
+        """Add documents in tokens that `append_tokens` appended.
+
+        Parameters
+        ----------
+        blocks
+            Start in the file and length of documents, in tokens: int64 [k, 2] each.
+
+        Raises
+        ------
+        ValueError
+            If a document does not begin where the preceding one ends: only lengths are stored.
+        """
+        end = sum(self._lengths)
+        for rows in blocks:
+            ends = rows.sum(axis=1)
+            if len(rows) and (int(rows[0, 0]) != end or (rows[1:, 0] != ends[:-1]).any()):
+                raise ValueError(f"{self.path}: documents that overlap or leave gaps cannot be stored in this format")
+            self._lengths.frombytes(np.ascontiguousarray(rows[:, 1]).tobytes())
+            end = int(ends[-1]) if len(ends) else end
+
     def _checked(self, tokens: npt.ArrayLike) -> npt.NDArray[Any]:
         if self._output is None:
             raise ValueError(f"{self.path}: the writer is closed")
@@ -192,7 +229,7 @@ class BufferedTokenWriter(Described):
             return np.empty(0, self._dtype)
         if flat.dtype.kind not in "iu":
             raise TypeError(f"tokens of dtype {flat.dtype}, expected integers")
-        if flat.dtype != self._dtype:
+        if not np.can_cast(flat.dtype, self._dtype):
             check_range(flat, self._dtype)
         return flat
 

@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from fastpack.display import Result, facts
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, exists, may_write, same_file
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
 from fastpack.tokens.formats import FORMATS, format_named
-from fastpack.tokens.pbin.layout import HEADER_BYTES
-from fastpack.tokens.pbin.packed_index import index_rows, index_size
-from fastpack.tokens.token_file import TokenFile
+from fastpack.tokens.token_file import TokenFormat
 
 Compat: TypeAlias = Literal["modalities-0.5"] | None
 COMPAT: Compat = "modalities-0.5"
@@ -84,13 +79,7 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
     return not may_write(target, policy)
 
 
-def open_documents(path: PathLike) -> TokenFile:
-    """Open a token file that stores document boundaries; files of unknown names are read as packed files."""
-    where = as_path(path)
-    found = (row for row in FORMATS if row.stores_documents and row.detect(where))
-    return next(found, format_named("pbin")).open(where, None, None)
-
-
-def packed_size(lengths: npt.NDArray[np.int64]) -> int:
-    """Return the size of a packed file of documents of these lengths [n_documents]; both in bytes."""
-    return HEADER_BYTES + int(lengths.sum()) + index_size(index_rows([lengths]))
+def output_format(target: AnyPath) -> TokenFormat:
+    """Return the format of an output by its suffix, if it stores document boundaries; else that of packed files."""
+    found = (row for row in FORMATS if row.stores_documents and row.predict_size is not None)
+    return next((row for row in found if target.suffix in row.suffixes), format_named("pbin"))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, Progress
-from fastpack.tokens.edit.document_collection import Data, DocumentCollection, Integers
-from fastpack.tokens.edit.edit_result import EditResult, packed_size
+from fastpack.tokens.edit.document_collection import DocumentCollection
+from fastpack.tokens.edit.edit_result import EditResult, output_format
 from fastpack.tokens.edit.shuffle_order import Order
-from fastpack.tokens.formats import format_named
-from fastpack.tokens.token_file import TokenWriter
+from fastpack.tokens.token_file import rows_of_lengths
 
 
 class Edit(NamedTuple):
@@ -25,31 +23,24 @@ class Edit(NamedTuple):
 
 
 def write_edit(
-    edit: Edit,
-    target: AnyPath,
-    policy: ExistencePolicy,
-    progress: Progress | None,
-    dry_run: bool,
-    *,
-    format: str = "pbin",
+    edit: Edit, target: AnyPath, policy: ExistencePolicy, progress: Progress | None, dry_run: bool
 ) -> EditResult:
     """Write documents as a token file, or lines with their newlines; with `dry_run`, only predict the result."""
     documents, order, size = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
-    result = EditResult(target, len(order), documents.n_bytes // size, written=not dry_run)
+    n_tokens = documents.n_bytes // size
+    result = EditResult(target, len(order), n_tokens, written=not dry_run)
+    row = output_format(target)
+    assert row.create is not None
+    assert row.predict_size is not None
     if dry_run:
-        return replace(result, bytes=packed_size(documents.lengths[order]))
-    create = format_named(format).create
-    assert create is not None
-    with create(target, np.dtype(f"u{size}"), policy) as writer:
-        writer.reserve(documents.n_bytes // size)
-        documents.write(order, _appender(writer, size), progress)
+        rows = rows_of_lengths([documents.lengths[order] // size])
+        return replace(result, bytes=row.predict_size(n_tokens, size, rows))
+    with row.create(target, np.dtype(f"u{size}"), policy) as writer:
+        writer.reserve(n_tokens)
+        documents.write(order, lambda block, lengths: writer.append_bytes(block, lengths // size), progress)
     return replace(result, bytes=target.stat().st_size)
-
-
-def _appender(writer: TokenWriter, token_size: int) -> Callable[[Data, Integers], None]:
-    return lambda block, lengths: writer.append_bytes(block, lengths // token_size)
 
 
 def _write_lines(

@@ -13,10 +13,10 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
-from fastpack.tokens.edit.edit_result import EditResult, is_kept, open_documents, packed_size
+from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
+from fastpack.tokens.formats import open_documents
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
-from fastpack.tokens.pbin.packed_writer import PackedWriter
-from fastpack.tokens.token_file import DocumentSpans
+from fastpack.tokens.token_file import DocumentSpans, rows_of_lengths
 
 Tokens: TypeAlias = npt.NDArray[Any]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -250,49 +250,30 @@ def _filter(
         return EditResult(target, written=False, kept_existing=True)
     with open_documents(source) as file:
         spans, size = file.document_spans(), file.dtype.itemsize
-    sink = _Counter(size) if dry_run else PackedWriter(target, size, file_existence_policy=policy)
-    with sink:
-        if not needs_tokens:
-            lengths = np.concatenate([one.rows[:, 1] for one in spans]) // size
-            sink.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
-        for data, lengths in _kept_documents(spans, size, decide, progress):
-            sink.append_bytes(data, lengths)
-        if not allow_empty and sink.n_documents == 0:
-            raise ValueError("The tokenized dataset did not create any data.")
-    n_bytes = sink.n_bytes if isinstance(sink, _Counter) else target.stat().st_size
-    left_out = sum(len(one.rows) for one in spans) - sink.n_documents
-    return EditResult(target, sink.n_documents, sink.n_tokens, n_bytes, 1, left_out, written=not dry_run)
+    n_documents, row = sum(len(one.rows) for one in spans), output_format(target)
+    kept = _kept_documents(spans, size, decide, progress)
+    assert row.create is not None
+    assert row.predict_size is not None
+    if dry_run:
+        lengths = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in kept)])
+        n_kept, n_tokens = len(lengths), int(lengths.sum())
+        _check_any(n_kept, allow_empty)
+        n_bytes = row.predict_size(n_tokens, size, rows_of_lengths([lengths]))
+    else:
+        with row.create(target, np.dtype(f"u{size}"), policy) as writer:
+            if not needs_tokens:
+                lengths = np.concatenate([one.rows[:, 1] for one in spans]) // size
+                writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
+            for data, lengths in kept:
+                writer.append_bytes(data, lengths)
+            _check_any(writer.n_documents, allow_empty)
+        n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, target.stat().st_size
+    return EditResult(target, n_kept, n_tokens, n_bytes, 1, n_documents - n_kept, written=not dry_run)
 
 
-class _Counter:
-    """Counts documents with the interface of a PackedWriter."""
-
-    def __init__(self, token_size: int) -> None:
-        self._token_size, self._lengths = token_size, [np.empty(0, np.int64)]
-
-    def reserve(self, _n_tokens: int) -> None:
-        pass
-
-    def append_bytes(self, _data: Data, lengths: Integers) -> None:
-        self._lengths.append(lengths)
-
-    @property
-    def n_documents(self) -> int:
-        return sum(map(len, self._lengths))
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(int(lengths.sum()) for lengths in self._lengths)
-
-    @property
-    def n_bytes(self) -> int:
-        return packed_size(np.concatenate(self._lengths) * self._token_size)
-
-    def __enter__(self) -> _Counter:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        pass
+def _check_any(n_kept: int, allow_empty: bool) -> None:
+    if n_kept == 0 and not allow_empty:
+        raise ValueError("The tokenized dataset did not create any data.")
 
 
 def _kept_documents(

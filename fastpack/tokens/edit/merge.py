@@ -1,45 +1,34 @@
-"""Concatenates packed files."""
+"""Concatenates token files that store documents."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import DataWarning, JobError
-from fastpack.io import (
-    AnyPath,
-    AtomicFile,
-    ExistencePolicy,
-    PathLike,
-    Progress,
-    as_path,
-    drop_pages,
-    exists,
-    real_path,
-    same_file,
-)
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
-from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, INDEX_BASES
-from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.pbin.packed_index import BLOCK_ROWS, index_size, write_index
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, real_path, same_file
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
+from fastpack.tokens.formats import open_documents
+from fastpack.tokens.pbin.layout import HEADER_BYTES
+from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
+from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat, TokenWriter
+from fastpack.tokens.token_scan import stored_blocks
 from fastpack.tokens.token_writer import TOKEN_SIZES
 
 _BLOCK = 8 << 20  # bytes copied at once
 
 
 class Source(NamedTuple):
-    """A source of the merge. `shift` is added to the offsets of its index, in bytes."""
+    """A source of the merge. `shift` is added to the starts of its documents, in tokens."""
 
     path: str
-    generation: int
     token_size: int
     n_tokens: int
     n_documents: int
@@ -117,15 +106,18 @@ def merge_packed_data(
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     sources, size = read_sources(paths, token_size_in_bytes, compat)
     if dry_run:
-        n_bytes = HEADER_BYTES + _n_tokens(sources) * size + _index_bytes(sources, size)
+        predict_size = _format(sources, target).predict_size
+        assert predict_size is not None
+        n_bytes = predict_size(_n_tokens(sources), size, _rows(sources))
         return replace(_result(sources, target, n_bytes), written=False)
 
-    def put_tokens(output: AtomicFile) -> None:
+    def put_tokens(writer: TokenWriter) -> None:
         total = _n_tokens(sources) * size
         for source in sources:
-            for _ in copy_tokens(source, 0, source.n_tokens, size, output):
+            for tokens in read_tokens(source, 0, source.n_tokens):
+                writer.append_tokens(tokens)
                 if progress is not None:
-                    progress(output.tell() - HEADER_BYTES, total)
+                    progress(writer.n_tokens * size, total)
 
     return write_merged(sources, size, target, file_existence_policy, put_tokens)
 
@@ -135,16 +127,22 @@ def write_merged(
     size: int,
     target: AnyPath,
     policy: ExistencePolicy,
-    put_tokens: Callable[[AtomicFile], object],
+    put_tokens: Callable[[TokenWriter], object],
 ) -> EditResult:
-    """Write the merged file; `put_tokens` writes the tokens of all sources, `size` bytes each."""
-    n_bytes = _n_tokens(sources) * size
-    with AtomicFile(target, policy=policy) as output:
-        output.write(HEADER[5].pack(n_bytes, size))
-        output.reserve(n_bytes)
-        put_tokens(output)
-        _write_index(sources, size, output)
-        return _result(sources, target, output.tell())
+    """Write the merged file; `put_tokens` appends the tokens of all sources, which take `size` bytes each."""
+    create = _format(sources, target).create
+    assert create is not None
+    with create(target, np.dtype(f"u{size}"), policy) as writer:
+        writer.reserve(_n_tokens(sources))
+        put_tokens(writer)
+        writer.append_documents(_rows(sources))
+    return _result(sources, target, target.stat().st_size)
+
+
+def _format(sources: Sequence[Source], target: AnyPath) -> TokenFormat:
+    """Return the format of the output; with negative starts, which only Modalities' merge writes, its variant."""
+    row = output_format(target)
+    return legacy_format(row) if any(source.shift < 0 for source in sources) else row
 
 
 def _result(sources: Sequence[Source], target: AnyPath, n_bytes: int) -> EditResult:
@@ -185,17 +183,18 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
 
 
 def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
-    """Return the packed files to merge, in order: the given files, and those below the given directories."""
+    """Return the files to merge, in order: the given ones, and those of the target's format below directories."""
     found: list[AnyPath] = []
-    target_exists = exists(target)
+    target_exists, suffixes = exists(target), output_format(target).suffixes
     for path in map(as_path, given):
         if path.is_dir():
-            below = (file for file in path.glob("**/*.pbin") if file.is_file())
+            below = (file for suffix in suffixes for file in path.glob(f"**/*{suffix}") if file.is_file())
             found += sorted(file for file in below if not (target_exists and same_file(file, target)))
         else:
             found.append(path)
     if not found:
-        raise ValueError(f"no .pbin file in {', '.join(str(path) for path in given) or 'no source'}: nothing to merge")
+        places = ", ".join(str(path) for path in given) or "no source"
+        raise ValueError(f"no {' or '.join(suffixes)} file in {places}: nothing to merge")
     often = [path for path, count in Counter(real_path(file) for file in found).items() if count > 1]
     if often:
         warnings.warn(f"merged more than once: {', '.join(often)}", DataWarning, stacklevel=3)
@@ -207,29 +206,25 @@ def read_sources(
 ) -> tuple[list[Source], int]:
     """Check and return the sources, and the token size of the result.
 
-    `headers_only`: do not read indexes; then `n_documents` and `shift` are meaningless, and generation 4 appears as 5.
+    `headers_only`: do not read indexes; then `n_documents` and `shift` are meaningless.
     """
     if asked_size not in (None, *TOKEN_SIZES):
         raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")
     sources: list[Source] = []
+    bases: list[int] = []  # what the stored starts count from, in bytes
     for path in paths:
-        with PackedFile(path) as file:
-            generation, n_documents = (file.layout.generation, 0) if headers_only else (file.generation, len(file))
-            size, n_tokens = file.token_size_in_bytes, file.n_tokens
-        if compat is not None and generation < 4:
-            raise ValueError(f"{path} is of generation {generation}, which Modalities 0.5 cannot read: compat=None can")
-        sources.append(Source(os.fspath(path), generation, size, n_tokens, n_documents, 0))
+        with open_documents(path) as file:
+            n_documents = 0 if headers_only else file.n_documents or 0
+            bases.append(stored_base(file, headers_only=headers_only) if compat is not None else 0)
+            sources.append(Source(os.fspath(path), file.dtype.itemsize, file.n_tokens, n_documents, 0))
     size = _common_size(sources) if asked_size is None else asked_size
     for source in sources:
         if source.token_size > size:
             raise ValueError(f"{source.path} has tokens of {source.token_size} bytes, which {size} cannot hold")
     end = 0
-    for number, source in enumerate(sources):
-        own_base = (
-            INDEX_BASES[source.generation][0] if compat is not None else 0
-        )  # Modalities copies the index unchanged
-        sources[number] = source._replace(shift=end + own_base)
-        end += source.n_tokens * size - (HEADER_BYTES if compat is not None else 0)
+    for number, (source, base) in enumerate(zip(sources, bases, strict=True)):
+        sources[number] = source._replace(shift=end + base // size)  # Modalities copies the index unchanged
+        end += source.n_tokens - (HEADER_BYTES // size if compat is not None else 0)
     return sources, size
 
 
@@ -244,54 +239,26 @@ def _common_size(sources: Sequence[Source]) -> int:
     return sources[0].token_size
 
 
-def _open(source: Source) -> PackedFile:
-    file = PackedFile(source.path, generation=source.generation)
-    if file.n_tokens != source.n_tokens or file.token_size_in_bytes != source.token_size:
+def _open(source: Source) -> TokenFile:
+    file = open_documents(source.path)
+    if file.n_tokens != source.n_tokens or file.dtype.itemsize != source.token_size:
         raise JobError(f"{source.path} changed while it was merged")
     return file
 
 
-def copy_tokens(source: Source, start: int, end: int, size: int, output: AtomicFile) -> Iterator[None]:
-    """Write the tokens [start, end) of a source, `size` bytes each, one block per step."""
+def read_tokens(source: Source, start: int, end: int) -> Iterator[npt.NDArray[Any]]:
+    """Yield the tokens [start, end) of a source in blocks."""
     with _open(source) as file:
-        dtype, step = np.dtype(f"<u{size}"), _BLOCK // size
-        for first in range(start, end, step):
-            tokens = file.tokens(first, min(first + step, end))
-            output.write(tokens if tokens.dtype == dtype else tokens.astype(dtype))
-            at = file.data_offset + first * source.token_size
-            drop_pages(file.content, at, at + tokens.nbytes)
-            yield
+        for segment in file.segments():
+            for _, tokens in stored_blocks(segment, _BLOCK, max(0, start), min(end, segment.length)):
+                yield tokens
+            start, end = start - segment.length, end - segment.length
 
 
-def _index_blocks(sources: Sequence[Source], size: int) -> Iterator[npt.NDArray[np.int64]]:
+def _rows(sources: Sequence[Source]) -> Iterator[Rows]:
     for source in sources:
         with _open(source) as file:
-            if len(file) != source.n_documents:
+            if file.n_documents != source.n_documents:
                 raise JobError(f"{source.path} changed while it was merged")
             for first in range(0, source.n_documents, BLOCK_ROWS):
-                rows = file.index[first : first + BLOCK_ROWS] * (size // source.token_size)
-                rows[:, 0] += source.shift
-                yield rows
-
-
-def _write_index(sources: Sequence[Source], size: int, output: AtomicFile) -> None:
-    if _has_negative_offsets(sources):
-        output.write(_pickle(sources, size))
-    else:
-        write_index(output.write, _index_blocks(sources, size))
-
-
-def _index_bytes(sources: Sequence[Source], size: int) -> int:
-    if _has_negative_offsets(sources):
-        return len(_pickle(sources, size))
-    return index_size(_index_blocks(sources, size))
-
-
-def _has_negative_offsets(sources: Sequence[Source]) -> bool:
-    """Whether offsets may be negative, as Modalities' are after a file with fewer than 12 bytes of tokens."""
-    return any(source.shift < 0 for source in sources)
-
-
-def _pickle(sources: Sequence[Source], size: int) -> bytes:
-    rows = np.concatenate([np.empty((0, 2), np.int64), *_index_blocks(sources, size)])
-    return pickle.dumps(list(map(tuple, rows.tolist())), protocol=4)
+                yield file.document_rows(first, first + BLOCK_ROWS) + np.array([source.shift, 0])

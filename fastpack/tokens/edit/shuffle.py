@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, open_documents
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
 from fastpack.tokens.edit.edit_writer import Edit, write_edit
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
+from fastpack.tokens.formats import open_documents
 
 
 def shuffle_tokenized_data(

@@ -42,13 +42,8 @@ def check(path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
         report.take(Finding.of(error))
 
 
-def is_unfinished(path: AnyPath) -> bool:
-    """Return whether a writer of this file was started and has not finished."""
-    return os.path.exists(partial_path(path))
-
-
 def _check_leftovers(path: AnyPath, report: VerifyReport) -> None:
-    if not is_unfinished(path):
+    if not os.path.exists(partial_path(path)):
         return
     tokens = [fields["tokens"] for fields, *_ in read_journal(journal_path(path)) if "tokens" in fields]
     checkpoint = f"{tokens[-1]} tokens at its last checkpoint" if tokens else "without a checkpoint"

@@ -6,6 +6,11 @@ contiguous, in the order of the index, and their lengths are right, so their sum
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +19,47 @@ from fastpack.errors import FormatError
 from fastpack.io import ByteArray, PathLike
 from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
+from fastpack.tokens.pbin.packed_tokens import PackedTokens
+from fastpack.tokens.pbin.packed_writer import PackedWriter, packed_size
+from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat
+
+
+def stored_base(file: TokenFile, *, headers_only: bool) -> int:
+    """Return what the offsets of the index of a packed file count from, in bytes.
+
+    Raises ValueError for a file that Modalities 0.5 cannot read. `headers_only`: do not read the index, and return 0.
+    """
+    assert isinstance(file, PackedTokens)
+    generation = file.file.layout.generation if headers_only else file.file.generation
+    if generation < 4:
+        found = f"{file.path} is of generation {generation}"
+        raise ValueError(f"{found}, which Modalities 0.5 cannot read: compat=None can")
+    return 0 if headers_only else INDEX_BASES[generation][0]
+
+
+def _pickle_index(write: Callable[[memoryview], object], blocks: Iterable[Rows]) -> int:
+    """Write the pickle of rows with negative offsets, all at once; return its size in bytes."""
+    rows = np.concatenate([np.empty((0, 2), np.int64), *blocks])
+    data = pickle.dumps(list(map(tuple, rows.tolist())), protocol=4)
+    write(memoryview(data))
+    return len(data)
+
+
+class _LegacyWriter(PackedWriter):
+    """A PackedWriter of negative offsets, as Modalities' are after a file with fewer than 12 bytes of tokens."""
+
+    @staticmethod
+    def _write_index(write: Callable[[memoryview], object], blocks: Iterable[Rows]) -> int:
+        return _pickle_index(write, blocks)
+
+
+def legacy_format(row: TokenFormat) -> TokenFormat:
+    """Return the format of packed files, `row`, with negative offsets in the index."""
+    return replace(
+        row,
+        create=lambda path, dtype, policy: _LegacyWriter(path, dtype.itemsize, file_existence_policy=policy),
+        predict_size=partial(packed_size, write_index=_pickle_index),
+    )
 
 
 def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:

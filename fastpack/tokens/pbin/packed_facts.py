@@ -14,7 +14,6 @@ from fastpack.analysis.file_facts import File, FileFacts, length_facts
 from fastpack.analysis.options import InspectOptions
 from fastpack.io import AnyPath
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.pbin.packed_index import BLOCK_ROWS as _BLOCK_ROWS
 from fastpack.tokens.token_facts import (
     SAMPLED_ENDS,
     Eos,
@@ -24,6 +23,7 @@ from fastpack.tokens.token_facts import (
     summarize_tokens,
     token_warnings,
 )
+from fastpack.tokens.token_file import BLOCK_ROWS
 
 
 def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
@@ -87,8 +87,8 @@ def _index_warnings(file: PackedFile, n_indexed: int) -> list[str]:
 def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
     """Yield the starts and lengths of the documents, in tokens, int64 [k] each."""
     size = file.token_size_in_bytes
-    for first in range(0, len(file), _BLOCK_ROWS):
-        rows = file.index[first : first + _BLOCK_ROWS]
+    for first in range(0, len(file), BLOCK_ROWS):
+        rows = file.index[first : first + BLOCK_ROWS]
         yield rows[:, 0] // size, rows[:, 1] // size
 
 

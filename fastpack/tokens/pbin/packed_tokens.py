@@ -10,8 +10,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
 from fastpack.tokens.pbin.packed_file import PackedFile
-from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, SegmentedTokens
-from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.token_file import DocumentEnds, DocumentSpans, Rows, SegmentedTokens
 
 
 class PackedTokens(SegmentedTokens):
@@ -46,12 +45,19 @@ class PackedTokens(SegmentedTokens):
             raise FormatError(self.path, self.file.layout.index_offset, found, expected)
         return ends // self.file.token_size_in_bytes
 
+    def document_rows(self, first: int = 0, end: int | None = None) -> Rows:
+        """Return start and length in tokens, int64 [k, 2], of the documents [first, end), in the order of the index."""
+        rows = self.file.index[first:] if end is None else self.file.first(end)[first:]
+        return rows >> (self.file.token_size_in_bytes.bit_length() - 1)  # a division by 1, 2 or 4 takes 5 times as long
+
     def document(self, i: int) -> npt.NDArray[Any]:
         """Return the tokens of document `i`, 0 <= i < n_documents, in the dtype of the file; read-only."""
-        if not 0 <= i < len(self.file):
-            raise IndexError(f"document {i} of {len(self.file)} in {self.path}")
-        start, length = (self.file.index[i] // self.file.token_size_in_bytes).tolist()
-        return self.file.tokens(start, start + length)
+        self.file.index  # noqa: B018 (decoded once: the start of the index would be decoded for each document)
+        return super().document(i)
+
+    def tokens(self, start: int, end: int) -> npt.NDArray[Any]:
+        """Return the tokens [start, end) in the dtype of the file; read-only."""
+        return self.file.tokens(start, end)
 
     def document_spans(self, first: int = 0, end: int | None = None) -> list[DocumentSpans]:
         """Return the documents [first, end) as byte ranges, in the order of the index."""
@@ -61,10 +67,6 @@ class PackedTokens(SegmentedTokens):
             rows = rows.copy()  # a slice would keep the whole index in memory
         swap = file.token_size_in_bytes if file.generation < 4 else 1
         return [DocumentSpans(file.file, rows, file.data_offset, swap)]
-
-    def segments(self) -> list[TokenSegment]:
-        """Return the run of tokens."""
-        return [self.file.segment]
 
     def close(self) -> None:
         """Release the mapping of the file."""

@@ -21,7 +21,7 @@ from fastpack.cli import main
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import FormatError, JobError
 from fastpack.io import TargetExists
-from fastpack.tokens.edit import repair as module
+from fastpack.tokens.pbin import recover_packed as module
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
