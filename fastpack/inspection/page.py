@@ -179,7 +179,7 @@ def _cumulative(numbers: dict[str, Any]) -> str:
         (f"Up to {length(n)}", f"{percent(documents)} / {percent(total)}")
         for n, documents, total in graphs.cumulative_at(lengths)
     ]
-    keys = [("documents", 0, ""), (unit, 1, "7 3")]
+    keys = ["documents", unit]
     return _section(
         f"Where the {unit} are",
         f"Which share of the documents, and of all {unit}, is in documents up to a length.",
@@ -204,7 +204,7 @@ def _packing(numbers: dict[str, Any]) -> str:
     ]
     head = ["Length", "Blocks", "Tokens in blocks", "Documents cut", "Padding", "Cut off"]
     table = _table("Padding and what is cut off: with one document a row instead of blocks", head, shown)
-    keys = [("tokens in whole blocks", 0, ""), ("documents cut", 1, "7 3"), ("padding, one document a row", 2, "2 3")]
+    keys = ["tokens in whole blocks", "documents cut", "padding, one document a row"]
     known = rows[0]["documents_cut"] is not None
     figure = _figure(graphs.draw_packing(rows), "Sequence length in tokens", keys if known else keys[:1])
     return _section(
@@ -291,8 +291,8 @@ def _facts(facts: Iterable[tuple[str, str]], title: str = "", kind: str = "facts
     return f'<div>{head}<dl class="{kind}">{rows}</dl></div>'
 
 
-def _figure(graph: str, caption: str, keys: Sequence[tuple[str, int, str]] = ()) -> str:
-    items = "".join(f"<li>{graphs.line_key(series, dashes)}{escape(label)}</li>" for label, series, dashes in keys)
+def _figure(graph: str, caption: str, keys: Sequence[str] = ()) -> str:
+    items = "".join(f"<li>{graphs.line_key(series)}{escape(label)}</li>" for series, label in enumerate(keys))
     legend = f'<ul class="key">{items}</ul>' if keys else ""
     return f"<figure>{legend}{graph}<figcaption>{escape(caption)}</figcaption></figure>"
 
@@ -301,7 +301,7 @@ def _pair(
     graph: str,
     caption: str,
     facts: Iterable[tuple[str, str]],
-    keys: Sequence[tuple[str, int, str]] = (),
+    keys: Sequence[str] = (),
     facts_title: str = "",
 ) -> str:
     """Return a graph next to a table of the same numbers."""

@@ -147,9 +147,8 @@ def swatch(number: int) -> str:
     return f'<svg width="10" height="10" class="swatch" aria-hidden="true">{square}</svg>'
 
 
-def line_key(series: int, dashes: str) -> str:
+def line_key(series: int) -> str:
     """Return a short line for a legend."""
-    del dashes  # the style sheet has the dashes of each series
     line = f'<line class="l s{series}" x1="0" x2="26" y1="5" y2="5"/>'
     return f'<svg width="26" height="10" aria-hidden="true">{line}</svg>'
 

@@ -12,6 +12,7 @@ import numpy as np
 from fastpack.errors import JobError
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import AnyPath, PathLike, as_path
+from fastpack.tokens.flat.shard_warnings import token_dtype
 from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, TatmDataMetadata, TokenizedInfo, find_metadata
 from fastpack.tokens.manifest.manifest_file import is_manifest
@@ -62,7 +63,7 @@ def find(path: PathLike, dtype: str | None = None) -> FoundShards:
     metadata, info = _metadata(folder)
     if is_manifest(where):
         named = open_shards(where, "**/*")
-        given = None if dtype is None else _integers(dtype)
+        given = None if dtype is None else token_dtype(dtype)
         return FoundShards(named if given is None else named.read_as(given), given, metadata, info)
     if where.is_dir():
         paths = _files(where, info)
@@ -72,7 +73,7 @@ def find(path: PathLike, dtype: str | None = None) -> FoundShards:
             metadata = info = None
     headerless = paths[0].suffix != ".npy"
     name = dtype or (info.dtype if info is not None and headerless else None)
-    return FoundShards(paths, None if name is None else _integers(name), metadata, info)
+    return FoundShards(paths, None if name is None else token_dtype(name), metadata, info)
 
 
 def _metadata(folder: AnyPath) -> tuple[AnyPath | None, TokenizedInfo | None]:
@@ -103,16 +104,6 @@ def _files(folder: AnyPath, info: TokenizedInfo | None) -> list[AnyPath]:
 def _is_named(path: AnyPath, info: TokenizedInfo) -> bool:
     """Return whether the metadata are about this file; the folder may have been moved."""
     return path.name.startswith(os.path.basename(info.file_prefix)) and path.suffix == f".{info.file_extension}"
-
-
-def _integers(name: str) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(name)
-    except TypeError:
-        dtype = np.dtype(object)
-    if dtype.kind not in "iu":
-        raise ValueError(f"dtype {name!r}: expected one of integers, such as uint16 or uint32")
-    return dtype
 
 
 def preview_shards(shards: FoundShards, reader: Reader, start: int = 0) -> Iterator[dict[str, Any]]:

@@ -72,7 +72,7 @@ class CheckpointedWriter(BufferedTokenWriter):
 
     def _restore(self, output: AtomicFile) -> bool:
         """Restore the state of the last checkpoint; return False if there is none of this work."""
-        frames = _read_frames(self._journal_path)
+        frames = read_journal(self._journal_path)
         first = next(frames, None)
         if first is None:
             return False
@@ -157,19 +157,17 @@ def journal_path(path: PathLike) -> str:
     return f"{partial_path(path).removesuffix('.partial')}.journal"
 
 
-def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield (JSON fields, following bytes) of each frame before the first torn one; nothing if there is no file."""
-    return ((fields, rest) for fields, rest, _ in _read_frames(path))
-
-
 def remove_finished_journal(path: PathLike) -> None:
     """Remove the journal that a kill left next to a complete token file."""
     if exists(path) and not os.path.lexists(partial_path(path)):
         remove(journal_path(path))
 
 
-def _read_frames(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes, int]]:
-    """As `read_journal`, with the end of each frame in bytes."""
+def read_journal(path: PathLike) -> Iterator[tuple[dict[str, Any], bytes, int]]:
+    """Yield (JSON fields, following bytes, its end in bytes) of each frame before the first torn one.
+
+    Yields nothing if there is no file.
+    """
     if not os.path.isfile(path):
         return
     data = map_bytes(path)

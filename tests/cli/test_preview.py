@@ -102,7 +102,7 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
         (["a.pbin", "--tokenizer", "bytes", "--eod-token", "</s>"], 1, "has one special token"),
         (["a.jsonl", "--index-path", "absent.idx"], 1, "absent.idx: No such file"),
         (["a.jsonl", "--jq-pattern", ".["], 1, "jq rejects the pattern '.['"),
-        (["a.bin", "--dtype", "text"], 1, "dtype 'text': expected one of integers"),
+        (["a.bin", "--dtype", "text"], 1, "dtype 'text' is unknown: uint16 or uint32"),
         (["empty.bin"], 1, "cannot mmap an empty file: empty.bin"),
     ],
 )

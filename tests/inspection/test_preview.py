@@ -383,8 +383,8 @@ def test_inputs_without_a_preview(tmp_path: Path, name: str, data: Any, message:
     [
         ("tokenized_info: {}", None, "metadata.yaml: not what tatm writes"),
         ("[", None, "not a YAML file"),
-        (METADATA, "uint17", "dtype 'uint17': expected one of integers"),
-        (METADATA, "float32", "expected one of integers"),
+        (METADATA, "uint17", "dtype 'uint17' is unknown: uint16 or uint32"),
+        (METADATA, "float32", "is not an integer dtype"),
     ],
 )
 def test_invalid_metadata_and_dtypes(tmp_path: Path, metadata: str, dtype: str | None, message: str) -> None:

@@ -97,14 +97,14 @@ def test_other_work_is_not_resumed(left_behind: Path) -> None:
 def test_a_torn_journal_yields_the_complete_frames(left_behind: Path) -> None:
     journal = Path(journal_path(left_behind))
     data = journal.read_bytes()
-    whole_frames = [fields["note"]["n"] for fields, _ in list(read_journal(journal))[1:]]
+    whole_frames = [fields["note"]["n"] for fields, *_ in list(read_journal(journal))[1:]]
     assert whole_frames == [0, 1, 2]
     for keep in range(len(data)):
         journal.write_bytes(data[:keep])
-        found = [fields["note"]["n"] for fields, _ in list(read_journal(journal))[1:]]
+        found = [fields["note"]["n"] for fields, *_ in list(read_journal(journal))[1:]]
         assert found == whole_frames[: len(found)]
         journal.write_bytes(data[:keep] + bytes([data[keep] ^ 1]) + data[keep + 1 :])
-        damaged = [fields.get("note", {}).get("n") for fields, _ in read_journal(journal)][1:]
+        damaged = [fields.get("note", {}).get("n") for fields, *_ in read_journal(journal)][1:]
         assert damaged == whole_frames[: len(damaged)]
         assert len(damaged) < 3
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
-from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, chunk_seed, numpy_order
 from fastpack.tokens.formats import open_documents
-from fastpack.tokens.token_file import DocumentSpans
+from fastpack.tokens.token_file import DocumentSpans, TokenFile
 
 
 def create_shuffled_dataset_chunk(
@@ -79,10 +79,8 @@ def create_shuffled_dataset_chunk(
     >>> folder.cleanup()
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
-        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    edit = chunk_of_documents(paths, chunk_id, num_chunks, global_seed)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    edit = partial(chunk_of_documents, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed)
+    return edit_files(edit, paths, target, file_existence_policy, progress, dry_run)
 
 
 def create_shuffled_jsonl_chunk(
@@ -153,10 +151,8 @@ def create_shuffled_jsonl_chunk(
     """
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    if is_kept(paths, target, file_existence_policy):
-        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    edit = chunk_of_lines(paths, chunk_id, num_chunks, global_seed, compat)
-    return replace(write_edit(edit, target, file_existence_policy, progress, dry_run), sources=len(paths))
+    edit = partial(chunk_of_lines, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed, compat=compat)
+    return edit_files(edit, paths, target, file_existence_policy, progress, dry_run)
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -211,26 +207,21 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
 def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
     """Shuffle the documents of a chunk of token files."""
     sources: list[DocumentSpans] = []
-    sizes: dict[int, str] = {}
-    for path in paths:
-        with open_documents(path) as file:
-            sizes.setdefault(file.dtype.itemsize, os.fspath(path))
-            sources += file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks))
-    size = _only_size(sizes)
+
+    def add_chunk(file: TokenFile) -> None:
+        sources.extend(file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks)))
+
+    size = common_token_size(paths, add_chunk)
     return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
 
 
-def common_token_size(paths: Sequence[PathLike]) -> int:
-    """Return the token size of token files, in bytes. ValueError if the sizes differ."""
-    sizes: dict[int, str] = {}
+def common_token_size(paths: Sequence[PathLike], visit: Callable[[TokenFile], object] = lambda _file: None) -> int:
+    """Call `visit` with each token file, open; return their token size in bytes. ValueError if the sizes differ."""
+    sizes: dict[int, str] = {}  # the first file of each size
     for path in paths:
         with open_documents(path) as file:
             sizes.setdefault(file.dtype.itemsize, os.fspath(path))
-    return _only_size(sizes)
-
-
-def _only_size(sizes: Mapping[int, str]) -> int:
-    """Return the only token size; `sizes` maps each size to the first file that has it."""
+            visit(file)
     if len(sizes) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
         raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, Progress
+from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import EditResult, output_format
+from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
 from fastpack.tokens.edit.shuffle_order import Order
 from fastpack.tokens.token_file import rows_of_lengths
 
@@ -22,10 +23,24 @@ class Edit(NamedTuple):
     token_size: int | None
 
 
-def write_edit(
+def edit_files(
+    edit: Callable[[Sequence[PathLike]], Edit],
+    paths: Sequence[PathLike],
+    target: AnyPath,
+    policy: ExistencePolicy,
+    progress: Progress | None,
+    dry_run: bool,
+) -> EditResult:
+    """Write the result of `edit(paths)`, unless the target is kept; with `dry_run`, only predict the result."""
+    if is_kept(paths, target, policy):
+        return EditResult(target, sources=len(paths), written=False, kept_existing=True)
+    return replace(_write(edit(paths), target, policy, progress, dry_run), sources=len(paths))
+
+
+def _write(
     edit: Edit, target: AnyPath, policy: ExistencePolicy, progress: Progress | None, dry_run: bool
 ) -> EditResult:
-    """Write documents as a token file, or lines with their newlines; with `dry_run`, only predict the result."""
+    """Write documents as a token file, or lines with their newlines."""
     documents, order, size = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)

@@ -80,7 +80,7 @@ def complete_lines(
             f"{os.fspath(path)}: the last line has no newline; one was added, because another line follows it now "
             '(compat="modalities-0.5" concatenates the two lines)',
             DataWarning,
-            stacklevel=4,  # the caller of the function that shuffles lines
+            stacklevel=5,  # the caller of the function that shuffles lines
         )
         line = np.append(source.data[start : start + length], np.uint8(_NEWLINE))
         complete[-1:] = [

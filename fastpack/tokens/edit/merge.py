@@ -261,4 +261,6 @@ def _rows(sources: Sequence[Source]) -> Iterator[Rows]:
             if file.n_documents != source.n_documents:
                 raise JobError(f"{source.path} changed while it was merged")
             for first in range(0, source.n_documents, BLOCK_ROWS):
-                yield file.document_rows(first, first + BLOCK_ROWS) + np.array([source.shift, 0])
+                rows = file.document_rows(first, first + BLOCK_ROWS)
+                rows[:, 0] += source.shift
+                yield rows

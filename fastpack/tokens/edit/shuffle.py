@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept
-from fastpack.tokens.edit.edit_writer import Edit, write_edit
+from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
+from fastpack.tokens.edit.edit_writer import Edit, edit_files
 from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
 from fastpack.tokens.formats import open_documents
@@ -76,10 +77,8 @@ def shuffle_tokenized_data(
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
-    if is_kept([input_data_path], target, file_existence_policy):
-        return EditResult(target, written=False, kept_existing=True)
-    edit = shuffled_documents([input_data_path], seed)
-    return write_edit(edit, target, file_existence_policy, progress, dry_run)
+    edit = partial(shuffled_documents, seed=seed)
+    return edit_files(edit, [input_data_path], target, file_existence_policy, progress, dry_run)
 
 
 def shuffle_jsonl_data(
@@ -143,10 +142,8 @@ def shuffle_jsonl_data(
     """
     check_compat(compat)
     target = as_path(output_data_path)
-    if is_kept([input_data_path], target, file_existence_policy):
-        return EditResult(target, written=False, kept_existing=True)
-    edit = shuffled_lines([input_data_path], seed, compat)
-    return write_edit(edit, target, file_existence_policy, progress, dry_run)
+    edit = partial(shuffled_lines, seed=seed, compat=compat)
+    return edit_files(edit, [input_data_path], target, file_existence_policy, progress, dry_run)
 
 
 def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:

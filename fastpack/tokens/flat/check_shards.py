@@ -14,7 +14,7 @@ from fastpack.errors import FormatError
 from fastpack.io import AnyPath, as_path, size_of
 from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
 from fastpack.tokens.flat.shards import find_shards, scan_shards
-from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.flat.tatm_metadata import find_metadata, tokenized_info
 from fastpack.tokens.token_scan import TokenScan
 from fastpack.tokens.token_segment import TokenSegment
 
@@ -52,14 +52,10 @@ def _paths(path: AnyPath, suffix: str) -> list[AnyPath]:
 def _read_metadata(folder: AnyPath, report: VerifyReport) -> dict[str, Any]:
     """tokenized_info of the metadata in a folder; empty if there is none."""
     try:
-        tree = load_metadata(find_metadata(folder))
-    except MetadataNotFound:
-        return {}
+        return tokenized_info(folder)
     except (ValueError, OSError) as error:
         report.add("error", find_metadata(folder), None, str(error), "readable metadata")
         return {}
-    info = tree.get("tokenized_info")
-    return info if isinstance(info, dict) else {}
 
 
 def _metadata_dtype(info: dict[str, Any], report: VerifyReport, folder: AnyPath) -> np.dtype[np.integer] | None:

@@ -16,7 +16,7 @@ from fastpack.errors import JobError
 from fastpack.io import AnyPath, size_of
 from fastpack.tokens.flat.shard_warnings import find_warnings, token_dtype
 from fastpack.tokens.flat.shards import find_shards, scan_shards
-from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.flat.tatm_metadata import tokenized_info
 from fastpack.tokens.token_facts import (
     Eos,
     TokenSummary,
@@ -104,13 +104,10 @@ def scan_segments(shards: Sequence[TokenSegment], options: InspectOptions) -> Sh
 def read_metadata(folder: AnyPath, warnings: list[str]) -> dict[str, Any]:
     """Return tokenizer, vocab_size and dtype of tatm's metadata, if they are valid; add warnings otherwise."""
     try:
-        info = load_metadata(find_metadata(folder)).get("tokenized_info")
-    except MetadataNotFound:
-        return {}
+        info = tokenized_info(folder)
     except (ValueError, OSError) as error:
         warnings.append(f"metadata next to the shards cannot be read ({error})")
         return {}
-    info = info if isinstance(info, dict) else {}
     valid = {name: info[name] for name in _METADATA_KEYS if info.get(name) is not None}
     try:
         token_dtype(valid.get("dtype", "uint16"))

@@ -12,7 +12,7 @@ from fastpack.analysis.token_ids import LARGEST_PLAUSIBLE_ID
 from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL
 from fastpack.errors import FormatError
 from fastpack.io import as_path
-from fastpack.tokens.flat.tatm_metadata import MetadataNotFound, find_metadata, load_metadata
+from fastpack.tokens.flat.tatm_metadata import tokenized_info
 from fastpack.tokens.token_segment import TokenSegment
 
 SAMPLE_BYTES = 4096
@@ -49,12 +49,8 @@ def metadata_dtype(folder: str | os.PathLike[str]) -> np.dtype[np.integer] | Non
 
     Raises ValueError for metadata that cannot be read and for an invalid dtype.
     """
-    try:
-        tree = load_metadata(find_metadata(folder))
-    except MetadataNotFound:
-        return None
-    info = tree.get("tokenized_info")  # the rest need not be valid
-    return token_dtype(info["dtype"]) if isinstance(info, dict) and "dtype" in info else None
+    info = tokenized_info(folder)
+    return token_dtype(info["dtype"]) if "dtype" in info else None
 
 
 def token_dtype(name: object) -> np.dtype[np.integer]:

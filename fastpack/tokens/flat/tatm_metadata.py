@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import Enum, StrEnum
 from types import NoneType
@@ -270,6 +271,18 @@ def load_metadata(path: PathLike) -> dict[str, Any]:
     return _mapping(load_json(path) if suffix == ".json" else load_yaml(path), path)
 
 
+def tokenized_info(folder: PathLike) -> dict[str, Any]:
+    """Return tokenized_info of the metadata in a folder, whose values may be invalid; empty without any.
+
+    Raises ValueError or OSError for metadata that cannot be read.
+    """
+    try:
+        info = load_metadata(find_metadata(folder)).get("tokenized_info")  # the rest need not be valid
+    except MetadataNotFound:
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
 def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise ValueError(f"{path}: found {type(tree).__name__}, expected a mapping")
@@ -278,29 +291,28 @@ def _mapping(tree: object, path: PathLike) -> dict[str, Any]:
 
 def load_json(path: PathLike) -> Any:
     """Parse a JSON file; ValueError if it is over 1 MiB or cannot be parsed."""
-    from fastpack.io.parsing import ParseError, parse_json
+    from fastpack.io.parsing import parse_json
 
-    try:
-        return parse_json(_read(path))
-    except ParseError as error:
-        raise ValueError(f"{path}: not a JSON file: {error}") from error
+    return _parse(path, parse_json, "JSON")
 
 
 def load_yaml(path: PathLike) -> Any:
     """Parse a YAML file; ValueError if it is over 1 MiB, has aliases, or cannot be parsed."""
-    from fastpack.io.parsing import ParseError, parse_yaml
+    from fastpack.io.parsing import parse_yaml
 
-    try:
-        return parse_yaml(_read(path))
-    except ParseError as error:
-        raise ValueError(f"{path}: not a YAML file: {error}") from error
+    return _parse(path, parse_yaml, "YAML")
 
 
-def _read(path: PathLike) -> bytes:
+def _parse(path: PathLike, parse: Callable[[bytes], Any], name: str) -> Any:
+    from fastpack.io.parsing import ParseError
+
     data = read_start(path, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise ValueError(f"{path}: metadata files are limited to {MAX_BYTES} bytes")
-    return data
+    try:
+        return parse(data)
+    except ParseError as error:
+        raise ValueError(f"{path}: not a {name} file: {error}") from error
 
 
 def _write(path: PathLike, text: str) -> None:

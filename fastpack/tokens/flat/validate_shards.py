@@ -144,66 +144,53 @@ def check_contents(
     findings = [
         Finding(str(path), None, trap) for trap in find_warnings(scan_shards(folder.shards), tail_is_trimmed=True)
     ]
-    scan = ShardsScan(vocab_size or info.get("vocab_size"), eos_token_id, progress)
+    scan = TokenScan(vocab_size or info.get("vocab_size"), eos_token_id)
     shards = scan_shards(folder.shards, described)
-    scan.run(shards)
-    findings += scan.findings
+    used, scanned = _scan(shards, scan, progress)
+    findings += scanned
     found: dict[str, Any] = {
         "dtypes": sorted({str(shard.dtype) for shard in shards}),
         "tokens": sum(shard.length for shard in shards),
-        "zero_tail_tokens": sum(shard.length - length for shard, length in zip(shards, scan.used, strict=True)),
-        "smallest_id": scan.tokens.smallest,
-        "largest_id": scan.tokens.largest,
-        "vocab_size": scan.tokens.vocab_size,
+        "zero_tail_tokens": sum(shard.length - length for shard, length in zip(shards, used, strict=True)),
+        "smallest_id": scan.smallest,
+        "largest_id": scan.largest,
+        "vocab_size": scan.vocab_size,
     }
     if eos_token_id is not None:
-        found["eos_tokens"] = scan.tokens.n_eos
-        if scan.tokens.n_eos == 0:
+        found["eos_tokens"] = scan.n_eos
+        if scan.n_eos == 0:
             text = f"token {eos_token_id}, the end of a document, does not occur: packed samples would be one document"
             findings.append(Finding(str(path), None, text))
     if seq_len:
         found["samples"] = sum(shard.length // seq_len for shard in shards)
-        found["samples_without_zero_tails"] = sum(length // seq_len for length in scan.used)
+        found["samples_without_zero_tails"] = sum(length // seq_len for length in used)
         if found["samples_without_zero_tails"] == 0:
             findings.append(Finding(str(path), None, f"no shard contains a sample of {seq_len} tokens"))
     return found | {"findings": findings}
 
 
-class ShardsScan:
-    """Reads all tokens of several shards and collects findings."""
-
-    def __init__(self, vocab_size: int | None, eos: int | None, progress: Progress | None) -> None:
-        self.tokens, self._progress = TokenScan(vocab_size, eos), progress
-        self.used: list[int] = []  # tokens of each shard without the zeros at its end
-        self.findings: list[Finding] = []
-
-    def run(self, shards: list[TokenSegment]) -> None:
-        """Read every token of every shard."""
-        total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
-        for shard in shards:
-            if shard.dtype.kind not in "ui":
-                found = f"the dtype is {shard.dtype}: tokens must be integers"
-                self.findings.append(Finding(shard.path, 0, found))
-                self.used.append(shard.length)
-                continue
-            trimmed = shard.trimmed()
-            self.used.append(trimmed.length)
-            self._tail(shard, trimmed)
-            self._tokens(trimmed)
-            done += shard.length * shard.dtype.itemsize
-            if self._progress:
-                self._progress(done, total)
-
-    def _tail(self, shard: TokenSegment, trimmed: TokenSegment) -> None:
+def _scan(shards: list[TokenSegment], scan: TokenScan, progress: Progress | None) -> tuple[list[int], list[Finding]]:
+    """Read every token; return the tokens of each shard without the zeros at its end, and the findings."""
+    used, findings = [], []
+    total, done = sum(shard.length * shard.dtype.itemsize for shard in shards), 0
+    for shard in shards:
+        size = shard.dtype.itemsize
+        if shard.dtype.kind not in "ui":
+            findings.append(Finding(shard.path, 0, f"the dtype is {shard.dtype}: tokens must be integers"))
+            used.append(shard.length)
+            continue
+        trimmed = shard.trimmed()
+        used.append(trimmed.length)
         n_zeros = shard.length - trimmed.length
         if n_zeros > max(1, shard.length // 1000):
-            offset = trimmed.offset + trimmed.length * shard.dtype.itemsize
             text = f"{n_zeros:,} of {shard.length:,} tokens are zeros at the end (trim_zero_tail=True leaves them out)"
-            self.findings.append(Finding(shard.path, offset, text))
-
-    def _tokens(self, shard: TokenSegment) -> None:
-        self.tokens.scan_all(shard)
-        if self.tokens.outside is not None:
-            number, token = self.tokens.outside
-            text = f"token {token} is not an id of a vocabulary of {self.tokens.vocab_size}"
-            self.findings.append(Finding(shard.path, shard.offset + number * shard.dtype.itemsize, text))
+            findings.append(Finding(shard.path, trimmed.offset + trimmed.length * size, text))
+        scan.scan_all(trimmed)
+        if scan.outside is not None:
+            number, token = scan.outside
+            text = f"token {token} is not an id of a vocabulary of {scan.vocab_size}"
+            findings.append(Finding(shard.path, trimmed.offset + number * size, text))
+        done += shard.length * size
+        if progress:
+            progress(done, total)
+    return used, findings

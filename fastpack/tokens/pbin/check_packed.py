@@ -15,8 +15,8 @@ from fastpack.analysis.trailing_zeros import MIN_ZERO_TAIL, used_bytes
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, open_bytes, partial_path
 from fastpack.tokens.journal import journal_path, read_journal
-from fastpack.tokens.pbin.layout import Layout, check_range
-from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle
+from fastpack.tokens.pbin.layout import Layout, check_range, settle
+from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.tokens.token_facts import SAMPLED_ENDS, USUAL_SHARE, inner_eos_text
 from fastpack.tokens.token_scan import InnerEosCounter, TokenScan

@@ -120,6 +120,19 @@ def counts_from(rows: npt.NDArray[np.int64], layout: Layout, bases: tuple[int, .
     return None
 
 
+def settle(rows: npt.NDArray[np.int64], layout: Layout, *, is_certain: bool = False) -> Layout:
+    """Make `rows` relative to the start of the data, in place; return the layout with the right generation.
+
+    `is_certain`: the generation was given, so that 5 is not 4.
+    """
+    if not is_certain and layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
+        layout = layout._replace(generation=4)
+    bases = INDEX_BASES[layout.generation]
+    base = counts_from(rows, layout, bases)
+    rows[:, 0] -= bases[0] if base is None else base
+    return layout
+
+
 def check_range(rows: npt.NDArray[np.int64], layout: Layout, path: PathLike) -> None:
     """Raise FormatError for the first entry outside the data or not on whole tokens."""
     for first in range(0, len(rows), _BLOCK_ROWS):

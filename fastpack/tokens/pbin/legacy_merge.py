@@ -18,7 +18,7 @@ from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import ByteArray, PathLike
 from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
-from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout, counts_from
+from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, Layout
 from fastpack.tokens.pbin.packed_tokens import PackedTokens
 from fastpack.tokens.pbin.packed_writer import PackedWriter, packed_size
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat
@@ -73,16 +73,6 @@ def read_rows(file: ByteArray, path: PathLike, layout: Layout) -> tuple[npt.NDAr
     except IndexSyntaxError as error:
         raise FormatError(path, layout.index_offset + error.offset, error.found, error.expected) from None
     return rows, segment[n_bytes:]
-
-
-def settle(rows: npt.NDArray[np.int64], layout: Layout) -> Layout:
-    """Make `rows` relative to the start of the data, in place; return the layout with the right generation."""
-    if layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
-        layout = layout._replace(generation=4)
-    bases = INDEX_BASES[layout.generation]
-    base = counts_from(rows, layout, bases)
-    rows[:, 0] -= bases[0] if base is None else base
-    return layout
 
 
 def starts_in_order(rows: npt.NDArray[np.int64], data_length: int) -> npt.NDArray[np.int64] | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.analysis.document_lengths import DocumentStatistics, Lengths
+from fastpack.analysis.document_lengths import DocumentStatistics
 from fastpack.analysis.file_facts import File, FileFacts, length_facts
 from fastpack.analysis.options import InspectOptions
 from fastpack.io import AnyPath
@@ -30,8 +29,9 @@ def packed_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     """Return facts about documents, from the index, and about tokens, unless `options.quick`. Raises FormatError."""
     with PackedFile(path) as file:
         documents = DocumentStatistics(options.seq_lens)
-        for starts, lengths in _documents(file):
-            documents.add(starts, lengths)
+        for first in range(0, len(file), BLOCK_ROWS):
+            rows = file.index[first : first + BLOCK_ROWS] // file.token_size_in_bytes
+            documents.add(rows[:, 0], rows[:, 1])
         table = documents.lengths.table()
         given = options.eos_token_id
         eos = _guess_eos(file) if given is None else Eos(given, "given")
@@ -82,14 +82,6 @@ def _index_warnings(file: PackedFile, n_indexed: int) -> list[str]:
     if n_indexed != len(file.data):
         warnings.append(f"the documents contain {n_indexed:,} of {len(file.data):,} tokens")
     return warnings
-
-
-def _documents(file: PackedFile) -> Iterator[tuple[Lengths, Lengths]]:
-    """Yield the starts and lengths of the documents, in tokens, int64 [k] each."""
-    size = file.token_size_in_bytes
-    for first in range(0, len(file), BLOCK_ROWS):
-        rows = file.index[first : first + BLOCK_ROWS]
-        yield rows[:, 0] // size, rows[:, 1] // size
 
 
 def _guess_eos(file: PackedFile) -> Eos:

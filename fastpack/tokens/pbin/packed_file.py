@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from fastpack.display import Described, facts
 from fastpack.io import ByteArray, PathLike, bytes_behind, mapped, open_bytes, pickled_index, stat_of
 from fastpack.item_numbers import item_number
-from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, check_range, counts_from, find_layout, read_layout
+from fastpack.tokens.pbin.layout import HEADER_BYTES, INDEX_BASES, check_range, find_layout, read_layout, settle
 from fastpack.tokens.token_segment import TokenSegment, stamp_of
 
 RETURNED_DTYPE: dict[int, np.dtype[Any]] = {1: np.dtype(np.uint8), 2: np.dtype(np.int32), 4: np.dtype(np.int64)}
@@ -188,11 +189,7 @@ class PackedFile(Described):
         if layout.generation == 0:
             raise ValueError(f"{self.path}: packed files of generation 0 have no index")
         rows = pickled_index.decode(file[layout.index_offset :], self.path, layout.index_offset)
-        if self._asked is None and layout.generation == 5 and counts_from(rows, layout, INDEX_BASES[4]) is not None:
-            layout = layout._replace(generation=4)
-        bases = INDEX_BASES[layout.generation]
-        base = counts_from(rows, layout, bases)
-        rows[:, 0] -= bases[0] if base is None else base
+        layout = settle(rows, layout, is_certain=self._asked is not None)
         if self._check:
             check_range(rows, layout, self.path)
         rows.flags.writeable = False
@@ -250,11 +247,7 @@ class PackedFile(Described):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self.path, self._load_index, self._asked, self._check)
-
-
-def _reopen(path: PathLike, load_index: bool, generation: int | None, check: bool) -> PackedFile:
-    return PackedFile(path, load_index, generation=generation, check=check)
+        return partial(PackedFile, generation=self._asked, check=self._check), (self.path, self._load_index)
 
 
 def open_packed_segment(path: PathLike) -> tuple[TokenSegment, PackedFile]:

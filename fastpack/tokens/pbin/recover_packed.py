@@ -15,8 +15,8 @@ from fastpack.errors import FormatError, JobError
 from fastpack.io import AnyPath, AtomicFile, as_path, drop_pages, map_bytes, partial_path
 from fastpack.kernels.codecs.pickled_index_errors import IndexSyntaxError
 from fastpack.tokens.journal import journal_path, read_journal
-from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, Layout, check_range, find_layout
-from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, settle, starts_in_order
+from fastpack.tokens.pbin.layout import HEADER, HEADER_BYTES, Layout, check_range, find_layout, settle
+from fastpack.tokens.pbin.legacy_merge import is_tiled, merge_borders, read_rows, starts_in_order
 from fastpack.tokens.pbin.packed_index import write_index
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
 from fastpack.tokens.token_file import BLOCK_ROWS, Recovery, RecoveryOptions, Rows, rows_of_lengths
