@@ -226,6 +226,19 @@ def formats_of(path: AnyPath) -> list[TokenFormat]:
     return [row for row in FORMATS if row.detect(path, names)]
 
 
+def check_dataset_exists(path: AnyPath) -> None:
+    """Raise FileNotFoundError unless a path exists or is the common prefix of Megatron's files."""
+    if not (path.suffix == "" and is_interop(path, None, "megatron")):
+        check_exists(path)
+
+
+def is_side_file(path: AnyPath) -> bool:
+    """Return whether a file belongs to a token file of another name, with which it is checked."""
+    if path.name.endswith((".ds.index", ".ds.metadata")):
+        return True
+    return path.suffix == ".bin" and is_interop(path, None, "megatron")  # its index stands for both
+
+
 def open_documents(path: PathLike) -> TokenFile:
     """Open a token file that stores document boundaries; files of unknown names are read as packed files."""
     where = as_path(path)
@@ -245,7 +258,7 @@ def detect_format(path: PathLike) -> TokenFormat:
     found = formats_of(where)
     if len(found) == 1:
         return found[0]
-    check_exists(where)  # after the detection: Megatron's prefix is not a file
+    check_dataset_exists(where)
     if found:
         names = " and ".join(row.name for row in found)
         raise FormatError(path, 0, f"files of the formats {names}", "files of one format: pass format=")

@@ -31,7 +31,7 @@ DTYPE_CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 32: "u4", 33: "i4", 64: "u8
 TOKEN_COLUMNS = ("tokens", "input_ids")
 _ENCODING = re.compile(r"ndarray(?::(u?int(?:8|16|32|64))(?::(\d{1,12}))?)?\Z", re.ASCII)
 _ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
-_WRITTEN_ROWS = 1 << 14  # samples that are encoded at once
+_ENCODED_BYTES = 4 << 20  # of samples that are encoded at once
 
 
 def is_mds(path: AnyPath) -> bool:
@@ -392,9 +392,12 @@ class MdsWriter(ChunkedTokenWriter):
         return {**self._entry, **entry, "samples": len(lengths), "zip_data": None}
 
     def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: npt.NDArray[np.uint8]) -> None:
-        before = 0
-        for first in range(0, len(lengths), _WRITTEN_ROWS):
-            block = lengths[first : first + _WRITTEN_ROWS]
+        before = first = 0
+        all_ends = np.cumsum(self._document_bytes(lengths))
+        while first < len(lengths):
+            limit = _ENCODED_BYTES + (int(all_ends[first - 1]) if first else 0)
+            end = max(first + 1, int(np.searchsorted(all_ends, limit, "right")))
+            block, first = lengths[first:end], end
             prefixes, sizes = _prefix_bytes(block), block * self._dtype.itemsize
             ends = np.cumsum(prefixes + sizes)
             out = np.empty(int(ends[-1]), np.uint8)
