@@ -14,7 +14,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.errors import FormatError, vocabulary
+from fastpack.errors import FormatError, spoken, vocabulary
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, may_write, same_file
 from fastpack.io.atomic import OVERWRITE
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
@@ -55,6 +55,8 @@ class ConvertResult(Result):
         Number of tokens that are in no document of their source, and were left out.
     written
         False if the output exists and was kept.
+    eos_token_id
+        The token that ends documents in the output, as it was given.
 
     Examples
     --------
@@ -170,7 +172,8 @@ def convert(
     policy = _POLICIES[if_exists]
     row = output_format(output, format)
     target = output_path(row.name, as_path(output))
-    with vocabulary({OVERWRITE: "Pass if_exists='overwrite'"}), ExitStack() as stack:
+    names = {OVERWRITE: "Pass if_exists='overwrite'"} if spoken(OVERWRITE) == OVERWRITE else {}
+    with vocabulary(names), ExitStack() as stack:
         if policy == "skip" and not may_write(_first_file(row.name, target), policy):
             return ConvertResult(str(target), row.name, "", None, 0, written=False)
         files = [stack.enter_context(_open(path, source_format, dtype, eos_token_id)) for path in given]

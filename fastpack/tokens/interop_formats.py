@@ -106,7 +106,7 @@ def _create(name: str, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePol
         case "litdata":
             from fastpack.tokens.litdata import create
         case _:
-            from fastpack.tokens.mds import create
+            from fastpack.tokens.mds_writer import create
     return create(path, dtype, policy)
 
 

@@ -167,10 +167,21 @@ class BufferedTokenWriter(Described):
         self.append_many(tokens.view(self._dtype), lengths_in_tokens)
 
     def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
-        """Append documents whose tokens arrive in blocks, which may divide documents.
+        """Append documents whose tokens arrive in blocks, which may divide documents. Every error aborts the writer.
 
-        The lengths, int64 [n_documents], sum to the tokens of all blocks; otherwise ValueError is raised and the
-        writer is aborted, as for every error.
+        Parameters
+        ----------
+        blocks
+            Integers [n_tokens] each.
+        lengths
+            The length of each document in tokens: int64 [n_documents].
+
+        Raises
+        ------
+        TokenRangeError
+            If a token does not fit the token size.
+        ValueError
+            If the lengths do not sum to the number of tokens.
         """
         before = self.n_tokens
         try:

@@ -20,7 +20,7 @@ from fastpack import FormatError, open_tokens
 from fastpack.tokens.formats import FORMATS, detect_format, format_named
 from fastpack.tokens.interop_formats import INTEROP_FORMATS, output_path
 from fastpack.tokens.litdata import LitdataWriter
-from fastpack.tokens.mds import MdsWriter
+from fastpack.tokens.mds_writer import MdsWriter
 from fastpack.tokens.megatron import HEADER, MAX_LENGTH
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "interop"
