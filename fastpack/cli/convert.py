@@ -67,7 +67,7 @@ def run_convert(args: argparse.Namespace) -> int:
     """Convert and print the result; return the exit code."""
     from fastpack.tokens.convert import convert
 
-    policy = {"override": "overwrite"}.get(args.file_existence_policy, args.file_existence_policy)
+    policy = "overwrite" if args.file_existence_policy == "override" else args.file_existence_policy
     result = convert(
         args.sources,
         args.output,

@@ -29,7 +29,7 @@ class AtomicFolder:
         self.path = os.path.realpath(plain_path(path))
         parent, name = os.path.split(self.path)
         self.partial_path = os.path.join(parent, f".{name}.partial")
-        self._policy = policy
+        self._policy: ExistencePolicy = policy
         self._lock = -1
         self._check_target()
         os.makedirs(self.partial_path, exist_ok=True)

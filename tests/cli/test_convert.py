@@ -10,6 +10,12 @@ import pytest
 
 import fastpack
 from fastpack.cli import main
+from fastpack.cli.convert import FORMATS as FORMAT_OPTIONS
+from fastpack.tokens.formats import FORMATS
+
+
+def test_the_options_name_every_format() -> None:
+    assert set(FORMAT_OPTIONS) == {row.name for row in FORMATS if row.create is not None}
 
 
 @pytest.fixture
