@@ -28,6 +28,7 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
+_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 OVERWRITE = "Pass file_existence_policy='override'"
 
 
@@ -38,6 +39,20 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.ftruncate(file.fileno(), offset)
         _put(file.fileno(), data, offset)
         os.fsync(file.fileno())
+
+
+def _copy_range(source: int, target: int, offset: int, n_bytes: int) -> int:
+    """Copy bytes from `offset` of a file to the position of another; return their number."""
+    try:
+        return os.copy_file_range(source, target, n_bytes, offset_src=offset)
+    except (OSError, AttributeError) as error:  # another file system, or a system without this call
+        if isinstance(error, OSError) and error.errno not in _NO_COPY_RANGE:
+            raise
+    data = memoryview(os.pread(source, min(n_bytes, 1 << 20), offset))
+    done = 0
+    while done < len(data):
+        done += os.write(target, data[done:])
+    return done
 
 
 def _put(fd: int, data: Bytes, offset: int) -> None:
@@ -147,6 +162,19 @@ class AtomicFile:
             done += os.write(self._fd, view[done:])
         self._position += n_bytes
         return n_bytes
+
+    @with_filename
+    def copy_from(self, path: PathLike, offset: int, n_bytes: int) -> int:
+        """Append bytes of a local file; return their number, less than `n_bytes` only at the end of the file."""
+        done = 0
+        with open(plain_path(path), "rb", buffering=0) as source:
+            while done < n_bytes:
+                n_copied = _copy_range(source.fileno(), self._fd, offset + done, n_bytes - done)
+                if n_copied == 0:
+                    break
+                done += n_copied
+        self._position += done
+        return done
 
     @with_filename
     def reserve(self, n_bytes: int) -> None:

@@ -15,12 +15,13 @@ from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import FormatError, spoken, vocabulary
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, may_write, same_file
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, is_remote, may_write, same_file
 from fastpack.io.atomic import OVERWRITE
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
 from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import TokenStream, stream_tokens
+from fastpack.tokens.token_writer import BufferedTokenWriter, Piece
 
 _POLICIES: dict[str, ExistencePolicy] = {
     "error": "error",
@@ -28,6 +29,7 @@ _POLICIES: dict[str, ExistencePolicy] = {
     "overwrite": "override",
     "override": "override",
 }
+_COPIED_BYTES = 1 << 26  # copied by one system call, between two reports of the progress
 _CONCLUSIVE = 1000  # ids that are needed to tell uint16 from uint32
 _HIGH_LIMIT = 16  # of the upper halves of uint32 ids: no vocabulary has 2^20 ids
 _LOW_LIMIT = 256  # which the lower halves of uint32 ids exceed
@@ -316,7 +318,10 @@ def _write(
         for tokens in files:
             stream = stream_tokens(tokens)
             lengths = _kept_lengths(stream, row, result)
-            writer.append_blocks(_reported(stream, result.n_tokens, total, progress), lengths)
+            if isinstance(writer, BufferedTokenWriter) and _is_copied(stream, dtype):
+                writer.append_copies(_pieces(stream, result.n_tokens, total, progress), lengths)
+            else:
+                writer.append_blocks(_reported(stream, result.n_tokens, total, progress), lengths)
             result.n_tokens += stream.n_tokens
             result.n_tokens_dropped += tokens.n_tokens - stream.n_tokens
     return result
@@ -335,6 +340,28 @@ def _kept_lengths(stream: TokenStream, row: TokenFormat, result: ConvertResult) 
     if result.n_documents is not None:
         result.n_documents += len(lengths)
     return lengths
+
+
+def _is_copied(stream: TokenStream, dtype: np.dtype[Any]) -> bool:
+    """Return whether the bytes of the tokens can be copied as they are."""
+    stored = np.dtype(dtype.newbyteorder("<").str)
+    return stream.segments is not None and all(
+        segment.plain and segment.dtype == stored and not is_remote(segment.path) for segment in stream.segments
+    )
+
+
+def _pieces(stream: TokenStream, before: int, total: int, progress: Progress | None) -> Iterator[Piece]:
+    assert stream.segments is not None
+    for segment in stream.segments:
+        segment.check_unchanged()
+        size = segment.dtype.itemsize
+        end = segment.offset + segment.length * size
+        for start in range(segment.offset, end, _COPIED_BYTES):
+            n_bytes = min(_COPIED_BYTES, end - start)
+            yield segment.path, start, n_bytes
+            before += n_bytes // size
+            if progress is not None:
+                progress(before * size, total * size)
 
 
 def _reported(stream: TokenStream, before: int, total: int, progress: Progress | None) -> Iterator[npt.NDArray[Any]]:

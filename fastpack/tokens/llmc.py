@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -82,14 +81,8 @@ class LlmcWriter(BufferedTokenWriter):
     header_bytes = HEADER_BYTES
     token_sizes = (2, 4)
 
-    def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
-        """Append documents; ValueError if the header cannot count the tokens."""
-        try:
-            _check_count(self.n_tokens + int(lengths.sum()))
-        except ValueError:
-            self._fail()
-            raise
-        super().append_blocks(blocks, lengths)
+    def _check_documents(self, lengths: npt.NDArray[np.int64]) -> None:
+        _check_count(self.n_tokens + int(lengths.sum()))
 
     def _finish(self, output: AtomicFile) -> None:
         _check_count(self.n_tokens)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -156,17 +155,15 @@ class MegatronWriter(PairedTokenWriter):
             raise TargetExists(f"{index} exists and is not Megatron's, perhaps the index of a JSONL file: rename it")
         return [index]
 
-    def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
-        """Append documents; ValueError for one that is longer than an int32 length can say."""
+    def _check_documents(self, lengths: npt.NDArray[np.int64]) -> None:
         if len(lengths) and int(lengths.max()) > MAX_LENGTH:
-            self._fail()
-            raise _too_long(lengths)
-        super().append_blocks(blocks, lengths)
+            number = int((lengths > MAX_LENGTH).argmax())
+            found = f"document {number} has {lengths[number]} tokens"
+            raise ValueError(f"{found}: Megatron's index holds at most {MAX_LENGTH}")
 
     def _write_sides(self, sides: list[AtomicFile]) -> None:
         lengths = np.frombuffer(self._lengths, np.int64)
-        if len(lengths) and int(lengths.max()) > MAX_LENGTH:
-            raise _too_long(lengths)
+        self._check_documents(lengths)
         (index,) = sides
         code = {dtype: code for code, dtype in CODES.items()}[self._dtype.str[1:]]
         index.write(HEADER.pack(MAGIC, 1, code, len(lengths), len(lengths) + 1))
@@ -179,11 +176,6 @@ class MegatronWriter(PairedTokenWriter):
             before = int(ends[-1])
         for first in range(0, len(lengths) + 1, INDEX_ROWS):
             index.write(np.arange(first, min(first + INDEX_ROWS, len(lengths) + 1), dtype="<i8"))
-
-
-def _too_long(lengths: npt.NDArray[np.int64]) -> ValueError:
-    number = int((lengths > MAX_LENGTH).argmax())
-    return ValueError(f"document {number} has {lengths[number]} tokens: Megatron's index holds at most {MAX_LENGTH}")
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MegatronWriter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ class TokenStream(NamedTuple):
         Tokens of each document, int64 [n]; None if the document boundaries are unknown.
     n_tokens
         Tokens of all blocks.
+    segments
+        Where the tokens are if the documents are contiguous there; None otherwise.
     blocks
         The tokens, aligned and in native byte order. A block may end within a document, and its memory is reused for
         the next block.
@@ -34,21 +36,22 @@ class TokenStream(NamedTuple):
 
     lengths: npt.NDArray[np.int64] | None
     n_tokens: int
+    segments: Sequence[TokenSegment] | None
     blocks: Iterator[npt.NDArray[Any]]
 
 
 def stream_tokens(tokens: TokenFile) -> TokenStream:
     """Return the documents of a file; tokens that are in no document only if the document boundaries are unknown."""
     if tokens.n_documents is None:
-        return TokenStream(None, tokens.n_tokens, _segment_blocks(tokens))
+        return TokenStream(None, tokens.n_tokens, tokens.segments(), _segment_blocks(tokens))
     if tokens.is_contiguous():
         lengths = np.diff(tokens.document_ends(), prepend=0)
-        return TokenStream(lengths, tokens.n_tokens, _segment_blocks(tokens))
+        return TokenStream(lengths, tokens.n_tokens, tokens.segments(), _segment_blocks(tokens))
     spans = tokens.document_spans()
     size = tokens.dtype.itemsize
     rows = [np.ascontiguousarray(span.rows[:, 1]) // size for span in spans]
     lengths = np.concatenate([np.empty(0, np.int64), *rows])
-    return TokenStream(lengths, int(lengths.sum()), _gathered_blocks(spans, tokens.dtype))
+    return TokenStream(lengths, int(lengths.sum()), None, _gathered_blocks(spans, tokens.dtype))
 
 
 def _segment_blocks(tokens: TokenFile) -> Iterator[npt.NDArray[Any]]:

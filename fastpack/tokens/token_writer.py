@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.display import Described, facts
+from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
 from fastpack.tokens.token_file import Rows
+
+Piece: TypeAlias = tuple[str, int, int]  # file, offset in bytes, number of bytes
 
 TOKEN_SIZES = (1, 2, 4)
 BUFFER_BYTES = 1 << 19  # stays in the second-level cache; 1 MiB is 15 % slower
@@ -183,16 +187,59 @@ class BufferedTokenWriter(Described):
         ValueError
             If the lengths do not sum to the number of tokens.
         """
-        before = self.n_tokens
-        try:
+        with self._documents(lengths):
             for block in blocks:
                 self._put(self._checked(block))
+
+    def append_copies(self, pieces: Iterable[Piece], lengths: npt.NDArray[np.int64]) -> None:
+        """Append documents whose tokens are copied from local files, encoded as this file stores them.
+
+        The system copies them, which takes half the CPU time of `append_blocks`. Every error aborts the writer.
+
+        Parameters
+        ----------
+        pieces
+            File, offset in bytes and number of bytes of each piece; a piece may end within a document.
+        lengths
+            The length of each document in tokens: int64 [n_documents].
+
+        Raises
+        ------
+        FormatError
+            If a file ends before its piece does.
+        ValueError
+            If the lengths do not sum to the number of tokens.
+        """
+        with self._documents(lengths):
+            for piece in pieces:
+                self._copy_piece(*piece)
+
+    @contextlib.contextmanager
+    def _documents(self, lengths: npt.NDArray[np.int64]) -> Iterator[None]:
+        """Append documents of these lengths after the with block has appended their tokens; abort on every error."""
+        before = self.n_tokens
+        try:
+            self._check_documents(lengths)
+            yield
             if self.n_tokens - before != int(lengths.sum()):
                 raise ValueError(f"lengths that sum to {int(lengths.sum())} for {self.n_tokens - before} tokens")
         except BaseException:
             self._fail()
             raise
         self._lengths.frombytes(lengths.tobytes())
+
+    def _check_documents(self, lengths: npt.NDArray[np.int64]) -> None:
+        """Raise ValueError for documents that the format cannot store."""
+
+    def _copy_piece(self, path: str, offset: int, n_bytes: int) -> None:
+        if self._output is None:
+            raise ValueError(f"{self.path}: the writer is closed")
+        self._flush()
+        n_copied = self._output.copy_from(path, offset, n_bytes)
+        if n_copied < n_bytes:
+            found = f"the end of the file after {offset + n_copied} bytes"
+            raise FormatError(path, offset + n_copied, found, f"tokens up to byte {offset + n_bytes}")
+        self.n_tokens += n_bytes // self.token_size_in_bytes
 
     def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
         """Append tokens whose documents `append_documents` describes.

@@ -33,7 +33,8 @@ class PackedTokens(SegmentedTokens):
         return self._is_ordered() and super().is_contiguous()
 
     def _is_ordered(self) -> bool:
-        starts, ends = self.file.index[:, 0], self.file.index.sum(axis=1)
+        starts = self.file.index[:, 0]
+        ends = starts + self.file.index[:, 1]  # .sum(axis=1) takes 20 times as long
         return len(starts) == 0 or (int(starts[0]) == 0 and bool((starts[1:] == ends[:-1]).all()))
 
     def _read_document_ends(self) -> DocumentEnds:
