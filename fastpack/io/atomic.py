@@ -28,6 +28,10 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
+_sync_file_range = getattr(libc, "sync_file_range", None)  # Linux
+if _sync_file_range is not None:
+    _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_START_WRITING = 2  # SYNC_FILE_RANGE_WRITE: returns before the data is on the disk
 _NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 OVERWRITE = "Pass file_existence_policy='override'"
 
@@ -173,6 +177,8 @@ class AtomicFile:
                 if n_copied == 0:
                     break
                 done += n_copied
+        if _sync_file_range is not None:  # the disk writes while the next bytes are copied; fsync then waits less
+            _sync_file_range(self._fd, self._position, done, _START_WRITING)
         self._position += done
         return done
 

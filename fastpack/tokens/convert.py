@@ -29,7 +29,7 @@ _POLICIES: dict[str, ExistencePolicy] = {
     "overwrite": "override",
     "override": "override",
 }
-_COPIED_BYTES = 1 << 26  # copied by one system call, between two reports of the progress
+_COPIED_BYTES = 1 << 24  # copied by one system call, between two reports of the progress
 _CONCLUSIVE = 1000  # ids that are needed to tell uint16 from uint32
 _HIGH_LIMIT = 16  # of the upper halves of uint32 ids: no vocabulary has 2^20 ids
 _LOW_LIMIT = 256  # which the lower halves of uint32 ids exceed
