@@ -211,7 +211,7 @@ def measure_overheads(folder: Path, index: dict[str, Any]) -> dict[str, float]:
     packed = folder / "tokens1.pbin"
     text, n_bytes = folder / "text0.jsonl", (folder / "text0.jsonl").stat().st_size
     n_tasks = -(-n_bytes // SMALL_TASK)
-    words = ["index", text, "--index-path", folder / "out", "--part-bytes", SMALL_TASK]
+    words = ["index", text, "--index-path", folder / "out", "--task-bytes", SMALL_TASK]
     words += ["--rank", 0, "--world-size", 1]
     planned = min(run(folder, "index", folder / "many", *rank).cpu for _ in range(ROUNDS))
     first = run(folder, *words)
@@ -245,7 +245,7 @@ def measure_calls(folder: Path) -> dict[str, float]:
     words = ["index", text, "--rank", 0, "--world-size", 1, "--index-path"]
     sizes = [SMALL_TASK * 16, SMALL_TASK]
     n_tasks = [-(-text.stat().st_size // size) for size in sizes]
-    few, many = (calls(*words, folder / f"out{size}", "--part-bytes", size) for size in sizes)
+    few, many = (calls(*words, folder / f"out{size}", "--task-bytes", size) for size in sizes)
     planned = calls("index", folder / "many", "--rank", 1, "--world-size", 2)
     return {"per_source": planned / N_FILES, "per_task": (many - few) / (n_tasks[1] - n_tasks[0])}
 

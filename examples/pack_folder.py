@@ -76,7 +76,7 @@ def pack(corpus: Path, tokenizer: Path | None) -> fastpack.PackResult:
         }
     settings = {"src_path": corpus, "dst_path": corpus.with_suffix(".pbin"), "jq_pattern": ".text", "eod_token": EOD}
     return fastpack.pack_encoded_data(
-        {"settings": settings, "tokenizer": component}, file_existence_policy="override", on_faulty="error"
+        {"settings": settings, "tokenizer": component}, if_exists="overwrite", on_faulty="error"
     )
 
 
@@ -122,7 +122,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not n_files:
         print(f"no file {args.pattern} with text in {args.folder}", file=sys.stderr)
         return 1
-    fastpack.create_raw_index(corpus, file_existence_policy="override")
+    fastpack.create_raw_index(corpus, if_exists="overwrite")
     tokenizer = None if args.bytes else args.output / "tokenizer.json"
     if tokenizer is not None:
         train_tokenizer(corpus, args.vocabulary, tokenizer)

@@ -3,6 +3,9 @@
 from .webdataset.av_decoder import AVData as AVData
 from .webdataset.av_decoder import AVDecoder as AVDecoder
 from .webdataset.av_metadata import AVMetadata as AVMetadata
+from .webdataset.base_sample import CrudeSample as CrudeSample
+from .webdataset.base_sample import Sample as Sample
+from .webdataset.base_sample import SourceInfo as SourceInfo
 from .webdataset.cooking import Cooker as Cooker
 from .webdataset.cooking import basic_sample_keys as basic_sample_keys
 from .webdataset.dataset import WebDataset as WebDataset
@@ -15,15 +18,12 @@ from .webdataset.preparation.prepare_webdataset import PrepareResult as PrepareR
 from .webdataset.preparation.prepare_webdataset import prepare_webdataset as prepare_webdataset
 from .webdataset.preparation.prepare_webdataset import rebuild_indexes as rebuild_indexes
 from .webdataset.samples import CaptioningSample as CaptioningSample
-from .webdataset.samples import CrudeSample as CrudeSample
 from .webdataset.samples import ImageClassificationSample as ImageClassificationSample
 from .webdataset.samples import ImageSample as ImageSample
 from .webdataset.samples import InterleavedSample as InterleavedSample
 from .webdataset.samples import MultiChoiceVQASample as MultiChoiceVQASample
 from .webdataset.samples import OCRSample as OCRSample
-from .webdataset.samples import Sample as Sample
 from .webdataset.samples import SimilarityInterleavedSample as SimilarityInterleavedSample
-from .webdataset.samples import SourceInfo as SourceInfo
 from .webdataset.samples import TextSample as TextSample
 from .webdataset.samples import VidQASample as VidQASample
 from .webdataset.samples import VQAOCRSample as VQAOCRSample

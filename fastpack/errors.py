@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 _names: ContextVar[Mapping[str, str]] = ContextVar("names", default={})  # noqa: B039
 
@@ -163,6 +165,16 @@ class MissingExtra(FastpackError, ImportError):
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str]]:
         return type(self), (self.package, self.extra, self.purpose)
+
+
+def import_extra(module: str, extra: str, purpose: str, *, package: str | None = None) -> Any:
+    """Import an optional dependency. Raises MissingExtra if it is not installed (as `package`, if its name differs)."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise MissingExtra(package or module, extra, purpose) from error
 
 
 class UntrustedCode(FastpackError, ValueError):

@@ -27,6 +27,15 @@ def item_number(index: SupportsIndex) -> int:
         raise TypeError(f"an index must be an integer, not {type(index).__name__} ({index!r:.60})") from None
 
 
+def position_of(index: SupportsIndex, n_items: int) -> int:
+    """Return the position of an item; a negative index counts from the end. Raises as `item_number`, or IndexError."""
+    number = item_number(index)
+    position = number + n_items if number < 0 else number
+    if not 0 <= position < n_items:
+        raise IndexError(f"Index {number} out of range for {n_items} samples")
+    return position
+
+
 def item_numbers(indices: Any) -> npt.NDArray[np.int64]:
     """Return `indices` as a new int64 array of shape [n], which no other code writes to while it is used.
 

@@ -79,44 +79,32 @@ __all__ = [
 BACKENDS = ("numba", "cython", "numpy")
 
 
-def _implementations(topic: str, numba: bool = True) -> dict[str, str]:
-    """Return the modules of a topic by backend; a codec has no Numba implementation and runs Cython there."""
-    return {"numba": f"{topic}_nb" if numba else f"{topic}_cy", "cython": f"{topic}_cy", "numpy": f"{topic}_np"}
-
-
-TABLE: dict[str, dict[str, str]] = {
-    "count_newlines": _implementations("lines"),
-    "index_lines": _implementations("lines"),
-    "cu_seqlens": _implementations("documents"),
-    "doc_ids": _implementations("documents"),
-    "mask_labels": _implementations("documents"),
-    "locate": _implementations("locate"),
-    "locate_many": _implementations("locate"),
-    "locate_windows": _implementations("locate"),
-    "fill_documents": _implementations("batches"),
-    "fill_packed": _implementations("batches"),
-    "fill_plain": _implementations("batches"),
-    "fill_tokens": _implementations("batches"),
-    "count_tokens": _implementations("token_statistics"),
-    "scan_tokens": _implementations("token_statistics"),
-    "used_bytes": _implementations("token_statistics"),
-    "copy_spans": _implementations("spans"),
-    "block_starts": _implementations("megatron_blocks"),
-    "seed_generator": _implementations("order"),
-    "shuffle": _implementations("order"),
-    "stdlib_shuffle": _implementations("order"),
-    "feistel": _implementations("order"),
-    "decode_index": _implementations("codecs.pickled_index_decoder", numba=False),
-    "encode_rows": _implementations("codecs.pickled_index_encoder", numba=False),
-    "validate_json_rows": _implementations("codecs.json", numba=False),
-    "walk_tar": _implementations("codecs.tar", numba=False),
-    "encode_cells": _implementations("codecs.btree", numba=False),
-    "pack_cells": _implementations("codecs.btree", numba=False),
-    "read_leaves": _implementations("codecs.leaves", numba=False),
-    "first_unsorted": _implementations("sort_bytes", numba=False),
-    "sort_texts": _implementations("sort_bytes", numba=False),
-    "sort_within": _implementations("sort_bytes", numba=False),
+_TOPICS: dict[str, tuple[str, ...]] = {
+    "lines": ("count_newlines", "index_lines"),
+    "documents": ("cu_seqlens", "doc_ids", "mask_labels"),
+    "locate": ("locate", "locate_many", "locate_windows"),
+    "batches": ("fill_documents", "fill_packed", "fill_plain", "fill_tokens"),
+    "token_statistics": ("count_tokens", "scan_tokens", "used_bytes"),
+    "spans": ("copy_spans",),
+    "megatron_blocks": ("block_starts",),
+    "order": ("seed_generator", "shuffle", "stdlib_shuffle", "feistel"),
+    "codecs.pickled_index_decoder": ("decode_index",),
+    "codecs.pickled_index_encoder": ("encode_rows",),
+    "codecs.json": ("validate_json_rows",),
+    "codecs.tar": ("walk_tar",),
+    "codecs.btree": ("encode_cells", "pack_cells"),
+    "codecs.leaves": ("read_leaves",),
+    "sort_bytes": ("first_unsorted", "sort_texts", "sort_within"),
 }
+
+
+def _implementations(topic: str) -> dict[str, str]:
+    """Return the modules of a topic by backend; a state machine has no Numba implementation and runs Cython there."""
+    has_numba = not topic.startswith("codecs.") and topic != "sort_bytes"
+    return {"numba": f"{topic}_{'nb' if has_numba else 'cy'}", "cython": f"{topic}_cy", "numpy": f"{topic}_np"}
+
+
+TABLE = {kernel: _implementations(topic) for topic, kernels in _TOPICS.items() for kernel in kernels}
 
 _chosen: str | None = None  # by use() or FASTPACK_KERNELS; warm() does not override it
 _backend: str | None = None

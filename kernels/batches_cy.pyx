@@ -1,37 +1,24 @@
 """The `batches` kernels in Cython."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from cpython.buffer cimport PyBUF_CONTIG
+from libc.stdint cimport uint64_t
 
 include "dtypes.pxi"
 
-ctypedef fused token_t:
-    uint8_t
-    uint16_t
-    uint32_t
-    int8_t
-    int16_t
-    int32_t
-    int64_t
-
-ctypedef fused out_t:
-    int32_t
-    int64_t
-
 cdef enum:
     BLOCK = 128  # tokens tested for EOS at once
-    UNKNOWN = -1  # status: no kernel for the dtype
     OUTSIDE = -2  # status: a row outside the outputs
 
 
-cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, out_t *out) noexcept nogil:
+cdef inline uint32_t widen(const token_t *tokens, Py_ssize_t n, wide_t *out) noexcept nogil:
     """Copy into the output's type; the top bit of the result is set if a token does not fit."""
     cdef Py_ssize_t i
     cdef uint32_t bits = 0
     for i in range(n):
-        out[i] = <out_t> tokens[i]
-        if token_t is uint32_t and out_t is int32_t:
+        out[i] = <wide_t> tokens[i]
+        if token_t is uint32_t and wide_t is int32_t:
             bits |= tokens[i]
-        elif token_t is int64_t and out_t is int32_t:
+        elif token_t is int64_t and wide_t is int32_t:
             bits |= <uint32_t> (<int64_t> out[i] != tokens[i]) << 31
     return bits
 
@@ -45,15 +32,15 @@ cdef inline bint has(const token_t *tokens, Py_ssize_t n, token_t eos) noexcept 
     return hit != 0
 
 
-cdef inline void mark(
-    const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids
+cdef void mark(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *labels, wide_t *doc_ids
 ) noexcept nogil:
     """Write the doc_ids of a row, and -100 over the labels after an EOS."""
     cdef Py_ssize_t i, stop, start = 0
-    cdef out_t document = 0
+    cdef wide_t document = 0
     while start < n:
         stop = min(start + <Py_ssize_t> BLOCK, n)
-        if has(tokens + start, stop - start, eos):
+        if has_eos and has(tokens + start, stop - start, eos):
             for i in range(start, stop):
                 doc_ids[i] = document
                 if tokens[i] == eos:
@@ -66,26 +53,27 @@ cdef inline void mark(
 
 
 cdef inline void number(
-    out_t *doc_ids, out_t *position_ids, Py_ssize_t start, Py_ssize_t stop, out_t document, Py_ssize_t opened
+    wide_t *doc_ids, wide_t *position_ids, Py_ssize_t start, Py_ssize_t stop, wide_t document, Py_ssize_t opened
 ) noexcept nogil:
     """Number tokens [start, stop) of a row; their document started at token `opened`."""
     cdef Py_ssize_t i
     for i in range(start, stop):
         doc_ids[i] = document
     for i in range(start, stop):
-        position_ids[i] = <out_t> (i - opened)
+        position_ids[i] = <wide_t> (i - opened)
 
 
-cdef inline void mark_and_place(
-    const token_t *tokens, Py_ssize_t n, token_t eos, out_t *labels, out_t *doc_ids, out_t *position_ids
+cdef void mark_and_place(
+    const token_t *tokens, Py_ssize_t n, token_t eos, bint has_eos, wide_t *labels, wide_t *doc_ids,
+    wide_t *position_ids
 ) noexcept nogil:
     """As `mark`, and write the position_ids of the row."""
     cdef Py_ssize_t i, stop, written, opened = 0, start = 0
-    cdef out_t document = 0
+    cdef wide_t document = 0
     while start < n:
         stop = min(start + <Py_ssize_t> BLOCK, n)
         written = start
-        if has(tokens + start, stop - start, eos):
+        if has_eos and has(tokens + start, stop - start, eos):
             for i in range(start, stop):
                 if tokens[i] == eos:
                     number(doc_ids, position_ids, written, i + 1, document, opened)
@@ -96,187 +84,94 @@ cdef inline void mark_and_place(
         start = stop
 
 
-cdef int packed(
-    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
-    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
-) noexcept nogil:
-    cdef Py_ssize_t k, row, n = input_ids.shape[1]
-    cdef token_t narrow = <token_t> eos
-    cdef bint present = <int64_t> narrow == eos
+cdef struct Task:
+    const uint64_t *addresses
+    const int64_t *rows
+    Py_ssize_t n_windows
+    int64_t eos
+    # input_ids, labels, doc_ids, position_ids: each [n_rows, length], or NULL if it is not an output.
+    void *outputs[4]
+    int output_type
+    Py_ssize_t n_rows
+    Py_ssize_t length
+
+
+cdef int fill(const token_t *tokens, wide_t *input_ids, Task *task) noexcept nogil:
+    """Write each window into its row; return 1 if a token does not fit, OUTSIDE for a row outside the outputs."""
+    cdef Py_ssize_t k, row, start, n = task.length
+    cdef wide_t *labels = <wide_t *> task.outputs[1]
+    cdef wide_t *doc_ids = <wide_t *> task.outputs[2]
+    cdef wide_t *position_ids = <wide_t *> task.outputs[3]
+    cdef token_t eos = <token_t> task.eos
+    cdef bint has_eos = <int64_t> eos == task.eos  # an EOS outside the dtype's range never occurs
     cdef uint32_t bits = 0
-    if n == 0:
-        return 0  # windows of one token: rows have no first element
-    for k in range(addresses.shape[0]):
-        like = <const token_t *> addresses[k]
-        row = rows[k]
-        if row < 0 or row >= input_ids.shape[0]:
+    for k in range(task.n_windows):
+        tokens = <const token_t *> task.addresses[k]
+        row = task.rows[k]
+        if row < 0 or row >= task.n_rows:
             return OUTSIDE
-        bits |= widen(like, n, &input_ids[row, 0])
-        bits |= widen(like + 1, n, &labels[row, 0])
-        if present:
-            mark(like, n, narrow, &labels[row, 0], &doc_ids[row, 0])
+        start = row * n
+        bits |= widen(tokens, n, input_ids + start)
+        if labels != NULL:
+            bits |= widen(tokens + 1, n, labels + start)
+        if doc_ids == NULL:
+            continue
+        if position_ids == NULL:
+            mark(tokens, n, eos, has_eos, labels + start, doc_ids + start)
         else:
-            doc_ids[row, :] = 0
+            mark_and_place(tokens, n, eos, has_eos, labels + start, doc_ids + start, position_ids + start)
     return bits >> 31
 
 
-cdef int documents(
-    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
-    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids, out_t[:, ::1] position_ids
-) noexcept nogil:
-    cdef Py_ssize_t i, k, row, n = input_ids.shape[1]
-    cdef token_t narrow = <token_t> eos
-    cdef bint present = <int64_t> narrow == eos
-    cdef uint32_t bits = 0
-    if n == 0:
-        return 0  # windows of one token: rows have no first element
-    for k in range(addresses.shape[0]):
-        like = <const token_t *> addresses[k]
-        row = rows[k]
-        if row < 0 or row >= input_ids.shape[0]:
-            return OUTSIDE
-        bits |= widen(like, n, &input_ids[row, 0])
-        bits |= widen(like + 1, n, &labels[row, 0])
-        if present:
-            mark_and_place(like, n, narrow, &labels[row, 0], &doc_ids[row, 0], &position_ids[row, 0])
-        else:
-            doc_ids[row, :] = 0
-            for i in range(n):
-                position_ids[row, i] = <out_t> i
-    return bits >> 31
+cdef int run(const token_t *tokens, Task *task) noexcept nogil:
+    if task.output_type == INT64:
+        return fill(tokens, <int64_t *> task.outputs[0], task)
+    return fill(tokens, <int32_t *> task.outputs[0], task)
 
 
-cdef int plain(
-    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows,
-    out_t[:, ::1] input_ids, out_t[:, ::1] labels
-) noexcept nogil:
-    cdef Py_ssize_t k, row, n = input_ids.shape[1]
-    cdef uint32_t bits = 0
-    if n == 0:
-        return 0  # windows of one token: rows have no first element
-    for k in range(addresses.shape[0]):
-        like = <const token_t *> addresses[k]
-        row = rows[k]
-        if row < 0 or row >= input_ids.shape[0]:
-            return OUTSIDE
-        bits |= widen(like, n, &input_ids[row, 0])
-        bits |= widen(like + 1, n, &labels[row, 0])
-    return bits >> 31
+include "token_dispatch.pxi"
 
 
-cdef int tokens(
-    const token_t *like, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
-) noexcept nogil:
-    cdef Py_ssize_t k, row, n = out.shape[1]
-    cdef uint32_t bits = 0
-    if n == 0:
-        return 0  # windows of one token: rows have no first element
-    for k in range(addresses.shape[0]):
-        row = rows[k]
-        if row < 0 or row >= out.shape[0]:
-            return OUTSIDE
-        bits |= widen(<const token_t *> addresses[k], n, &out[row, 0])
-    return bits >> 31
+cdef int check_outputs(const Py_buffer *views, int n_outputs) except -1:
+    """Raise ValueError if a loop would write beyond an array, or if the arrays are not all int64 or all int32."""
+    cdef int k, code = type_code(&views[0])
+    for k in range(n_outputs):
+        if views[k].ndim != 2 or views[k].shape[0] != views[0].shape[0] or views[k].shape[1] != views[0].shape[1]:
+            raise ValueError("outputs must have one shape")
+        if type_code(&views[k]) != code or code not in (INT64, INT32):
+            raise ValueError("outputs must be all int64 or all int32")
+    return 0
 
 
-cdef int packed_any(
-    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
-    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids
-) noexcept nogil:
-    if code == UINT8:
-        return packed(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == UINT16:
-        return packed(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == UINT32:
-        return packed(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == INT8:
-        return packed(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == INT16:
-        return packed(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == INT32:
-        return packed(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    if code == INT64:
-        return packed(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids)
-    return UNKNOWN
-
-
-cdef int documents_any(
-    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, int64_t eos,
-    out_t[:, ::1] input_ids, out_t[:, ::1] labels, out_t[:, ::1] doc_ids, out_t[:, ::1] position_ids
-) noexcept nogil:
-    if code == UINT8:
-        return documents(<const uint8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == UINT16:
-        return documents(<const uint16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == UINT32:
-        return documents(<const uint32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == INT8:
-        return documents(<const int8_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == INT16:
-        return documents(<const int16_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == INT32:
-        return documents(<const int32_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    if code == INT64:
-        return documents(<const int64_t *> NULL, addresses, rows, eos, input_ids, labels, doc_ids, position_ids)
-    return UNKNOWN
-
-
-cdef int plain_any(
-    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] input_ids, out_t[:, ::1] labels
-) noexcept nogil:
-    if code == UINT8:
-        return plain(<const uint8_t *> NULL, addresses, rows, input_ids, labels)
-    if code == UINT16:
-        return plain(<const uint16_t *> NULL, addresses, rows, input_ids, labels)
-    if code == UINT32:
-        return plain(<const uint32_t *> NULL, addresses, rows, input_ids, labels)
-    if code == INT8:
-        return plain(<const int8_t *> NULL, addresses, rows, input_ids, labels)
-    if code == INT16:
-        return plain(<const int16_t *> NULL, addresses, rows, input_ids, labels)
-    if code == INT32:
-        return plain(<const int32_t *> NULL, addresses, rows, input_ids, labels)
-    if code == INT64:
-        return plain(<const int64_t *> NULL, addresses, rows, input_ids, labels)
-    return UNKNOWN
-
-
-cdef int tokens_any(
-    int code, const uint64_t[::1] addresses, const int64_t[::1] rows, out_t[:, ::1] out
-) noexcept nogil:
-    if code == UINT8:
-        return tokens(<const uint8_t *> NULL, addresses, rows, out)
-    if code == UINT16:
-        return tokens(<const uint16_t *> NULL, addresses, rows, out)
-    if code == UINT32:
-        return tokens(<const uint32_t *> NULL, addresses, rows, out)
-    if code == INT8:
-        return tokens(<const int8_t *> NULL, addresses, rows, out)
-    if code == INT16:
-        return tokens(<const int16_t *> NULL, addresses, rows, out)
-    if code == INT32:
-        return tokens(<const int32_t *> NULL, addresses, rows, out)
-    if code == INT64:
-        return tokens(<const int64_t *> NULL, addresses, rows, out)
-    return UNKNOWN
-
-
-cdef int checked(int status, like) except -3:
-    if status == UNKNOWN:
+cdef int fill_outputs(
+    const uint64_t[::1] addresses, const int64_t[::1] rows, like, int64_t eos, tuple outputs
+) except -1:
+    """Fill the outputs, in the order of `Task`; return whether a token does not fit."""
+    cdef Task task
+    cdef Py_buffer views[4]
+    cdef int k, status, n_held = 0, code = type_code_of(like)
+    if addresses.shape[0] != rows.shape[0]:
+        raise ValueError("addresses and rows must have one length")
+    task.n_windows, task.eos = rows.shape[0], eos
+    task.addresses, task.rows = &addresses[0] if rows.shape[0] else NULL, &rows[0] if rows.shape[0] else NULL
+    try:
+        for array in outputs:
+            PyObject_GetBuffer(array, &views[n_held], PyBUF_CONTIG | PyBUF_FORMAT)
+            n_held += 1
+        check_outputs(views, n_held)
+        for k in range(4):
+            task.outputs[k] = views[k].buf if k < n_held else NULL
+        task.output_type, task.n_rows, task.length = type_code(&views[0]), views[0].shape[0], views[0].shape[1]
+        with nogil:
+            status = run_typed(code, NULL, &task)
+    finally:
+        for k in range(n_held):
+            PyBuffer_Release(&views[k])
+    if status == UNKNOWN_TOKENS:
         raise TypeError(f"no kernel for tokens of dtype {like.dtype}")
     if status == OUTSIDE:
         raise ValueError("a row outside the outputs")
     return status
-
-
-cdef int check_shapes(const uint64_t[::1] addresses, const int64_t[::1] rows, first, tuple others) except -1:
-    """Raise ValueError if a loop would read or write beyond an array."""
-    if addresses.shape[0] != rows.shape[0]:
-        raise ValueError("addresses and rows must have one length")
-    for other in others:
-        if other.shape != first.shape:
-            raise ValueError("outputs must have one shape")
-    return 0
 
 
 def fill_packed(
@@ -287,19 +182,7 @@ def fill_packed(
 
     See `fastpack.kernels.batches_np.fill_packed`.
     """
-    cdef int code = type_code_of(like), status
-    cdef int64_t[:, ::1] input_64, labels_64, doc_64
-    cdef int32_t[:, ::1] input_32, labels_32, doc_32
-    check_shapes(addresses, rows, input_ids, (labels, doc_ids))
-    if type_code_of(input_ids) == INT64:
-        input_64, labels_64, doc_64 = input_ids, labels, doc_ids
-        with nogil:
-            status = packed_any(code, addresses, rows, eos, input_64, labels_64, doc_64)
-    else:
-        input_32, labels_32, doc_32 = input_ids, labels, doc_ids
-        with nogil:
-            status = packed_any(code, addresses, rows, eos, input_32, labels_32, doc_32)
-    return checked(status, like)
+    return fill_outputs(addresses, rows, like, eos, (input_ids, labels, doc_ids))
 
 
 def fill_documents(
@@ -310,19 +193,7 @@ def fill_documents(
 
     See `fastpack.kernels.batches_np.fill_documents`.
     """
-    cdef int code = type_code_of(like), status
-    cdef int64_t[:, ::1] input_64, labels_64, doc_64, position_64
-    cdef int32_t[:, ::1] input_32, labels_32, doc_32, position_32
-    check_shapes(addresses, rows, input_ids, (labels, doc_ids, position_ids))
-    if type_code_of(input_ids) == INT64:
-        input_64, labels_64, doc_64, position_64 = input_ids, labels, doc_ids, position_ids
-        with nogil:
-            status = documents_any(code, addresses, rows, eos, input_64, labels_64, doc_64, position_64)
-    else:
-        input_32, labels_32, doc_32, position_32 = input_ids, labels, doc_ids, position_ids
-        with nogil:
-            status = documents_any(code, addresses, rows, eos, input_32, labels_32, doc_32, position_32)
-    return checked(status, like)
+    return fill_outputs(addresses, rows, like, eos, (input_ids, labels, doc_ids, position_ids))
 
 
 def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, input_ids, labels):
@@ -330,19 +201,7 @@ def fill_plain(const uint64_t[::1] addresses not None, const int64_t[::1] rows n
 
     See `fastpack.kernels.batches_np.fill_plain`.
     """
-    cdef int code = type_code_of(like), status
-    cdef int64_t[:, ::1] input_64, labels_64
-    cdef int32_t[:, ::1] input_32, labels_32
-    check_shapes(addresses, rows, input_ids, (labels,))
-    if type_code_of(input_ids) == INT64:
-        input_64, labels_64 = input_ids, labels
-        with nogil:
-            status = plain_any(code, addresses, rows, input_64, labels_64)
-    else:
-        input_32, labels_32 = input_ids, labels
-        with nogil:
-            status = plain_any(code, addresses, rows, input_32, labels_32)
-    return checked(status, like)
+    return fill_outputs(addresses, rows, like, 0, (input_ids, labels))
 
 
 def fill_tokens(const uint64_t[::1] addresses not None, const int64_t[::1] rows not None, like, out):
@@ -350,16 +209,4 @@ def fill_tokens(const uint64_t[::1] addresses not None, const int64_t[::1] rows 
 
     See `fastpack.kernels.batches_np.fill_tokens`.
     """
-    cdef int code = type_code_of(like), status
-    cdef int64_t[:, ::1] out_64
-    cdef int32_t[:, ::1] out_32
-    check_shapes(addresses, rows, out, ())
-    if type_code_of(out) == INT64:
-        out_64 = out
-        with nogil:
-            status = tokens_any(code, addresses, rows, out_64)
-    else:
-        out_32 = out
-        with nogil:
-            status = tokens_any(code, addresses, rows, out_32)
-    return checked(status, like)
+    return fill_outputs(addresses, rows, like, 0, (out,))

@@ -106,11 +106,39 @@ def _row(out, number):
 
 
 @jit
-def _check(addresses, rows, first, second):
-    """Raise ValueError if a loop would read or write beyond an array."""
+def _fill_rows(addresses, rows, like, eos, input_ids, labels, doc_ids, position_ids):
+    """Write each window into its row; outputs that are None are known at compile time, and left out of the loop."""
     if len(addresses) != len(rows):
         raise ValueError("addresses and rows must have one length")
-    if first.shape != second.shape:
+    length = input_ids.shape[1]
+    narrow = like.dtype.type(eos)
+    present = np.int64(narrow) == eos
+    misfit = np.int32(0)
+    for k in range(len(addresses)):
+        row = rows[k]
+        if row < 0 or row >= len(input_ids):
+            raise ValueError("a row outside the outputs")
+        tokens = carray(_pointer(addresses[k]), length + int(labels is not None), like.dtype)
+        misfit |= _widen(tokens[:length], input_ids[row])
+        if labels is not None:
+            misfit |= _widen(tokens[1:], labels[row])
+        if position_ids is not None:
+            if present:
+                _mark_and_place(tokens[:length], narrow, labels[row], doc_ids[row], position_ids[row])
+            else:
+                _fill(doc_ids[row], 0)
+                _ramp(position_ids[row], 0)
+        elif doc_ids is not None:
+            if present:
+                _mark(tokens[:length], narrow, labels[row], doc_ids[row])
+            else:
+                _fill(doc_ids[row], 0)
+    return int(misfit != 0)
+
+
+@jit
+def _check_shapes(input_ids, labels, doc_ids):
+    if labels.shape != input_ids.shape or doc_ids.shape != input_ids.shape:
         raise ValueError("outputs must have one shape")
 
 
@@ -120,22 +148,8 @@ def fill_packed(addresses, rows, like, eos, input_ids, labels, doc_ids):
 
     See `fastpack.kernels.batches_np.fill_packed`.
     """
-    _check(addresses, rows, input_ids, labels)
-    _check(addresses, rows, input_ids, doc_ids)
-    length = input_ids.shape[1]
-    narrow = like.dtype.type(eos)
-    present = np.int64(narrow) == eos
-    misfit = np.int32(0)
-    for k in range(len(addresses)):
-        tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
-        row = rows[k]
-        misfit |= _widen(tokens[:length], _row(input_ids, row))
-        misfit |= _widen(tokens[1:], labels[row])
-        if present:
-            _mark(tokens[:length], narrow, labels[row], doc_ids[row])
-        else:
-            _fill(doc_ids[row], 0)
-    return int(misfit != 0)
+    _check_shapes(input_ids, labels, doc_ids)
+    return _fill_rows(addresses, rows, like, eos, input_ids, labels, doc_ids, None)
 
 
 @jit
@@ -144,24 +158,9 @@ def fill_documents(addresses, rows, like, eos, input_ids, labels, doc_ids, posit
 
     See `fastpack.kernels.batches_np.fill_documents`.
     """
-    _check(addresses, rows, input_ids, labels)
-    _check(addresses, rows, doc_ids, position_ids)
-    _check(addresses, rows, input_ids, doc_ids)
-    length = input_ids.shape[1]
-    narrow = like.dtype.type(eos)
-    present = np.int64(narrow) == eos
-    misfit = np.int32(0)
-    for k in range(len(addresses)):
-        tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
-        row = rows[k]
-        misfit |= _widen(tokens[:length], _row(input_ids, row))
-        misfit |= _widen(tokens[1:], labels[row])
-        if present:
-            _mark_and_place(tokens[:length], narrow, labels[row], doc_ids[row], position_ids[row])
-        else:
-            _fill(doc_ids[row], 0)
-            _ramp(position_ids[row], 0)
-    return int(misfit != 0)
+    _check_shapes(input_ids, labels, doc_ids)
+    _check_shapes(input_ids, labels, position_ids)
+    return _fill_rows(addresses, rows, like, eos, input_ids, labels, doc_ids, position_ids)
 
 
 @jit
@@ -170,15 +169,8 @@ def fill_plain(addresses, rows, like, input_ids, labels):
 
     See `fastpack.kernels.batches_np.fill_plain`.
     """
-    _check(addresses, rows, input_ids, labels)
-    length = input_ids.shape[1]
-    misfit = np.int32(0)
-    for k in range(len(addresses)):
-        tokens = carray(_pointer(addresses[k]), length + 1, like.dtype)
-        row = rows[k]
-        misfit |= _widen(tokens[:length], _row(input_ids, row))
-        misfit |= _widen(tokens[1:], labels[row])
-    return int(misfit != 0)
+    _check_shapes(input_ids, labels, labels)
+    return _fill_rows(addresses, rows, like, 0, input_ids, labels, None, None)
 
 
 @jit
@@ -187,11 +179,7 @@ def fill_tokens(addresses, rows, like, out):
 
     See `fastpack.kernels.batches_np.fill_tokens`.
     """
-    _check(addresses, rows, out, out)
-    misfit = np.int32(0)
-    for k in range(len(addresses)):
-        misfit |= _widen(carray(_pointer(addresses[k]), out.shape[1], like.dtype), _row(out, rows[k]))
-    return int(misfit != 0)
+    return _fill_rows(addresses, rows, like, 0, out, None, None, None)
 
 
 def compile_all(token_dtypes: Sequence[str], out_dtypes: Sequence[str]) -> None:

@@ -54,13 +54,9 @@ def fill_packed(
     ValueError for a row outside the outputs; earlier rows may then be filled.
     """
     check(addresses, rows, input_ids, labels, doc_ids)
-    length, overflow = input_ids.shape[1], 0
+    overflow = fill_plain(addresses, rows, like, input_ids, labels)
     for address, row in zip(addresses.tolist(), rows.tolist(), strict=True):
-        tokens = window(address, length + 1, like)
-        overflow |= _misfit(tokens[:-1], input_ids) | _misfit(tokens[1:], labels)
-        input_ids[row] = tokens[:-1]
-        labels[row] = tokens[1:]
-        ends = tokens[:-1] == eos
+        ends = window(address, input_ids.shape[1], like) == eos
         labels[row, ends] = -100
         doc_ids[row, :1] = 0
         doc_ids[row, 1:] = np.cumsum(ends[:-1])

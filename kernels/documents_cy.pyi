@@ -1,8 +1,3 @@
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-def doc_ids(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) -> None: ...
-def mask_labels(tokens: npt.NDArray[Any], eos: int, out: npt.NDArray[np.int64]) -> None: ...
-def cu_seqlens(position_ids: npt.NDArray[Any], out: npt.NDArray[np.int32]) -> tuple[int, int]: ...
+from fastpack.kernels.documents_np import cu_seqlens as cu_seqlens
+from fastpack.kernels.documents_np import doc_ids as doc_ids
+from fastpack.kernels.documents_np import mask_labels as mask_labels

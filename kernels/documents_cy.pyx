@@ -1,22 +1,8 @@
 """The `documents` kernels in Cython."""
 
-from cpython.buffer cimport PyBUF_CONTIG_RO, PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+from cpython.buffer cimport PyBUF_CONTIG_RO
 
 include "dtypes.pxi"
-
-ctypedef fused token_t:
-    uint8_t
-    uint16_t
-    uint32_t
-    int8_t
-    int16_t
-    int32_t
-    int64_t
-
-ctypedef fused number_t:
-    int32_t
-    int64_t
 
 cdef enum:
     BLOCK = 128  # tokens tested for EOS at once
@@ -56,50 +42,41 @@ cdef void mask(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t *out) n
         out[i] = -100 if present and tokens[i] == narrow else <int64_t> tokens[i + 1]
 
 
-cdef inline void typed(const token_t *tokens, Py_ssize_t n, int64_t eos, int64_t *out, bint masking) noexcept nogil:
-    if masking:
-        mask(tokens, n, eos, out)
-    else:
-        number(tokens, n, eos, out)
+cdef struct Task:
+    Py_ssize_t n
+    int64_t eos
+    int64_t *out
+    bint masking
 
 
-cdef bint run(Py_buffer *tokens, Py_ssize_t n, int64_t eos, int64_t *out, bint masking) noexcept nogil:
-    """Number or mask, dispatched by dtype; return False for an unsupported dtype."""
-    cdef int code = type_code(tokens)
-    if code == UINT8:
-        typed(<const uint8_t *> tokens.buf, n, eos, out, masking)
-    elif code == UINT16:
-        typed(<const uint16_t *> tokens.buf, n, eos, out, masking)
-    elif code == UINT32:
-        typed(<const uint32_t *> tokens.buf, n, eos, out, masking)
-    elif code == INT8:
-        typed(<const int8_t *> tokens.buf, n, eos, out, masking)
-    elif code == INT16:
-        typed(<const int16_t *> tokens.buf, n, eos, out, masking)
-    elif code == INT32:
-        typed(<const int32_t *> tokens.buf, n, eos, out, masking)
-    elif code == INT64:
-        typed(<const int64_t *> tokens.buf, n, eos, out, masking)
+cdef int run(const token_t *tokens, Task *task) noexcept nogil:
+    if task.masking:
+        mask(tokens, task.n, task.eos, task.out)
     else:
-        return False
-    return True
+        number(tokens, task.n, task.eos, task.out)
+    return 0
+
+
+include "token_dispatch.pxi"
 
 
 cdef checked(tokens, Py_ssize_t n, int64_t eos, int64_t[::1] out, bint masking):
     cdef Py_buffer view
-    cdef bint known = True
+    cdef Task task
+    cdef int status
     if out.shape[0] != n:
         raise ValueError(f"out has {out.shape[0]} entries, {n} are needed")
     if n == 0:
         return
+    task.n, task.eos, task.out, task.masking = n, eos, &out[0], masking
     PyObject_GetBuffer(tokens, &view, PyBUF_CONTIG_RO | PyBUF_FORMAT)
     if view.len // view.itemsize < n + masking:
         PyBuffer_Release(&view)
         raise ValueError(f"tokens must be [{n + masking}]")
     with nogil:
-        known = run(&view, n, eos, &out[0], masking)
+        status = run_typed(type_code(&view), view.buf, &task)
     PyBuffer_Release(&view)
-    if not known:
+    if status == UNKNOWN_TOKENS:
         raise TypeError(f"no kernel for tokens of dtype {tokens.dtype}")
 
 
@@ -119,7 +96,7 @@ def mask_labels(tokens not None, int64_t eos, int64_t[::1] out not None):
     checked(tokens, len(tokens) - 1, eos, out, True)
 
 
-cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) noexcept nogil:
+cdef Py_ssize_t count(const wide_t[:, ::1] position_ids, Py_ssize_t *longest) noexcept nogil:
     """Return the number of bounds. The position of a document's last token is its length: one read per document.
 
     A position beyond its column would lead out of the row: then return 0, and `longest` is the token's index.
@@ -139,7 +116,7 @@ cdef Py_ssize_t count(const number_t[:, ::1] position_ids, Py_ssize_t *longest) 
     return needed
 
 
-cdef Py_ssize_t bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
+cdef Py_ssize_t bounds(const wide_t[:, ::1] position_ids, int32_t *out, Py_ssize_t needed) noexcept nogil:
     """Write the `needed` bounds; return -1, or the index of a token that changed since they were counted.
 
     Only out[0:needed] is written, whatever the positions have become.
@@ -159,7 +136,7 @@ cdef Py_ssize_t bounds(const number_t[:, ::1] position_ids, int32_t *out, Py_ssi
 
 
 cdef Py_ssize_t count_and_write(
-    const number_t[:, ::1] position_ids, int32_t *out, Py_ssize_t room, Py_ssize_t *longest
+    const wide_t[:, ::1] position_ids, int32_t *out, Py_ssize_t room, Py_ssize_t *longest
 ) noexcept nogil:
     cdef Py_ssize_t changed, needed = count(position_ids, longest)
     if 0 < needed <= room:

@@ -2,6 +2,21 @@
 # the constants below. This takes 50 ns per call; a fused `def` would take 300 ns.
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDED_RO, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t
+
+ctypedef fused token_t:
+    uint8_t
+    uint16_t
+    uint32_t
+    int8_t
+    int16_t
+    int32_t
+    int64_t
+
+ctypedef fused wide_t:  # of indices, and of the outputs of a batch
+    int32_t
+    int64_t
+
 
 cdef enum:  # bytes per item, negative if signed; UNKNOWN_TYPE: not a native integer type
     UNKNOWN_TYPE = 0

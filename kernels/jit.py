@@ -8,6 +8,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,3 +37,23 @@ def is_private(folder: str) -> bool:
         return True
     status = os.stat(folder)
     return status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+
+
+def prefetcher(for_writing: bool) -> Any:
+    """Return a function of compiled code, (array, index), that prefetches the cache line of array[index]."""
+
+    @intrinsic
+    def prefetch(context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+        def codegen(_context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            view = _context.make_array(signature.args[0])(_context, builder, args[0])
+            address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(8).as_pointer())
+            i32 = ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
+            name = "llvm.prefetch.p0" if "*" not in str(address.type) else "llvm.prefetch.p0i8"
+            function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+            builder.call(function, [address, i32(int(for_writing)), i32(2), i32(1)])
+            return _context.get_dummy_value()
+
+        return types.void(array, types.int64), codegen
+
+    return prefetch

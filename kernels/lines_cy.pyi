@@ -1,8 +1,4 @@
-import numpy as np
-import numpy.typing as npt
+from fastpack.kernels.lines_np import count_newlines as count_newlines
+from fastpack.kernels.lines_np import index_lines as index_lines
 
 def use_simd(wanted: bool) -> bool: ...
-def count_newlines(data: npt.NDArray[np.uint8]) -> int: ...
-def index_lines(
-    data: npt.NDArray[np.uint8], base: int, line_start: int, out: npt.NDArray[np.int64]
-) -> tuple[int, int, int]: ...

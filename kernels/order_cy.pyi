@@ -1,9 +1,4 @@
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-def seed_generator(state: npt.NDArray[np.uint32], seed: int) -> None: ...
-def shuffle(state: npt.NDArray[np.uint32], wide: bool, out: npt.NDArray[Any]) -> None: ...
-def feistel(n: int, keys: npt.NDArray[np.uint64], places: npt.NDArray[np.int64], out: npt.NDArray[Any]) -> None: ...
-def stdlib_shuffle(state: npt.NDArray[np.uint32], out: npt.NDArray[Any]) -> None: ...
+from fastpack.kernels.order_np import feistel as feistel
+from fastpack.kernels.order_np import seed_generator as seed_generator
+from fastpack.kernels.order_np import shuffle as shuffle
+from fastpack.kernels.order_np import stdlib_shuffle as stdlib_shuffle

@@ -1,22 +1,11 @@
 """The `order` kernels in Cython."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport uint64_t
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define FP_PREFETCH(address) __builtin_prefetch((address), 1, 2)
-    #else
-    #define FP_PREFETCH(address) ((void) (address))
-    #endif
-    """
-    void FP_PREFETCH(const void *address) noexcept nogil
+cdef extern from "prefetch.h" nogil:
+    void FP_PREFETCH(const void *address, int write) noexcept
 
 include "dtypes.pxi"
-
-ctypedef fused index_t:
-    int32_t
-    int64_t
 
 cdef enum:
     WORDS = 624
@@ -79,12 +68,12 @@ def seed_generator(uint32_t[::1] state not None, uint32_t seed):
     state[WORDS] = WORDS
 
 
-cdef void swap_all(index_t *out, Py_ssize_t first, const int64_t *targets, Py_ssize_t n) noexcept nogil:
+cdef void swap_all(wide_t *out, Py_ssize_t first, const int64_t *targets, Py_ssize_t n) noexcept nogil:
     """Swap out[first + i] with out[targets[i]], in order; `targets` has AHEAD more valid entries."""
     cdef Py_ssize_t i
-    cdef index_t value
+    cdef wide_t value
     for i in range(n):
-        FP_PREFETCH(out + targets[i + AHEAD])
+        FP_PREFETCH(out + targets[i + AHEAD], 1)
         value = out[first + i]
         out[first + i] = out[targets[i]]
         out[targets[i]] = value
@@ -113,7 +102,7 @@ cdef void aim_wide(const uint32_t *draws, Py_ssize_t first, Py_ssize_t n, int64_
         )
 
 
-cdef void permute(uint32_t *state, bint wide, index_t *out, Py_ssize_t size) noexcept nogil:
+cdef void permute(uint32_t *state, bint wide, wide_t *out, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t i, n, first = 0, swaps = size if wide else size - 1
     cdef uint32_t draws[2 * BLOCK]
     cdef int64_t targets[BLOCK + AHEAD]
@@ -127,7 +116,7 @@ cdef void permute(uint32_t *state, bint wide, index_t *out, Py_ssize_t size) noe
         else:
             aim(draws, first, n, size, targets)
         for i in range(min(n, <Py_ssize_t> AHEAD)):
-            FP_PREFETCH(out + targets[i])
+            FP_PREFETCH(out + targets[i], 1)
         swap_all(out, first, targets, n)
         first += n
 
@@ -173,11 +162,11 @@ cdef Py_ssize_t aim_down(const uint32_t *draws, Py_ssize_t n, Py_ssize_t place, 
     return accepted
 
 
-cdef void permute_down(uint32_t *state, index_t *out, Py_ssize_t size) noexcept nogil:
+cdef void permute_down(uint32_t *state, wide_t *out, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t i, n, place = size - 1
     cdef uint32_t draws[BLOCK]
     cdef int64_t targets[BLOCK + AHEAD]
-    cdef index_t value
+    cdef wide_t value
     for i in range(BLOCK + AHEAD):
         targets[i] = 0
     while place > 0:
@@ -185,9 +174,9 @@ cdef void permute_down(uint32_t *state, index_t *out, Py_ssize_t size) noexcept 
         draw(state, draws, n)
         n = aim_down(draws, n, place, targets)
         for i in range(min(n, <Py_ssize_t> AHEAD)):
-            FP_PREFETCH(out + targets[i])
+            FP_PREFETCH(out + targets[i], 1)
         for i in range(n):
-            FP_PREFETCH(out + targets[i + AHEAD])
+            FP_PREFETCH(out + targets[i + AHEAD], 1)
             value = out[place - i]
             out[place - i] = out[targets[i]]
             out[targets[i]] = value
@@ -238,7 +227,7 @@ cdef inline uint64_t rounds(uint64_t value, const uint64_t *keys, int short_bits
 
 
 cdef bint walk(
-    uint64_t n, const uint64_t *keys, int bits, const int64_t *places, index_t *out, Py_ssize_t n_out
+    uint64_t n, const uint64_t *keys, int bits, const int64_t *places, wide_t *out, Py_ssize_t n_out
 ) noexcept nogil:
     """Walk a block of places at once: one pass for all, then repeated passes for those outside [0, n).
 
@@ -271,7 +260,7 @@ cdef bint walk(
                 who[pending] = who[k]
                 pending += values[who[k]] >= n
         for k in range(stop):
-            out[start + k] = <index_t> values[k]
+            out[start + k] = <wide_t> values[k]
         start += stop
     return True
 

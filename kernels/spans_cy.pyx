@@ -3,15 +3,8 @@
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memmove
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define FP_PREFETCH(address, write) __builtin_prefetch((address), (write), 2)
-    #else
-    #define FP_PREFETCH(address, write) ((void) (address))
-    #endif
-    """
-    void FP_PREFETCH(const void *address, int write) noexcept nogil
+cdef extern from "prefetch.h" nogil:
+    void FP_PREFETCH(const void *address, int write) noexcept
 
 cdef enum:
     # Spans between the prefetch of a span's first cache lines and its copy. Random documents of 1.6 kB in a gigabyte

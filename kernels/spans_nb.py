@@ -3,30 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from fastpack.kernels.jit import jit
+from fastpack.kernels.jit import jit, prefetcher
 
 AHEAD = 8  # spans between the prefetch of a span's first cache line and its copy; see spans_cy
-
-
-@intrinsic
-def _prefetch(context, array, index):  # noqa: ARG001
-    """Prefetch the cache line of array[index]."""
-
-    def codegen(_context, builder, signature, args):
-        view = _context.make_array(signature.args[0])(_context, builder, args[0])
-        address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(8).as_pointer())
-        i32 = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address.type, i32, i32, i32])
-        name = "llvm.prefetch.p0" if "*" not in str(address.type) else "llvm.prefetch.p0i8"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        builder.call(function, [address, i32(0), i32(2), i32(1)])
-        return _context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
+_prefetch = prefetcher(for_writing=False)
 
 
 @jit

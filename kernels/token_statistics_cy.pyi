@@ -1,8 +1,3 @@
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
-def scan_tokens(tokens: npt.NDArray[Any], eos: int) -> tuple[int, int, int]: ...
-def count_tokens(tokens: npt.NDArray[Any], counts: npt.NDArray[np.uint32]) -> int: ...
-def used_bytes(data: npt.NDArray[np.uint8]) -> int: ...
+from fastpack.kernels.token_statistics_np import count_tokens as count_tokens
+from fastpack.kernels.token_statistics_np import scan_tokens as scan_tokens
+from fastpack.kernels.token_statistics_np import used_bytes as used_bytes

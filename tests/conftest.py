@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import Cli, kept_kernels
 from hypothesis import HealthCheck, settings
 
 from fastpack import kernels
@@ -33,11 +34,9 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     """Runs the test once on every kernel backend that is installed."""
     if request.param == "numba" and importlib.util.find_spec("numba") is None:
         pytest.skip("numba is not installed")
-    before, chosen = kernels.backend(), kernels._chosen
-    kernels.use(request.param)
-    yield request.param
-    kernels.use(before)
-    kernels._chosen = chosen
+    with kept_kernels():
+        kernels.use(request.param)
+        yield request.param
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +44,9 @@ def golden() -> Path:
     """The folder of files written by the real peers."""
     assert GOLDEN.is_dir(), "tests/golden is missing: the checkout is incomplete"
     return GOLDEN
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
+    """The command line in this process: `cli("info", path, code=1).err`, or `cli.json("info", path)`."""
+    return Cli(capsys)

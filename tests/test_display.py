@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 import importlib
-import io
 import json
 import mmap
 import os
 import re
-import tarfile
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 import fastpack
 from fastpack.webdataset.preparation.metadataset import MetadatasetResult
@@ -53,11 +52,7 @@ def shards(folder: Path) -> Path:
 
 
 def tars(folder: Path) -> Path:
-    with tarfile.open(folder / "shard_0.tar", "w") as tar:
-        for number in range(3):
-            info = tarfile.TarInfo(f"{number}.txt")
-            info.size = 1
-            tar.addfile(info, io.BytesIO(b"x"))
+    write_tar(folder / "shard_0.tar", {f"{number}.txt": b"x" for number in range(3)})
     fastpack.prepare(folder, split_ratio=[1, 0, 0])
     return folder
 

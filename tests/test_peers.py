@@ -1,12 +1,15 @@
-"""The comparison with Modalities: its table, rows and processes. Modalities itself is not needed."""
+"""The comparisons with Modalities and Megatron-Energon, without these systems: inputs, runner, byte comparison."""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+import sqlite3
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,70 +25,6 @@ def peers() -> Iterator[None]:
     sys.path.remove(str(ROOT / "asv_benchmarks"))
     for name in [name for name in sys.modules if name.partition(".")[0] == "peers"]:
         del sys.modules[name]
-
-
-def row(**changes: Any) -> Any:
-    from peers.table import Row
-
-    values = {"peer_cpu": 2.0, "peer_wall": 2.5, "our_cpu": 0.1, "our_wall": 0.2, "bar": 10, "equal": "yes"}
-    return Row("pack", "a.jsonl", **{**values, **changes})
-
-
-def test_the_ratio_and_its_targets() -> None:
-    assert row().ratio == pytest.approx(20)
-    assert row().failure is None
-    assert row(bar=None).failure is None
-    assert row(bar=20.1).failure == "20x, expected at least 20.1x"
-    assert row(equal="no").failure == "bytes equal: no, expected yes"
-    assert row(equal="no", equal_expected="no").failure is None
-    assert row(our_cpu=0.0, note="modalities: no answer in 3 s").failure == "not measured: modalities: no answer in 3 s"
-    assert row().as_json()["ratio"] == pytest.approx(20)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (0.0000123, "0.0000123"),
-        (0.012345, "0.0123"),
-        (1.5, "1.5"),
-        (123.4, "123"),
-        (999.6, "1,000"),
-        (12345.6, "12,346"),
-    ],
-)
-def test_number_format(value: float, text: str) -> None:
-    from peers.table import shown
-
-    assert shown(value) == text
-
-
-def test_the_table() -> None:
-    from peers.table import HEADER, rendered
-
-    text = rendered([row(), row(our_cpu=0.0, note="a | b", bar=None)], "Footer.")
-    lines = text.splitlines()
-    assert lines[0].count("|") == len(HEADER) + 1
-    assert lines[2] == "| pack | a.jsonl | 2 / 2.5 s | 0.1 / 0.2 s | **20x** | 10x | yes |"
-    assert lines[3] == "| pack | a.jsonl | - | - | - | - | a \\| b |"
-    assert lines[4:] == ["", "Footer."]
-
-
-def test_the_table_is_written_to_the_readme(tmp_path: Path) -> None:
-    from markdown_tables import write_between
-    from peers.table import END, START
-
-    path = tmp_path / "README.md"
-    path.write_text((ROOT / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
-    before = path.read_text(encoding="utf-8")
-    write_between(path, "new table", START, END)
-    after = path.read_text(encoding="utf-8")
-    assert f"{START}\nnew table\n{END}" in after
-    assert after.split(START)[0] == before.split(START)[0]
-    assert after.split(END)[1] == before.split(END)[1]
-    path.write_text(f"{END} {START}")
-    with pytest.raises(ValueError, match="each once"):
-        write_between(path, "x", START, END)
 
 
 def test_every_row_is_an_operation_of_both_systems() -> None:
@@ -132,19 +71,73 @@ def test_fastpack_alone_on_small_inputs(tmp_path: Path) -> None:
         assert len(file) > 0
 
 
-def test_folders_are_compared_by_names_and_bytes(tmp_path: Path) -> None:
-    from peers.modalities import same_files
+@pytest.fixture
+def prepared(golden: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Return two copies of a dataset that Energon prepared."""
+    for side in ("theirs", "ours"):
+        shutil.copytree(golden / "energon" / "split", tmp_path / side)
+    return tmp_path / "theirs", tmp_path / "ours"
 
-    left, right = tmp_path / "a", tmp_path / "b"
-    for folder in (left, right):
-        (folder / "x").mkdir(parents=True)
-        (folder / "x" / "1").write_bytes(b"same")
-    assert same_files(left, right)
-    assert same_files(left / "x" / "1", right / "x" / "1")
-    assert not same_files(left / "x", right / "x" / "1")
-    assert not same_files(left, tmp_path / "absent")
-    (left / "x" / "1").write_bytes(b"Same")
-    assert not same_files(left, right)
-    (left / "x" / "1").write_bytes(b"same")
-    (right / "2").write_bytes(b"")
-    assert not same_files(left, right)
+
+def execute(path: Path, statement: str) -> None:
+    db = sqlite3.connect(path)
+    db.executescript(statement)
+    db.close()
+
+
+def test_differences_of_prepared_folders(prepared: tuple[Path, Path]) -> None:
+    from peers.prepared import differences
+
+    theirs, ours = prepared
+    assert differences(theirs, ours) == []
+    meta = ours / ".nv-meta"
+    meta.joinpath("index.uuid").write_text("00000000-0000-4000-8000-000000000000")
+    execute(meta / "index.sqlite", "UPDATE media_filters SET created_at_utc = 'now'")
+    assert differences(theirs, ours) == []
+    meta.joinpath("index.uuid").write_text("no")
+    (ours / "train" / "part_00.tar.idx").unlink()
+    meta.joinpath("split.yaml").write_text("other")
+    execute(meta / "index.sqlite", "UPDATE samples SET byte_size = 1 WHERE sample_key = 'train_part_01_2'")
+    found = differences(theirs, ours)
+    assert found[0] == "train/part_00.tar.idx: only in one of them"
+    assert ".nv-meta/index.uuid: not a uuid" in found
+    assert ".nv-meta/split.yaml: other bytes" in found
+    assert any("samples, sorted row 4: " in text and "'train_part_01_2'" in text for text in found)
+    assert len(found) == 4
+
+
+def test_tables_and_rows_on_one_side_only(prepared: tuple[Path, Path]) -> None:
+    from peers.prepared import differences
+
+    theirs, ours = prepared
+    index = ours / ".nv-meta" / "index.sqlite"
+    execute(index, "DELETE FROM samples WHERE tar_file_id = 9 AND sample_index = 2")
+    assert any("None here" in text for text in differences(theirs, ours))
+    execute(index, "DROP INDEX idx_sample_parts_seq")
+    assert any("schema: " in text and "idx_sample_parts_seq" in text for text in differences(theirs, ours))
+
+
+def test_shards_have_the_described_contents(tmp_path: Path) -> None:
+    from peers.tars import ALL_SHARDS, make_shards
+
+    small = ALL_SHARDS[0].scaled(0.002)
+    make_shards(tmp_path / "a", small)
+    make_shards(tmp_path / "b", small)
+    assert small.n_samples == 10
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == [small.file_name(number) for number in range(8)]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    with tarfile.open(tmp_path / "a" / names[3]) as tar:
+        members = {info.name: tar.extractfile(info).read() for info in tar}  # type: ignore[union-attr]
+    assert len(members) == 30
+    key = small.key(3, 4)
+    assert members[f"{key}.txt"].decode() == small.caption(3, 4)
+    assert json.loads(members[f"{key}.json"])["caption"] == small.caption(3, 4)
+    from PIL import Image
+
+    with Image.open(io.BytesIO(members[f"{key}.jpg"])) as picture:
+        picture.load()
+        assert picture.mode == "RGB"
+    sizes = [len(data) for name, data in members.items() if name.endswith("jpg")]
+    assert 2_000 < sum(sizes) / len(sizes) < 4_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import re
 import shlex
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import orjson
 import pytest
 from PIL import Image
+from tar_files import write_tar
 
 from fastpack.cli import main
 
@@ -53,16 +53,14 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_pictures(folder: Path, rng: np.random.Generator) -> None:
-    folder.mkdir()
     for shard in range(10):
-        with tarfile.open(folder / f"{shard}.tar", "w") as tar:
-            for number in range(shard * 5, shard * 5 + 5):
-                picture = io.BytesIO()
-                Image.fromarray(rng.integers(0, 256, (64, 64, 3)).astype(np.uint8)).save(picture, "JPEG")
-                for field, content in (("jpg", picture.getvalue()), ("txt", f"picture {number}".encode())):
-                    member = tarfile.TarInfo(f"{number:06d}.{field}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
+        members = {}
+        for number in range(shard * 5, shard * 5 + 5):
+            picture = io.BytesIO()
+            Image.fromarray(rng.integers(0, 256, (64, 64, 3)).astype(np.uint8)).save(picture, "JPEG")
+            members[f"{number:06d}.jpg"] = picture.getvalue()
+            members[f"{number:06d}.txt"] = f"picture {number}".encode()
+        write_tar(folder / f"{shard}.tar", members)
 
 
 def test_the_first_python_block_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

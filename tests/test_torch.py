@@ -116,7 +116,11 @@ def test_collators_under_every_loader(tmp_path: Path) -> None:
     expected = [reference(dataset.__getitems__(range(i, i + 4))) for i in range(0, len(dataset) - 3, 4)]
     inners = [where.GPT2LLMCollateFn("ids", "labels") for where in (fastpack, fastpack.torch)]
     collators = [masking(fastpack.torch, inner, markers) for inner in inners]
-    datasets = [dataset, fastpack.torch.PackedMemMapDatasetContinuous(*arguments), fastpack.torch._OneByOne(dataset)]
+    datasets = [
+        dataset,
+        fastpack.torch.PackedMemMapDatasetContinuous(*arguments),
+        [dataset[k] for k in range(len(dataset))],
+    ]
     makers = (fastpack.torch.StatefulDataLoader, torch.utils.data.DataLoader)
     for collate, source, make in itertools.product(collators, datasets, makers):
         options: dict[str, Any] = {"drop_last": True, "sampler": range(len(source))}
@@ -289,7 +293,7 @@ def test_pinned_memory(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert not fastpack.torch.StatefulDataLoader(dataset, 4, pin_memory=True).pin_memory
         assert not fastpack.torch.StatefulDataLoader(dataset, 4, config=config).pin_memory  # KempnerForge's default
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-        monkeypatch.setattr(fastpack.torch, "pinned_memory", aligned_memory)
+        monkeypatch.setattr("fastpack.torch.loader.pinned_memory", aligned_memory)
     assert not fastpack.torch.StatefulDataLoader(dataset, 4, config=config, pin_memory=False).pin_memory
     loader = fastpack.torch.StatefulDataLoader(dataset, 4, range(len(dataset)), config=config)
     assert loader.pin_memory

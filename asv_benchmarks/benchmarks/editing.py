@@ -146,6 +146,6 @@ class TokenByToken:
     def track_filter(self) -> float:
         def ours() -> None:
             keep = lambda i, tokens: i % 2 == 0 and len(tokens) > 0  # noqa: E731
-            filter_packed_data(self.source, self.target, keep, file_existence_policy="override")
+            filter_packed_data(self.source, self.target, keep, if_exists="overwrite")
 
         return ratio(ours, lambda: self.rewrite(lambda i: i % 2 == 0, False), rounds=3, clock=time.process_time)

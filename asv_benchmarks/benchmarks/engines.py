@@ -121,7 +121,7 @@ class AgainstTokenizers(_Engines):
 
         def seconds(engine: str) -> float:
             started = time.process_time()
-            pack_encoded_data(self.config(), engine=engine, file_existence_policy="override")  # type: ignore[arg-type]
+            pack_encoded_data(self.config(), engine=engine, if_exists="overwrite")  # type: ignore[arg-type]
             return time.process_time() - started
 
         return seconds("tokenizers") / seconds(engine)

@@ -60,7 +60,7 @@ class Pack:
             "eod_token": EOD,
         }
         tokenizer = {"component_key": "tokenizer", "variant_key": variant_key, "config": config}
-        pack_encoded_data({"settings": settings, "tokenizer": tokenizer}, file_existence_policy="override")
+        pack_encoded_data({"settings": settings, "tokenizer": tokenizer}, if_exists="overwrite")
 
     @row("`pack`, Hugging Face tokenizer, one process", "x the tokenizer without fastpack")
     def track_hugging_face(self) -> float:

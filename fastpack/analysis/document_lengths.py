@@ -25,6 +25,13 @@ class Bin(NamedTuple):
     total: int
 
 
+def add_counts(total: Lengths, counts: Lengths) -> Lengths:
+    """Return the sum of two tables of counts, in the longer of the two."""
+    longer, shorter = (counts, total) if len(counts) > len(total) else (total, counts)
+    longer[: len(shorter)] += shorter
+    return longer
+
+
 class LengthCounter:
     """Counts document lengths incrementally; `table()` returns the result."""
 
@@ -46,12 +53,7 @@ class LengthCounter:
         lengths = np.concatenate([np.empty(0, np.int64), *self._pending])
         self._pending, self._n_pending = [], 0
         is_short = lengths < _SHORT
-        counts = np.bincount(lengths[is_short])
-        if len(counts) > len(self._short):
-            counts[: len(self._short)] += self._short
-            self._short = counts
-        else:
-            self._short[: len(counts)] += counts
+        self._short = add_counts(self._short, np.bincount(lengths[is_short]))
         if not is_short.all():
             self._long.append(lengths[~is_short])
 
@@ -94,12 +96,10 @@ class LengthTable:
     @classmethod
     def merged(cls, tables: Iterable[LengthTable]) -> LengthTable:
         """Return one table with the documents of all tables."""
-        several = list(tables)
-        values, places = np.unique(
-            np.concatenate([np.empty(0, np.int64), *(one.values for one in several)]), return_inverse=True
-        )
+        several = [cls(np.empty(0, np.int64), np.empty(0, np.int64)), *tables]
+        values, places = np.unique(np.concatenate([one.values for one in several]), return_inverse=True)
         counts = np.zeros(len(values), np.int64)
-        np.add.at(counts, places, np.concatenate([np.empty(0, np.int64), *(one.counts for one in several)]))
+        np.add.at(counts, places, np.concatenate([one.counts for one in several]))
         return cls(values, counts)
 
     @property

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.analysis.document_lengths import add_counts
 
 # No vocabulary is this large. Two uint16 ids read as one uint32 exceed it if the second id is 16 or more.
 LARGEST_PLAUSIBLE_ID = 1 << 20
@@ -48,19 +49,12 @@ class IdCounter:
     def _flush(self) -> None:
         if self._n_recent:
             n_ids = int(np.flatnonzero(self._recent).max(initial=-1)) + 1
-            self._add_counts(self._recent[:n_ids].astype(np.int64))
+            self._counts = add_counts(self._counts, self._recent[:n_ids].astype(np.int64))
             self._recent[:n_ids] = 0
             self._n_recent = 0
-
-    def _add_counts(self, counts: Counts) -> None:
-        if len(counts) > len(self._counts):
-            counts[: len(self._counts)] += self._counts
-            self._counts = counts
-        else:
-            self._counts[: len(counts)] += counts
 
     def merge(self, other: IdCounter) -> None:
         """Add the counts of another counter."""
         self._flush()
-        self._add_counts(other.counts.copy())
+        self._counts = add_counts(self._counts, other.counts.copy())
         self.outside += other.outside

@@ -9,13 +9,12 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.options import Commands, new_command
-from fastpack.cli.output import emit, say
+from fastpack.cli.options import Commands, at_least, new_command
+from fastpack.cli.output import emit, say, warnings_as_messages
+from fastpack.cli.tables import Table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from fastpack.cli.tables import Table
 
 SLICE_BATCHES = 8  # at least, so that the two prefetched batches have little effect
 PROBES = 256
@@ -33,14 +32,11 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
     )
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
+    parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each measurement takes (3)")
     parser.add_argument("--eos-token-id", type=int, help="find documents by this token: doc_ids and masked labels too")
-    parser.add_argument(
-        "--file-pattern",
-        help="which files of the folder (default: *.npy, or *.bin if there are none)",
-    )
+    parser.add_argument("--file-pattern", help="which files of the folder (default: *.npy, or *.bin if there are none)")
     return [parser]
 
 
@@ -54,10 +50,6 @@ class Speed(NamedTuple):
     def of(cls, n_tokens: int, seconds: float, cpu_seconds: float) -> Speed:
         return cls(round(n_tokens / max(seconds, 1e-9)), round(n_tokens / max(cpu_seconds, 1e-9)))
 
-    def line(self, name: str, more: str = "") -> str:
-        wall, cpu = self.tokens_per_second / 1e6, self.tokens_per_cpu_second / 1e6
-        return f"{name:<34} {wall:10,.1f} Mtok/s {cpu:10,.1f} Mtok/s of CPU{more}"
-
 
 def run_bench(args: argparse.Namespace) -> int:
     """Measure cold, warm, memcpy and torch's loader; print one line each, or one JSON object."""
@@ -66,15 +58,11 @@ def run_bench(args: argparse.Namespace) -> int:
     if args.kernels is None:
         say(args, "compiling the Numba kernels, unless they are in its cache (--kernels cython needs none of this)")
         kernels.warm()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with _open(args) as dataset:
-            n_samples = len(dataset)
+    with warnings_as_messages(args, "warning: "), _open(args) as dataset:
+        n_samples = len(dataset)
     if n_samples == 0:
         raise ValueError(f"{args.path} holds no sample of {args.seq_len + 1} tokens: choose a shorter --seq-len")
     args = argparse.Namespace(**(vars(args) | {"batch_size": min(args.batch_size, n_samples)}))
-    for warning in caught:
-        say(args, f"warning: {warning.message}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # repeated each time the data are opened
         return _report(args)
@@ -100,35 +88,23 @@ def _report(args: argparse.Namespace) -> int:
         }
         peer = measure_torch(dataset, args)
     result["torch"] = peer._asdict() if peer else None
-    lines = [
-        warm.line("fastpack, files in memory", f", {result['memcpy_ratio']:.2f} x memcpy"),
-        cold.line("fastpack, files dropped from memory", f" ({resident:.0%} of them stayed)"),
-        memcpy.line("memcpy of the same arrays"),
-    ]
-    if peer:
-        ratio = warm.tokens_per_cpu_second / peer.tokens_per_cpu_second
-        lines.append(peer.line("torch DataLoader, sample by sample", f", fastpack is {ratio:,.1f} x"))
-    else:
+    if peer is None:
         say(args, "torch is not installed: its DataLoader was not measured")
-    emit(args, result, lines, lambda: [_table(result)])
-    return 0
-
-
-def _table(result: dict[str, Any]) -> Table:
-    from fastpack.cli.tables import Table
-
-    named = {
-        "warm": ("fastpack, files in memory", f"{result['memcpy_ratio']:.2f} x memcpy"),
-        "cold": ("fastpack, files dropped from memory", f"{result['cold']['in_cache_before']:.0%} of them stayed"),
-        "memcpy": ("memcpy of the same arrays", ""),
-        "torch": ("torch DataLoader, sample by sample", ""),
-    }
     rows = [
-        (name, *(f"{result[key][unit] / 1e6:,.1f}" for unit in Speed._fields), remark)
-        for key, (name, remark) in named.items()
-        if result[key]
+        ("fastpack, files in memory", warm, f"{result['memcpy_ratio']:.2f} x memcpy"),
+        ("fastpack, files dropped from memory", cold, f"{resident:.0%} of them stayed"),
+        ("memcpy of the same arrays", memcpy, ""),
     ]
-    return Table(("", "Mtok/s", "Mtok/s of CPU", ""), rows, frozenset({1, 2}))
+    if peer is not None:
+        ratio = warm.tokens_per_cpu_second / peer.tokens_per_cpu_second
+        rows.append(("torch DataLoader, sample by sample", peer, f"fastpack is {ratio:,.1f} x"))
+    cells = [(name, *(f"{value / 1e6:,.1f}" for value in speed), remark) for name, speed, remark in rows]
+    lines = [
+        f"{name:<35} {wall:>10} Mtok/s {cpu:>10} Mtok/s of CPU{remark and ', '}{remark}"
+        for name, wall, cpu, remark in cells
+    ]
+    emit(args, result, lines, lambda: [Table(("", "Mtok/s", "Mtok/s of CPU", ""), cells, frozenset({1, 2}))])
+    return 0
 
 
 def measure_cold(args: argparse.Namespace) -> tuple[Speed, float]:
@@ -289,10 +265,3 @@ def share_in_cache(files: list[Path]) -> float:
             except OSError:  # a file system without support: count it as in memory
                 hits += 1
     return hits / PROBES if sized else 0.0
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value

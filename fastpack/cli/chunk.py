@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
-from fastpack.cli.edits import (
-    add_compat_option,
-    add_edit_options,
-    kind_of,
-    run_distributed_edit,
-    run_edit,
-    seedless,
-    usage_error,
-)
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
+from fastpack.cli.edits import add_compat_option, check_seed, kind_of, run_distributed_edit, run_edit
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import Commands, add_output_options, new_command
 
 KINDS = {"create_shuffled_dataset_chunk": "pbin", "create_shuffled_jsonl_chunk": "jsonl"}
 
@@ -60,7 +53,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser,
         "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
-    add_edit_options(parser)
+    add_output_options(parser)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
@@ -69,16 +62,12 @@ def run_chunk(args: argparse.Namespace) -> int:
     """Write a chunk; return the exit code."""
     by_list = args.input_file_list_path is not None
     if by_list == bool(args.sources) or by_list != (args.input_data_root_path is not None):
-        return usage_error("pass either SRC... or both --input-file-list-path and --input-data-root-path")
+        raise UsageError("pass either SRC... or both --input-file-list-path and --input-data-root-path")
     if not 0 <= args.chunk_id < args.num_chunks:
-        return usage_error(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
-    if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.global_seed, "--global-seed"):
-        return usage_error(wrong)
-    from fastpack.tokens.edit.chunk import (
-        create_shuffled_dataset_chunk,
-        create_shuffled_jsonl_chunk,
-        read_file_list,
-    )
+        raise UsageError(f"--chunk-id {args.chunk_id} of --num-chunks {args.num_chunks}: there is no such chunk")
+    check_distributed_options(args, "--dry-run")
+    check_seed(args, "--global-seed", args.global_seed)
+    from fastpack.tokens.edit.chunk import create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk, read_file_list
 
     kind = KINDS.get(args.command) or kind_of(args.output if by_list else args.sources[0])
     sources = args.sources

@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fastpack.cli.failures import FLAGS, describe, describe_stdout_failure
+from fastpack.cli.failures import FLAGS, UsageError, describe, describe_stdout_failure
+from fastpack.cli.options import check_checksum_option
 from fastpack.cli.progress import end_progress
 from fastpack.cli.signals import handle_signals, restore_signals
 from fastpack.cli.streams import discard_stdout, escaping_output, open_closed_streams
@@ -45,11 +46,12 @@ def _run_and_report(words: list[str]) -> int:
         return 141
     except Exception as error:
         text = describe_stdout_failure(error) or describe(error)
-        if "--debug" in words:
+        is_usage = isinstance(error, UsageError)
+        if "--debug" in words and not is_usage:
             raise
         with contextlib.suppress(OSError):  # a full stderr: the exit code reports the failure
             print(escape_line(f"fastpack: error: {text}"), file=sys.stderr)
-        return 1
+        return 2 if is_usage else 1
     finally:
         restore_signals()
 
@@ -77,6 +79,7 @@ def _run(words: list[str]) -> int:
         return 2
     if args.kernels:
         os.environ["FASTPACK_KERNELS"] = args.kernels
+    check_checksum_option(args)
     try:
         with vocabulary(FLAGS):
             code: int = args.run(args)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.options import Commands, add_policy_option, new_command, output_group
+from fastpack.cli.options import Commands, add_if_exists_option, new_command, output_group
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
@@ -59,7 +59,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="read the output again and print its digest, which is equal for the same documents in any format (extra: "
         "checksum)",
     )
-    add_policy_option(parser)
+    add_if_exists_option(parser)
     return [parser]
 
 
@@ -67,7 +67,6 @@ def run_convert(args: argparse.Namespace) -> int:
     """Convert and print the result; return the exit code."""
     from fastpack.tokens.convert import convert
 
-    policy = "overwrite" if args.file_existence_policy == "override" else args.file_existence_policy
     result = convert(
         args.sources,
         args.output,
@@ -75,7 +74,7 @@ def run_convert(args: argparse.Namespace) -> int:
         source_format=args.source_format,
         dtype=args.dtype,
         eos_token_id=args.eos_token_id,
-        if_exists=policy,
+        if_exists=args.if_exists,
         progress=progress(args, "convert"),
     )
     _report(args, result)

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from fastpack.cli.failures import UsageError, usage_errors
 from fastpack.cli.output import emit, say
 from fastpack.cli.progress import progress
-from fastpack.errors import counted, ending
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.distributed.plan import Plan
 
-_TASK_OPTIONS = ("--world-size", "--part-bytes", "--parts-folder")
 _MAX_MESSAGES = 10  # failures of tasks with a message each; more are only counted
 _T = TypeVar("_T")
 
 
 def add_distributed_options(
-    parser: argparse.ArgumentParser, *, part_bytes: bool = True, of: str = "source", least: str = "64 MiB"
+    parser: argparse.ArgumentParser, *, task_bytes: bool = True, of: str = "source", least: str = "64 MiB"
 ) -> None:
     """Add `--executor`, `--rank`, `--collect` and the options for tasks.
 
-    part_bytes: whether the size of tasks is an option. of: the input whose bytes it counts. least: its default.
+    task_bytes: whether the size of tasks is an option. of: the input whose bytes it counts. least: its default.
     """
     group = parser.add_argument_group(
         "on many machines",
@@ -49,16 +49,18 @@ def add_distributed_options(
     group.add_argument(
         "--collect", action="store_true", help="the last step, once: concatenate the results of all ranks"
     )
-    if part_bytes:
+    if task_bytes:
         group.add_argument(
+            "--task-bytes",
             "--part-bytes",
             type=int,
             metavar="N",
             help=f"bytes of {of} per task, the same for all ranks (default: {least}, or a 4096th of all)",
         )
     else:
-        parser.set_defaults(part_bytes=None)
+        parser.set_defaults(task_bytes=None)
     group.add_argument(
+        "--task-folder",
         "--parts-folder",
         metavar="DIR",
         help="folder or URL of the tasks' results, visible to all machines (default: the target's folder)",
@@ -70,41 +72,46 @@ def is_distributed(args: argparse.Namespace) -> bool:
     return args.rank is not None or bool(args.collect) or args.executor == "ray"
 
 
-def misuse(args: argparse.Namespace, not_with: Iterable[str] = ()) -> str | None:
-    """Return the message for conflicting options; those of `not_with` cannot be combined with tasks."""
+def task_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of the functions that plan a job."""
+    return {"bytes_per_task": args.task_bytes, "folder": args.task_folder}
+
+
+def check_distributed_options(args: argparse.Namespace, *not_with: str) -> None:
+    """Raise UsageError for conflicting options; those of `not_with` cannot be combined with tasks."""
     if args.address is not None and args.executor != "ray":
-        return "--address: only with --executor ray"
+        raise UsageError("--address: only with --executor ray")
     if not is_distributed(args):
-        given = [option for option in _TASK_OPTIONS if vars(args)[_dest(option)] is not None]
-        return f"{', '.join(given)}: only with --rank, --collect or --executor ray" if given else None
+        if given := given_options(args, "--world-size", "--task-bytes", "--task-folder"):
+            raise UsageError(f"{given}: only with --rank, --collect or --executor ray")
+        return
     if args.executor == "ray" and (args.rank is not None or args.collect or args.world_size is not None):
-        return "--executor ray does all steps: it cannot be combined with --rank, --world-size or --collect"
+        raise UsageError("--executor ray does all steps: it cannot be combined with --rank, --world-size or --collect")
     if args.rank is not None and args.collect:
-        return "--collect is the step after all ranks: it cannot be combined with --rank"
-    if given := [option for option in not_with if vars(args)[_dest(option)] not in (None, False)]:
-        return f"{', '.join(given)}: not with --rank, --collect or --executor ray"
+        raise UsageError("--collect is the step after all ranks: it cannot be combined with --rank")
+    if given := given_options(args, *not_with):
+        raise UsageError(f"{given}: not with --rank, --collect or --executor ray")
     if args.collect and args.world_size is not None:
-        return "--collect takes no --world-size: the tasks do not depend on it"
-    if args.part_bytes is not None and args.part_bytes < 1:
-        return "--part-bytes: at least 1"
-    from fastpack.distributed.ranks import find_rank
+        raise UsageError("--collect takes no --world-size: the tasks do not depend on it")
+    if args.task_bytes is not None and args.task_bytes < 1:
+        raise UsageError("--task-bytes: at least 1")
+    if args.rank is not None:
+        from fastpack.distributed.ranks import find_rank
 
-    try:
-        if args.rank is not None:
+        with usage_errors():
             find_rank(args.rank, args.world_size)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
-def _dest(option: str) -> str:
-    return option.removeprefix("--").replace("-", "_")
+def given_options(args: argparse.Namespace, *options: str) -> str:
+    """Return which of these options have a value, separated by commas."""
+    values = {option: vars(args)[option[2:].replace("-", "_")] for option in options}
+    return ", ".join(option for option, value in values.items() if value is not None and value is not False)
 
 
 def run_distributed(args: argparse.Namespace, label: str, plan: Plan, collect: Callable[[], _T]) -> _T | None:
     """Run a rank and return None, or run the last step and return its result; on Ray, run all tasks first.
 
-    The files of the tasks remain until `clear`.
+    The files of the tasks are removed after the last step.
     """
     failed: list[str] = []
 
@@ -113,30 +120,31 @@ def run_distributed(args: argparse.Namespace, label: str, plan: Plan, collect: C
         if len(failed) <= _MAX_MESSAGES:
             say(args, text)
 
-    bar = progress(args, lambda: f"{label} ({len(failed)} task{ending(len(failed))} failed)" if failed else label)
+    bar = progress(args, lambda: f"{label} ({counted(len(failed), 'task')} failed)" if failed else label)
     if args.executor == "ray":
         from fastpack.distributed.ray_executor import run_on_ray
 
         run_on_ray(plan, args.address, bar, fail)
     if args.rank is None:
-        return collect()
+        result = collect()
+        _clear(args, plan)
+        return result
     from fastpack.distributed.ranks import find_rank, run_rank
 
     rank, size = find_rank(args.rank, args.world_size)
-    result = run_rank(plan, rank, size, bar, fail)
-    fields = {"rank": rank, "world_size": size, "tasks": result.tasks, "done_before": result.done_before}
-    before = f" ({result.done_before} of them before)" if result.done_before else ""
-    text = f"rank {rank} of {size}: {counted(result.tasks, 'task')} done{before}"
-    text += f"; {result.left} unfinished in all ranks" if result.left else "; all ranks are done: run --collect"
-    emit(args, {**fields, "left": result.left, "folder": plan.home, "dry_run": False}, [text])
+    done = run_rank(plan, rank, size, bar, fail)
+    before = f" ({done.done_before} of them before)" if done.done_before else ""
+    text = f"rank {rank} of {size}: {counted(done.tasks, 'task')} done{before}"
+    text += f"; {done.left} unfinished in all ranks" if done.left else "; all ranks are done: run --collect"
+    fields = {"rank": rank, "world_size": size, **vars(done), "folder": plan.home, "dry_run": False}
+    emit(args, fields, [text])
     return None
 
 
-def clear(args: argparse.Namespace, plan: Plan) -> None:
-    """Remove the files of the tasks after the last step."""
-    from fastpack.distributed import plan as tasks
+def _clear(args: argparse.Namespace, plan: Plan) -> None:
+    from fastpack.distributed.plan import clear
 
     try:
-        tasks.clear(plan)
+        clear(plan)
     except OSError as error:
         say(args, f"{plan.folder} could not be removed: {error}")

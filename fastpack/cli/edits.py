@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import clear, is_distributed, run_distributed
-from fastpack.cli.options import (
-    add_checksum_option,
-    add_dry_run_option,
-    add_policy_option,
-    check_checksum_option,
-    write_checksums,
-)
-from fastpack.cli.output import emit, say
+from fastpack.cli.distributed_options import is_distributed, run_distributed, task_options
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import write_checksums
+from fastpack.cli.output import emit, fields_of, warnings_as_messages
 from fastpack.cli.progress import progress
-from fastpack.errors import ending
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.distributed.plan import Plan
@@ -26,101 +20,63 @@ if TYPE_CHECKING:
 COMPAT = "modalities-0.5"
 
 
-def add_edit_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that all of them have."""
-    add_policy_option(parser)
-    add_dry_run_option(parser)
-    add_checksum_option(parser)
-
-
 def add_compat_option(parser: argparse.ArgumentParser, meaning: str) -> None:
     parser.add_argument("--compat", choices=(COMPAT,), help=meaning)
 
 
-def seedless(args: argparse.Namespace, seed: int | None, option: str) -> str | None:
-    """Return an error message if several processes share a shuffle without a seed."""
-    if seed is not None or not is_distributed(args):
-        return None
-    return f"--rank, --collect and --executor ray need {option}: without it each process would use a different order"
-
-
-def usage_error(message: str) -> int:
-    print(f"fastpack: error: {message}", file=sys.stderr)
-    return 2
+def check_seed(args: argparse.Namespace, option: str, seed: int | None) -> None:
+    """Raise UsageError if several processes share a shuffle without a seed."""
+    if seed is None and is_distributed(args):
+        raise UsageError(
+            f"--rank, --collect and --executor ray need {option}: without it each process would use a different order"
+        )
 
 
 def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResult], *given: Any, **options: Any) -> int:
     """Call `edit` and print its result; return the exit code."""
-
-    def work() -> EditResult:
-        return edit(
-            *given,
-            file_existence_policy=args.file_existence_policy,
-            progress=progress(args, label),
-            dry_run=args.dry_run,
-            **options,
-        )
-
-    return _run(args, work)
+    options |= {"if_exists": args.if_exists, "progress": progress(args, label), "dry_run": args.dry_run}
+    with warnings_as_messages(args):
+        result = edit(*given, **options)
+    return _report(args, result)
 
 
 def run_distributed_edit(
     args: argparse.Namespace, label: str, plan_work: Callable[..., Plan], *given: Any, **options: Any
 ) -> int:
     """Run the plan of `plan_work`, or the tasks of one rank, and print the result; return the exit code."""
+    from fastpack.distributed.edit_tasks import collect_edit
 
-    def work() -> EditResult | None:
-        from fastpack.distributed.edit_tasks import collect_edit
+    def collect() -> EditResult:
+        return collect_edit(plan, if_exists=args.if_exists, progress=progress(args, "join"))
 
-        policy = args.file_existence_policy
-        where = {"bytes_per_task": args.part_bytes, "folder": args.parts_folder, "file_existence_policy": policy}
-        plan = plan_work(*given, **options, **where)
-
-        def collect() -> EditResult:
-            return collect_edit(plan, file_existence_policy=policy, progress=progress(args, "join"))
-
+    with warnings_as_messages(args):
+        plan = plan_work(*given, **options, **task_options(args), if_exists=args.if_exists)
         result = run_distributed(args, label, plan, collect)
-        if result is not None:
-            clear(args, plan)
-        return result
-
-    return _run(args, work)
+    return 0 if result is None else _report(args, result)
 
 
-def _run(args: argparse.Namespace, work: Callable[[], EditResult | None]) -> int:
-    import warnings
-
-    check_checksum_option(args)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", UserWarning)
-        result = work()
-    for warning in warned:
-        say(args, str(warning.message))
-    if result is None:
-        return 0
+def _report(args: argparse.Namespace, result: EditResult) -> int:
+    """Write checksums and print the result; return the exit code."""
     if result.written:
-        write_checksums(args, str(result.path))
-    _report(args, result)
+        write_checksums(args, result.path)
+    emit(args, {**fields_of(result), "dry_run": args.dry_run}, [_describe(result, args.dry_run)])
     return 0
 
 
-def _report(args: argparse.Namespace, result: EditResult) -> None:
-    fields = {name: getattr(result, name) for name in result.__slots__}
-    fields |= {"path": str(result.path), "dry_run": args.dry_run}
+def _describe(result: EditResult, dry_run: bool) -> str:
     if result.kept_existing:
-        emit(args, fields, [f"{result.path}: exists, kept"])
-        return
-    contents = (
-        f"{result.documents} line{ending(result.documents)}"
-        if result.tokens is None
-        else f"{result.documents} document{ending(result.documents)}"
-    )
-    contents += "" if result.tokens is None else f", {result.tokens} token{ending(result.tokens)}"
-    sources = f" from {result.sources} file{ending(result.sources)}" if result.sources > 1 else ""
-    left_out = f", {result.left_out} document{ending(result.left_out)} left out" if result.left_out else ""
-    would = "would write " if args.dry_run else ""
-    size = f"{result.bytes} byte{ending(result.bytes)}"
-    emit(args, fields, [f"{would}{result.path}: {contents}, {size}{sources}{left_out}"])
+        return f"{result.path}: exists, kept"
+    sources = f" from {counted(result.sources, 'file')}" if result.sources > 1 else ""
+    excluded = f", {counted(result.left_out, 'document')} excluded" if result.left_out else ""
+    amount = f"{describe_contents(result.documents, result.tokens)}, {counted(result.bytes, 'byte')}"
+    return f"{'would write ' if dry_run else ''}{result.path}: {amount}{sources}{excluded}"
+
+
+def describe_contents(documents: int, tokens: int | None) -> str:
+    """Return the numbers of documents and tokens, or the number of lines if `tokens` is None."""
+    if tokens is None:
+        return counted(documents, "line")
+    return f"{counted(documents, 'document')}, {counted(tokens, 'token')}"
 
 
 def kind_of(path: str) -> str:

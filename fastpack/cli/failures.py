@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 
 from fastpack.cli.output import STDOUT
 from fastpack.cli.streams import discard_stdout
+
+
+class UsageError(ValueError):
+    """Missing, conflicting or invalid options: exit code 2."""
+
+
+@contextlib.contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn a ValueError, such as one for an invalid value of an option, into a UsageError."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
 
 _SETTINGS = ("special_tokens_in_text", "audit", "engine", "eod_token", "index_path", "jq_pattern", "num_cpus")
 FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
-    "Pass file_existence_policy='override'": "Pass --force",
+    "Pass if_exists='overwrite'": "Pass --force",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

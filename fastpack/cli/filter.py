@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fastpack.cli.edits import add_edit_options, run_edit, usage_error
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.edits import run_edit
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import Commands, add_output_options, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -42,7 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     rules.add_argument(
         "--trust-code", action="store_true", help="allow --expression to run; use it only with code that you trust"
     )
-    add_edit_options(parser)
+    add_output_options(parser)
     return [parser]
 
 
@@ -50,9 +51,9 @@ def run_filter(args: argparse.Namespace) -> int:
     """Filter; return the exit code."""
     limits = (args.min_length, args.max_length, args.expression)
     if not any(rule is not None for rule in limits) and not args.contains_token and not args.lacks_token:
-        return usage_error("no rule: pass at least one, such as --min-length 100")
+        raise UsageError("no rule: pass at least one, such as --min-length 100")
     if args.expression is not None and not args.trust_code:
-        return usage_error("--expression runs code with your permissions: add --trust-code if you trust it")
+        raise UsageError("--expression runs code with your permissions: add --trust-code if you trust it")
     from fastpack.tokens.edit.filter import KeepRules, filter_packed_data
 
     keep: Callable[[int, Any], Any] = KeepRules(
@@ -62,7 +63,7 @@ def run_filter(args: argparse.Namespace) -> int:
         try:
             code = compile(args.expression.strip(), "--expression", "eval")
         except (SyntaxError, ValueError) as error:
-            return usage_error(f"--expression is not a Python expression: {error}")
+            raise UsageError(f"--expression is not a Python expression: {error}") from None
         keep = _and_expression(keep, code)
     return run_edit(args, "filter", filter_packed_data, args.source, args.target, keep)
 

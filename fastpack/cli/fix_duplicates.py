@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from fastpack.cli.options import (
-    Commands,
-    add_checksum_option,
-    add_dry_run_option,
-    check_checksum_option,
-    new_command,
-    output_group,
-    write_checksums,
-)
+from fastpack.cli.options import Commands, add_dry_run_option, new_command, output_group, write_checksums
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
@@ -31,12 +23,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     parser.add_argument("source", metavar="DIR", help="a folder with .tar shards; nothing in it is changed")
     parser.add_argument("target", metavar="NEWDIR", help="where the copies go, under the same names")
-    parser.add_argument(
-        "--exclude", metavar="RE", help="leave out shards in whose path this regular expression is found"
-    )
+    parser.add_argument("--exclude", metavar="RE", help="exclude shards in whose path this regular expression is found")
     output_group(parser).add_argument("--force-overwrite", action="store_true", help="replace existing copies")
     add_dry_run_option(parser)
-    add_checksum_option(parser)
     return [parser]
 
 
@@ -44,7 +33,6 @@ def run_fix_duplicates(args: argparse.Namespace) -> int:
     """Copy; return the exit code."""
     from fastpack.webdataset.preparation.duplicates import fix_duplicates
 
-    check_checksum_option(args)
     result = fix_duplicates(
         args.source,
         args.target,

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
-from fastpack.cli.options import (
-    Commands,
-    add_checksum_option,
-    add_dry_run_option,
-    add_policy_option,
-    check_checksum_option,
-    new_command,
-    write_checksums,
+from fastpack.cli.distributed_options import (
+    add_distributed_options,
+    check_distributed_options,
+    is_distributed,
+    run_distributed,
+    task_options,
 )
-from fastpack.cli.output import emit, say
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import Commands, add_output_options, new_command, write_checksums
+from fastpack.cli.output import emit, shortened, warnings_as_messages
 from fastpack.cli.progress import progress
-from fastpack.errors import ending
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.documents.create_index import IndexResult
+
+_MAX_QUOTED = 300  # characters of a message that quotes a line
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -38,18 +38,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "src", nargs="+", metavar="SRC", help="a JSONL file, a directory of them, or a pattern in quotes"
     )
     parser.add_argument(
-        "--index-path",
-        metavar="PATH",
-        help="path of the index, for a single file (default: SRC's stem with .idx)",
+        "--index-path", metavar="PATH", help="path of the index, for a single file (default: SRC's stem with .idx)"
     )
-    add_policy_option(parser)
-    add_dry_run_option(parser)
-    add_checksum_option(parser)
+    add_output_options(parser)
     parser.add_argument("--no-validate", action="store_true", help="do not check that each line is JSON")
     parser.add_argument(
-        "--drop-faulty",
-        action="store_true",
-        help="skip lines that are not JSON instead of stopping at the first",
+        "--drop-faulty", action="store_true", help="skip lines that are not JSON instead of stopping at the first"
     )
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads that check lines (default: 1)")
     parser.add_argument(
@@ -65,41 +59,32 @@ def run_index(args: argparse.Namespace) -> int:
     """Index a JSONL file, or repair its index; return the exit code."""
     from fastpack.documents.source_paths import is_one_file
 
-    if wrong := misuse(args, ("--dry-run", "--repair-legacy")):
-        print(f"fastpack: error: {wrong}", file=sys.stderr)
-        return 2
+    check_distributed_options(args, "--dry-run", "--repair-legacy")
     args.src = args.src[0] if len(args.src) == 1 else args.src
-    if not is_one_file(args.src) and (args.index_path is not None or args.repair_legacy):
-        option = "--repair-legacy" if args.repair_legacy else "--index-path"
-        print(f"fastpack: error: {option} takes one source file", file=sys.stderr)
-        return 2
+    one = is_one_file(args.src)
+    if not one and (args.index_path is not None or args.repair_legacy):
+        raise UsageError(f"{'--repair-legacy' if args.repair_legacy else '--index-path'} takes one source file")
     if args.dry_run:
         return _dry_run(args)
-    return _repair(args) if args.repair_legacy else _index(args)
+    return _repair(args) if args.repair_legacy else _index(args, one)
 
 
-def _index(args: argparse.Namespace) -> int:
-    import warnings
-
+def _index(args: argparse.Namespace, one: bool) -> int:
     from fastpack.documents.create_index import FaultyLine
-    from fastpack.documents.source_paths import is_one_file
     from fastpack.errors import JobError
 
-    check_checksum_option(args)
-    one = is_one_file(args.src)
-    with warnings.catch_warnings(record=True) as faulty:
-        warnings.simplefilter("always")
+    with warnings_as_messages(args, width=_MAX_QUOTED):
         try:
             results = _index_as_tasks(args) if is_distributed(args) else _index_here(args, one)
         except FaultyLine as error:
-            raise JobError(_locate(error)) from error
-    if args.rank is not None:
+            # Position and reason, before the line itself, which may be long.
+            text = f"{error.__notes__[0]}: {shortened(str(error), _MAX_QUOTED)} (--drop-faulty skips such lines)"
+            raise JobError(text) from error
+    if results is None:  # a rank: the last step has the results
         return 0
-    for warning in faulty:
-        say(args, _shorten(str(warning.message)))
     for result in results:
         if result.written:
-            write_checksums(args, str(result.path))
+            write_checksums(args, result.path)
     reports = [_fields(result) for result in results]
     whole = reports[0] if one else {"files": reports}
     emit(args, {**whole, "dry_run": False}, map(_describe, results))
@@ -113,34 +98,24 @@ def _index_here(args: argparse.Namespace, one: bool) -> list[IndexResult]:
     options: dict[str, Any] = {
         "validate": not args.no_validate,
         "drop_faulty_entries": args.drop_faulty,
-        "file_existence_policy": args.file_existence_policy,
+        "if_exists": args.if_exists,
         "num_threads": args.threads,
         "progress": progress(args, "index"),
     }
     return [create_raw_index(args.src, args.index_path, **options)] if one else create_raw_indices(args.src, **options)
 
 
-def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult]:
+def _index_as_tasks(args: argparse.Namespace) -> list[IndexResult] | None:
     from fastpack.distributed.index_tasks import collect_index, plan_index
 
-    policy = args.file_existence_policy
-    plan = plan_index(
-        args.src,
-        args.index_path,
-        validate=not args.no_validate,
-        bytes_per_task=args.part_bytes,
-        folder=args.parts_folder,
-        file_existence_policy=policy,
-    )
+    options = {**task_options(args), "if_exists": args.if_exists}
+    plan = plan_index(args.src, args.index_path, validate=not args.no_validate, **options)
 
     def collect() -> list[IndexResult]:
         bar = progress(args, "join")
-        return collect_index(plan, drop_faulty_entries=args.drop_faulty, file_existence_policy=policy, progress=bar)
+        return collect_index(plan, drop_faulty_entries=args.drop_faulty, if_exists=args.if_exists, progress=bar)
 
-    results = run_distributed(args, "index", plan, collect)
-    if results is not None:
-        clear(args, plan)
-    return results or []
+    return run_distributed(args, "index", plan, collect)
 
 
 def _dry_run(args: argparse.Namespace) -> int:
@@ -152,15 +127,16 @@ def _dry_run(args: argparse.Namespace) -> int:
     files: list[dict[str, Any]] = []
     for source in find_sources(args.src, compressed=False):
         target = args.index_path or str(default_index_path(source))
-        keeps = not may_write(target, args.file_existence_policy)
+        keeps = not may_write(target, args.if_exists)
         files.append({"source": source, "path": target, "source_bytes": size_of(source), "kept_existing": keeps})
-    lines = [
-        f"{f['path']}: "
-        + ("exists, kept" if f["kept_existing"] else f"would index {f['source_bytes']:,} bytes of {f['source']}")
-        for f in files
-    ]
-    emit(args, {"dry_run": True, "files": files}, lines)
+    emit(args, {"dry_run": True, "files": files}, map(_describe_plan, files))
     return 0
+
+
+def _describe_plan(file: dict[str, Any]) -> str:
+    if file["kept_existing"]:
+        return f"{file['path']}: exists, kept"
+    return f"{file['path']}: would index {counted(file['source_bytes'], 'byte')} of {file['source']}"
 
 
 def _fields(result: IndexResult) -> dict[str, Any]:
@@ -177,9 +153,8 @@ def _fields(result: IndexResult) -> dict[str, Any]:
 def _describe(result: IndexResult) -> str:
     if not result.written:
         return f"{result.path}: exists, kept"
-    dropped = f", {result.dropped} faulty ones left out" if result.dropped else ""
-    lines = f"{result.entries} line{ending(result.entries)}"
-    return f"{result.path}: {lines}{dropped}, {result.bytes} byte{ending(result.bytes)} indexed"
+    skipped = f", {counted(result.dropped, 'faulty line')} skipped" if result.dropped else ""
+    return f"{result.path}: {counted(result.entries, 'line')}{skipped}, {counted(result.bytes, 'byte')} indexed"
 
 
 def _repair(args: argparse.Namespace) -> int:
@@ -188,14 +163,5 @@ def _repair(args: argparse.Namespace) -> int:
 
     path = args.index_path or str(default_index_path(args.src))
     changed = repair_raw_index(args.src, path)
-    emit(args, {"path": path, "changed": changed}, [f"{path}: {changed} line length{ending(changed)} corrected"])
+    emit(args, {"path": path, "changed": changed}, [f"{path}: {counted(changed, 'line length')} corrected"])
     return 0
-
-
-def _locate(error: Exception) -> str:
-    """Return position and reason, before the line itself, which may be long."""
-    return f"{error.__notes__[0]}: {_shorten(str(error))} (--drop-faulty leaves such lines out)"
-
-
-def _shorten(text: str, width: int = 300) -> str:
-    return text if len(text) <= width else f"{text[:width]}..."

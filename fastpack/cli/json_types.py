@@ -9,22 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
-from fastpack.inspection.preview_types import (
-    LinesPreviewJson,
-    PackedPreviewJson,
-    SamplesPreviewJson,
-    ShardsPreviewJson,
-)
-from fastpack.inspection.report_types import (
-    KeptReportJson,
-    ReportJson,
-    SeveralPathsJson,
-    ValidateJson,
-    VerifyJson,
-)
+from fastpack.inspection.preview_types import LinesPreviewJson, PackedPreviewJson, SamplesPreviewJson, ShardsPreviewJson
+from fastpack.inspection.report_types import KeptReportJson, ReportJson, SeveralPathsJson, ValidateJson, VerifyJson
 
 Written = Annotated[bool, "whether the output was written: not in a dry run, and not if it existed and was kept"]
-Kept = Annotated[bool, "whether the output existed and was kept (`--file-existence-policy skip`)"]
+Kept = Annotated[bool, "whether the output existed and was kept (`--if-exists skip`)"]
 DryRun = Annotated[bool, "whether this was a dry run"]
 IsDryRun = Annotated[Literal[True], "this was a dry run"]
 NoDryRun = Annotated[Literal[False], "this was no dry run"]

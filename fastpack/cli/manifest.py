@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from fastpack.cli.options import Commands, add_policy_option, new_command, output_group
-from fastpack.cli.output import emit, say
+from fastpack.cli.options import Commands, add_if_exists_option, new_command, output_group
+from fastpack.cli.output import emit, fields_of, say
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
@@ -58,7 +57,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         metavar="FILE",
         help="the manifest, *.fpm in DIR or a parent folder (default: DIR/manifest.fpm)",
     )
-    add_policy_option(parser)
+    add_if_exists_option(parser)
     return [parser]
 
 
@@ -74,12 +73,12 @@ def run_manifest(args: argparse.Namespace) -> int:
         eos_token_id=args.eos_token_id,
         checksums=args.checksums,
         num_threads=None if args.threads is None else max(1, args.threads),
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.if_exists,
         progress=progress(args, "manifest", "shards"),
     )
     for text in result.warnings:
         say(args, f"warning: {text}")
-    emit(args, {**asdict(result), "written": not result.kept_existing}, [_text(result)])
+    emit(args, {**fields_of(result), "written": not result.kept_existing}, [_text(result)])
     return 0
 
 

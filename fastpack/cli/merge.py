@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
-from fastpack.cli.edits import add_compat_option, add_edit_options, run_distributed_edit, run_edit, usage_error
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
+from fastpack.cli.edits import add_compat_option, run_distributed_edit, run_edit
+from fastpack.cli.options import Commands, add_output_options, new_command
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -31,15 +31,14 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "which must then agree)",
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
-    add_edit_options(parser)
+    add_output_options(parser)
     add_distributed_options(parser, of="output")
     return [parser]
 
 
 def run_merge(args: argparse.Namespace) -> int:
     """Merge; return the exit code."""
-    if wrong := misuse(args, ("--dry-run",)):
-        return usage_error(wrong)
+    check_distributed_options(args, "--dry-run")
     options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_merge

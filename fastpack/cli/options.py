@@ -22,11 +22,7 @@ def new_command(
     run: takes the parsed arguments and returns the exit code.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        aliases=aliases,
-        help=help,
-        description=f"{help[0].upper()}{help[1:]}.",
-        epilog=f"example: {example}",
+        name, aliases=aliases, help=help, description=f"{help[0].upper()}{help[1:]}.", epilog=f"example: {example}"
     )
     parser.set_defaults(run=run)
     return parser
@@ -42,6 +38,18 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--debug", action="store_true", help="show the traceback of a failure")
 
 
+def at_least(least: int) -> Callable[[str], int]:
+    """Return the type of an option: an integer of at least `least`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{value} is not at least {least}")
+        return value
+
+    return number
+
+
 def output_group(parser: argparse.ArgumentParser) -> Any:
     """Return the group of options about the output, to which several functions add."""
     for group in parser._action_groups:
@@ -50,23 +58,58 @@ def output_group(parser: argparse.ArgumentParser) -> Any:
     return parser.add_argument_group(OUTPUT)
 
 
-def add_policy_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
-    """Add `--file-existence-policy` and `--force`."""
+def add_output_options(parser: argparse.ArgumentParser, if_exists: str = "error") -> None:
+    """Add the options of most commands that write files; if_exists: the default of `--if-exists`."""
+    add_if_exists_option(parser, if_exists)
+    add_dry_run_option(parser)
+
+
+def add_if_exists_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
+    """Add `--if-exists`, also under Modalities' names, and `--force`."""
     output_group(parser).add_argument(
+        "--if-exists",
         "--file-existence-policy",
-        choices=("skip", "error", "override"),
+        type=lambda text: "overwrite" if text == "override" else text,
+        choices=("error", "skip", "overwrite"),
         default=default,
         help=f"what to do if the output exists (default: {default})",
     )
     output_group(parser).add_argument(
-        "--force", dest="file_existence_policy", action="store_const", const="override", help="replace the output"
+        "--force", dest="if_exists", action="store_const", const="overwrite", help="replace the output"
     )
 
 
 def add_dry_run_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--dry-run`."""
+    """Add `--dry-run`, and `--write-checksums`; see `write_checksums`."""
     output_group(parser).add_argument(
         "--dry-run", action="store_true", help="print what would be written, and write nothing"
+    )
+    output_group(parser).add_argument(
+        "--write-checksums",
+        action="store_true",
+        help="write checksums of the outputs (FILE.fpsum), which `fastpack verify` compares; extra checksum",
+    )
+
+
+def add_engine_option(group: argparse._ActionsContainer) -> None:
+    """Add `--engine`."""
+    group.add_argument(
+        "--engine",
+        choices=("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"),
+        default="auto",
+        help="the library that tokenises (default: auto, the fastest installed one that gives the same ids)",
+    )
+
+
+def add_on_error_option(group: argparse._ActionsContainer, what: str) -> None:
+    """Add `--on-error`, with its former name `--on-faulty` and its former value `error`."""
+    group.add_argument(
+        "--on-error",
+        "--on-faulty",
+        type=lambda text: "raise" if text == "error" else text,
+        choices=("skip", "raise"),
+        default="skip",
+        help=f"skip {what} and list it, or fail (default: skip)",
     )
 
 
@@ -112,19 +155,10 @@ def add_dtype_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", help="dtype of .bin shards (default: from tatm's metadata, else from their sizes)")
 
 
-def add_checksum_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--write-checksums`; see `write_checksums`."""
-    output_group(parser).add_argument(
-        "--write-checksums",
-        action="store_true",
-        help="write checksums of the outputs (FILE.fpsum), which `fastpack verify` compares; extra checksum",
-    )
-
-
 def check_checksum_option(args: argparse.Namespace) -> None:
     """Raise MissingExtra before the work, instead of after it, if checksums cannot be written."""
-    if args.write_checksums:
-        from fastpack.io.checksums import load_hash
+    if "write_checksums" in args and args.write_checksums:
+        from fastpack.io.checksum_blocks import load_hash
 
         load_hash()
 

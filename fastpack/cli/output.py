@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.progress import clear_progress, end_progress
@@ -13,8 +16,11 @@ from fastpack.cli.streams import unescaped
 from fastpack.escape import escape_line
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from fastpack.cli.tables import Table
 
+_MAX_SKIPPED = 5  # skipped documents with a message each
 STDOUT = "standard output"  # the file name in an OSError from print()
 
 
@@ -41,6 +47,12 @@ def emit(
             put(text if isinstance(text, str) else "\n".join(map(escape_line, text)))
 
 
+def fields_of(result: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a result, with its path as text."""
+    names = (field.name for field in dataclasses.fields(result))
+    return {name: str(getattr(result, name)) if name == "path" else getattr(result, name) for name in names}
+
+
 def _json(result: Mapping[str, Any]) -> str:
     """Return one line of JSON, in which characters that could control a terminal are escaped."""
     return escape_line(json.dumps(result, ensure_ascii=not (sys.stdout.encoding or "utf-8").lower().startswith("utf")))
@@ -55,8 +67,34 @@ def put(text: str, *, raw: bool = False) -> None:
         raise
 
 
+@contextlib.contextmanager
+def warnings_as_messages(args: argparse.Namespace, prefix: str = "", width: int | None = None) -> Iterator[None]:
+    """Print the warnings of a block as messages, each text once, after the block has succeeded.
+
+    width: characters of a text at most.
+    """
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for text in dict.fromkeys(str(warning.message) for warning in warned):
+        say(args, f"{prefix}{shortened(text, width)}")
+
+
+def shortened(text: str, width: int | None) -> str:
+    """Return the text, or its first `width` characters and dots."""
+    return text if width is None or len(text) <= width else f"{text[:width]}..."
+
+
 def say(args: argparse.Namespace, text: str) -> None:
     """Print a message on stderr, unless --quiet."""
     if not args.quiet:
         clear_progress()
         print(escape_line(text), file=sys.stderr)
+
+
+def say_skipped(args: argparse.Namespace, skipped: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    """Print the first skipped documents, each a prefix (the file, if there are several) and an entry of the result."""
+    for prefix, entry in skipped[:_MAX_SKIPPED]:
+        say(args, f"{prefix}skipped line {entry['line']}: {entry['reason']}")
+    if len(skipped) > _MAX_SKIPPED:
+        say(args, f"skipped {len(skipped) - _MAX_SKIPPED} more (--json lists all)")

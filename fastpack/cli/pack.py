@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
+from fastpack.cli.distributed_options import (
+    add_distributed_options,
+    check_distributed_options,
+    given_options,
+    is_distributed,
+    run_distributed,
+    task_options,
+)
+from fastpack.cli.failures import UsageError
 from fastpack.cli.options import (
     Commands,
-    add_checksum_option,
-    add_dry_run_option,
-    add_policy_option,
-    check_checksum_option,
+    add_engine_option,
+    add_on_error_option,
+    add_output_options,
     new_command,
     output_group,
     write_checksums,
 )
-from fastpack.cli.output import say
+from fastpack.cli.output import say, warnings_as_messages
 from fastpack.cli.pack_report import print_estimate, refuse_empty, report
 from fastpack.cli.progress import progress
 
@@ -30,17 +36,15 @@ if TYPE_CHECKING:
 # Defaults of llm_gym's create_packed_data.
 OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
-ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 OLD_EOS_TOKEN = "<|endoftext|>"
-FLAGS = {  # setting of a configuration -> the flag that replaces it
-    "settings.dst_path": "--output",
-    "settings.index_path": "--index-path",
-    "settings.jq_pattern": "--jq-pattern",
-    "settings.num_cpus": "--num-workers",
-    "settings.eod_token": "--eos-token",
-    "tokenizer.config.pretrained_model_name_or_path": "--tokenizer",
-    "tokenizer.config.tokenizer_model_file": "--tokenizer",
-    "settings.src_path": "",
+FLAGS = {  # setting of a configuration -> the flags that replace it
+    "settings.dst_path": ("--output",),
+    "settings.index_path": ("--index-path",),
+    "settings.jq_pattern": ("--jq-pattern", "--text-field"),
+    "settings.num_cpus": ("--num-workers",),
+    "settings.eod_token": ("--eos-token",),
+    "tokenizer.config.pretrained_model_name_or_path": ("--tokenizer", "--tokenizer-file"),
+    "tokenizer.config.tokenizer_model_file": ("--tokenizer", "--tokenizer-file"),
 }
 
 
@@ -56,26 +60,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     _add_inputs(parser)
     _add_execution(parser)
-    add_policy_option(parser)
-    add_dry_run_option(parser)
-    add_checksum_option(parser)
+    add_output_options(parser)
     add_distributed_options(parser)
     old = parser.add_argument_group("options of the old llm_gym create_packed_data")
     old.add_argument("--tokenizer-type", metavar="CLASS", help="such as GPT2TokenizerFast")
     old.add_argument("--tokenizer-file", metavar="PATH", help="its tokenizer.json")
     return [parser]
-
-
-def add_on_error_option(group: Any, what: str) -> None:
-    """Add `--on-error`, with its former name `--on-faulty` and its former value `error`."""
-    group.add_argument(
-        "--on-error",
-        "--on-faulty",
-        type=lambda text: "raise" if text == "error" else text,
-        choices=("skip", "raise"),
-        default="skip",
-        help=f"skip {what} and list it, or fail (default: skip)",
-    )
 
 
 def _add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -106,11 +96,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "SentencePiece .model",
     )
     texts.add_argument(
-        "--eos-token",
-        "--eod-token",
-        dest="eos_token",
-        metavar="E",
-        help="the token that ends each document",
+        "--eos-token", "--eod-token", dest="eos_token", metavar="E", help="the token that ends each document"
     )
     texts.add_argument("--eos-token-id", type=int, metavar="ID", help="the same token, by its id")
     texts.add_argument(
@@ -130,19 +116,10 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
     """Add the options of how the work is done."""
     work = parser.add_argument_group("the work")
     work.add_argument(
-        "--num-workers",
-        "--num-cpus",
-        type=int,
-        metavar="N",
-        help="tokenising processes (default: number of CPUs)",
+        "--num-workers", "--num-cpus", type=int, metavar="N", help="tokenising processes (default: number of CPUs)"
     )
     add_on_error_option(work, "a document that cannot be packed")
-    work.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="auto",
-        help="the library that tokenises (default: auto, the fastest installed one that gives the same ids)",
-    )
+    add_engine_option(work)
     work.add_argument(
         "--audit",
         type=float,
@@ -151,9 +128,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue a run that was interrupted or killed; a finished output is kept",
+        "--resume", action="store_true", help="continue a run that was interrupted or killed; a finished output is kept"
     )
 
 
@@ -163,58 +138,35 @@ def run_pack(args: argparse.Namespace) -> int:
 
     is_config = len(args.source) == 1 and args.source[0].lower().endswith((".yaml", ".yml"))
     with vocabulary(_flag_names(args, is_config)):
-        if wrong := misuse(args, ("--dry-run", "--resume", "--num-workers")):
-            return _usage_error(wrong)
-        if not is_config and (missing := _missing_option(args)):
-            return _usage_error(missing)
+        check_distributed_options(args, "--dry-run", "--resume", "--num-workers")
+        if not is_config:
+            _check_options(args)
         return _pack(args, is_config)
 
 
 def _flag_names(args: argparse.Namespace, is_config: bool) -> dict[str, str]:
     """Return the names of settings in messages: flags, except for settings that come from a configuration."""
-    tokenizer = args.tokenizer or args.tokenizer_file
-    given = {
-        "settings.src_path": None,
-        "settings.dst_path": args.output,
-        "settings.index_path": args.index_path,
-        "settings.jq_pattern": args.jq_pattern or args.text_field,
-        "settings.num_cpus": args.num_workers,
-        "settings.eod_token": args.eos_token,
-        "tokenizer.config.pretrained_model_name_or_path": tokenizer,
-        "tokenizer.config.tokenizer_model_file": tokenizer,
-    }
-    return {key: FLAGS[key] for key, value in given.items() if not is_config or value is not None}
-
-
-def _usage_error(text: str) -> int:
-    print(f"fastpack: error: {text}", file=sys.stderr)
-    return 2
+    names = {key: flags[0] for key, flags in FLAGS.items() if not is_config or given_options(args, *flags)}
+    return names if is_config else {**names, "settings.src_path": ""}
 
 
 def _pack(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
-    check_checksum_option(args)
     started = time.perf_counter()
-    results: list[PackResult] = []
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", UserWarning)
+    with warnings_as_messages(args):
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
-        settings = _settings_from_config(args) if is_config else _settings_from_flags(args)
+        settings = _settings(args, is_config)
         if args.dry_run:
             print_estimate(args, settings)
-        else:
-            packed = _pack_as_tasks(args, settings) if is_distributed(args) else _pack_here(args, settings)
-            if packed is None:  # a rank: the last step has the results
-                return 0
-            results = packed
-    for warning in warned:
-        say(args, str(warning.message))
+            return 0
+        results = _pack_as_tasks(args, settings) if is_distributed(args) else _pack_here(args, settings)
+    if results is None:  # a rank: the last step has the results
+        return 0
     for result in results:
         if not result.kept_existing:
             write_checksums(args, result.path)
-    if not args.dry_run:
-        report(args, results, time.perf_counter() - started)
+    report(args, results, time.perf_counter() - started)
     return 0
 
 
@@ -234,35 +186,32 @@ def _pack_here(args: argparse.Namespace, settings: PackSettings) -> list[PackRes
 def _pack_as_tasks(args: argparse.Namespace, settings: PackSettings) -> list[PackResult] | None:
     from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 
-    plan = plan_pack(settings, bytes_per_task=args.part_bytes, folder=args.parts_folder)
+    plan = plan_pack(settings, **task_options(args))
 
     def collect() -> list[PackResult]:
-        return collect_pack(plan, if_exists=settings.if_exists, progress=progress(args, "join"))
-
-    results = run_distributed(args, "pack", plan, collect)
-    if results is not None:
+        results = collect_pack(plan, if_exists=settings.if_exists, progress=progress(args, "join"))
         refuse_empty(settings, results)
-        clear(args, plan)
-    return results
+        return results
+
+    return run_distributed(args, "pack", plan, collect)
 
 
-def _missing_option(args: argparse.Namespace) -> str | None:
-    """Return the message for an option that the sources need; raise for a tokenizer or sources that do not exist."""
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise UsageError for a missing option that the sources need, or for sources or a tokenizer that do not exist."""
     from fastpack.documents.source_paths import find_sources
 
     if args.tokenizer is None and args.tokenizer_file is None and args.command != "create_packed_data":
         kinds = "bytes, a tokenizer.json, a directory, a .model"
-        return f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})"
+        raise UsageError(f"{args.source[0]} is no .yaml file, so --tokenizer is needed ({kinds})")
     if args.eos_token is None and args.eos_token_id is None and args.tokenizer not in (None, "bytes"):
         from fastpack.packing.pack import missing_eos_text
 
-        return missing_eos_text(args.tokenizer)
+        raise UsageError(missing_eos_text(args.tokenizer))
     if not args.per_source and args.output is None and not _is_one(args.source):
         find_sources(args.source)  # raises where there is none
-        return "--output is needed for several sources (or --per-source, for a packed file of each)"
+        raise UsageError("--output is needed for several sources (or --per-source, for a packed file of each)")
     if args.index_path is not None and not _is_one(args.source):
-        return "--index-path takes one source file"
-    return None
+        raise UsageError("--index-path takes one source file")
 
 
 def _is_one(sources: list[str]) -> bool:
@@ -271,59 +220,24 @@ def _is_one(sources: list[str]) -> bool:
     return len(sources) == 1 and is_one_file(sources[0])
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that only flags have."""
-    return {
-        "on_error": args.on_error,
-        "if_exists": args.file_existence_policy,
-        "engine": args.engine,
-        "resume": args.resume,
-        "special_tokens_in_text": args.special_tokens_in_text,
-        "audit": args.audit,
-    }
+def _settings(args: argparse.Namespace, is_config: bool) -> PackSettings:
+    """Return the settings of the flags and, for what they do not say, of the configuration."""
+    from dataclasses import fields
 
+    from fastpack.packing.modalities_config import load_pack_settings
+    from fastpack.packing.settings import PackSettings, settings_of
 
-def _settings_from_config(args: argparse.Namespace) -> PackSettings:
-    """Return the settings of the configuration, with those of the flags in place of its own."""
-    from dataclasses import replace
-
-    from fastpack.packing.modalities_config import ConfigOverrides, load_pack_settings
-
-    has_tokenizer = args.tokenizer is not None or args.tokenizer_file is not None
-    overrides = ConfigOverrides(
-        output=args.output,
-        index_path=args.index_path,
-        text_pattern=_text_pattern(args),
-        num_workers=args.num_workers,
-        eos_token=args.eos_token,
-        eos_token_id=args.eos_token_id,
-        tokenizer=_tokenizer(args) if has_tokenizer else None,
-    )
-    settings = load_pack_settings(args.source[0], per_source=args.per_source, overrides=overrides)
-    return replace(settings, **_options(args))
-
-
-def _settings_from_flags(args: argparse.Namespace) -> PackSettings:
-    import os
-
-    from fastpack.packing.settings import PackSettings, find_pack_sources, index_rule, output_of, pack_format
-
+    given: dict[str, Any] = {field.name: getattr(args, field.name, None) for field in fields(PackSettings)}
+    given |= {"if_exists": args.if_exists, "text_pattern": _text_pattern(args), "tokenizer": None}
+    if not is_config or args.tokenizer is not None or args.tokenizer_file is not None:
+        given["tokenizer"] = _tokenizer(args)
+    given = {name: value for name, value in given.items() if value is not None}
+    if is_config:
+        return load_pack_settings(args.source[0], index_path=args.index_path, **given)
+    if "eos_token_id" not in given:
+        given.setdefault("eos_token", OLD_EOS_TOKEN)
     sources = args.source[0] if _is_one(args.source) else args.source
-    rule = index_rule(args.index_path, args.file_existence_policy == "override")
-    output = args.output if args.per_source else output_of(sources, args.output)
-    eos_token = OLD_EOS_TOKEN if args.eos_token is None and args.eos_token_id is None else args.eos_token
-    return PackSettings(
-        sources=find_pack_sources(sources, args.index_path, rule),
-        output=output,
-        format=pack_format(None if args.per_source else output),
-        per_source=args.per_source,
-        text_pattern=_text_pattern(args) or ".text",
-        eos_token=eos_token,
-        eos_token_id=args.eos_token_id,
-        num_workers=(os.cpu_count() or 1) if args.num_workers is None else args.num_workers,
-        tokenizer=_tokenizer(args),
-        **_options(args),
-    )
+    return settings_of(sources, given.pop("output", None), index_path=args.index_path, **given)
 
 
 def _text_pattern(args: argparse.Namespace) -> str | None:

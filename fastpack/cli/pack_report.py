@@ -5,20 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.output import emit, say
-from fastpack.errors import counted, ending
+from fastpack.cli.output import emit, fields_of, say, say_skipped
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.packing.pack_estimate import PlannedPack
     from fastpack.packing.pack_result import PackResult
     from fastpack.packing.settings import PackSettings
 
-REASONS_SHOWN = 5
-
 
 def report(args: argparse.Namespace, results: list[PackResult], seconds: float) -> None:
     """Print the results."""
-    from fastpack.errors import counted
     from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES
 
     for note in {result.engine_note for result in results if result.engine_note}:
@@ -27,39 +24,22 @@ def report(args: argparse.Namespace, results: list[PackResult], seconds: float) 
         if result.audited_documents:
             reference, compared = OWN_ENGINES["pretrained_hf_tokenizer"], counted(result.audited_documents, "document")
             say(args, f"{result.path}: {compared} compared with {reference} during the run: the same ids")
-        _print_skipped(args, result, len(results) > 1)
+        file = f"{result.path}: " if len(results) > 1 else ""
+        say_skipped(args, [(f"{one['source']}: " if "source" in one else file, one) for one in result.skipped])
     reports = [_fields(result) for result in results]
-    whole = reports[0] if not args.per_source else {"files": reports}
+    whole = {"files": reports} if args.per_source else reports[0]
     tokens = sum(result.tokens for result in results)
     rate = f"in {seconds:.1f} s ({tokens / seconds if seconds else 0:,.0f} tokens/s)"
     lines = [_describe(result, rate if len(results) == 1 else "") for result in results]
     if len(results) > 1:
-        lines.append(f"{len(results)} file{ending(len(results))}, {counted(tokens, 'token')}, {rate}")
+        lines.append(f"{counted(len(results), 'file')}, {counted(tokens, 'token')}, {rate}")
     emit(args, {**whole, "seconds": round(seconds, 3), "dry_run": False}, lines)
 
 
 def _fields(result: PackResult) -> dict[str, Any]:
-    return {
-        "path": result.path,
-        "documents": result.documents,
-        "tokens": result.tokens,
-        "skipped": result.skipped,
-        "written": not result.kept_existing,
-        "kept_existing": result.kept_existing,
-        "resumed_documents": result.resumed_documents,
-        "engine": result.engine,
-        "eos_inside": result.eos_inside,
-        "documents_with_eos_inside": result.documents_with_eos_inside,
-        "audited_documents": result.audited_documents,
-    }
-
-
-def _print_skipped(args: argparse.Namespace, result: PackResult, several: bool) -> None:
-    for skipped in result.skipped[:REASONS_SHOWN]:
-        source = f"{skipped['source']}: " if "source" in skipped else f"{result.path}: " if several else ""
-        say(args, f"{source}skipped line {skipped['line']}: {skipped['reason']}")
-    if len(result.skipped) > REASONS_SHOWN:
-        say(args, f"skipped {len(result.skipped) - REASONS_SHOWN} more (--json lists all)")
+    fields = fields_of(result)
+    del fields["engine_note"]
+    return {**fields, "written": not result.kept_existing}
 
 
 def _describe(result: PackResult, rate: str) -> str:

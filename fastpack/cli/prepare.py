@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import clear, is_distributed, misuse, run_distributed
-from fastpack.cli.options import (
-    Commands,
-    add_checksum_option,
-    add_dry_run_option,
-    check_checksum_option,
-    new_command,
-    write_checksums,
+from fastpack.cli.distributed_options import (
+    check_distributed_options,
+    given_options,
+    is_distributed,
+    run_distributed,
+    task_options,
 )
+from fastpack.cli.failures import UsageError, usage_errors
+from fastpack.cli.options import Commands, add_dry_run_option, new_command, write_checksums
 from fastpack.cli.output import emit, say
 from fastpack.cli.prepare_options import (
-    UsageError,
     add_definition_options,
     add_execution_options,
     add_media_options,
-    add_option,
     add_split_options,
     media_filter_of,
     wants_media,
@@ -32,8 +30,9 @@ from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.cli.prepare_assistant import Assistant
-    from fastpack.distributed.plan import Plan
-    from fastpack.webdataset.preparation.settings import PrepareSettings, SplitSpec
+    from fastpack.webdataset.preparation.media import MediaFilter
+    from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings, SplitSpec
+    from fastpack.webdataset.preparation.walk_shards import WalkResult
 
 _FOLDERS_ONLY = ("split_ratio", "split_parts", "split_glob", "exclude", "sample_type", "field_map", "tar_index_only")
 
@@ -62,11 +61,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     media.add_argument("path", metavar="PATH", help="a prepared WebDataset, or a folder of plain files")
     add_media_options(media)
-    add_option(media, "--num-workers", type=int, metavar="N", help="threads (default: one per processor, at most 16)")
-    add_option(media, "--tmp-path", metavar="DIR", help="accepted for compatibility and ignored")
+    media.add_argument("--num-workers", type=int, metavar="N", help="threads (default: one per processor, at most 16)")
+    media.add_argument("--tmp-path", metavar="DIR", help="accepted for compatibility and ignored")
     media.add_argument("--progress", dest="no_progress", action="store_false", help="show progress (the default)")
     add_dry_run_option(media)
-    add_checksum_option(media)
     return [parser, media]
 
 
@@ -74,17 +72,12 @@ def run_prepare_media(args: argparse.Namespace) -> int:
     """Add media metadata; return the exit code."""
     from fastpack.webdataset.preparation.prepare_media import media_paths, plan_media, prepare_media
 
-    try:
-        media = media_filter_of(args)
-    except UsageError as error:
-        print(f"fastpack: error: {error}", file=sys.stderr)
-        return 2
+    media = media_filter_of(args)
     if args.dry_run:
         files = list(map(str, plan_media(args.path, media)))
         lines = [f"would write {path}" for path in files]
         emit(args, {"path": args.path, "media": None, "files": files, "dry_run": True}, lines)
         return 0
-    check_checksum_option(args)
     n = prepare_media(args.path, media, num_workers=args.num_workers, progress=progress(args, "prepare-media"))
     files = list(map(str, media_paths(args.path)))
     write_checksums(args, *files)
@@ -101,17 +94,12 @@ def run_prepare(args: argparse.Namespace) -> int:
     kind = kind_of(args.path)
     if not kind:
         raise ValueError(f"{args.path} {UNKNOWN}")
-    try:
-        given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
-        given += ["--media-metadata-by-..."] if wants_media(args) else []
-        given += ["--executor, --rank, --collect"] if is_distributed(args) else []
-        if given and kind != "webdataset":
-            raise UsageError(f"{', '.join(given)}: only for folders of shards, not for a {kind}")
-        check_checksum_option(args)
-        return kinds[kind](args)
-    except UsageError as error:
-        print(f"fastpack: error: {error}", file=sys.stderr)
-        return 2
+    given = [f"--{name.replace('_', '-')}" for name in _FOLDERS_ONLY if getattr(args, name)]
+    given += ["--media-metadata-by-..."] if wants_media(args) else []
+    given += ["--executor, --rank, --collect"] if is_distributed(args) else []
+    if given and kind != "webdataset":
+        raise UsageError(f"{', '.join(given)}: only for folders of shards, not for a {kind}")
+    return kinds[kind](args)
 
 
 def _prepare_jsonl(args: argparse.Namespace) -> int:
@@ -120,20 +108,14 @@ def _prepare_jsonl(args: argparse.Namespace) -> int:
 
     if args.dry_run:
         n_bytes = size_of(args.path)
-        fields = {
-            "path": f"{args.path}.idx",
-            "source_bytes": n_bytes,
-            "samples": None,
-            "written": False,
-            "dry_run": True,
-        }
-        emit(args, fields, [f"{args.path}.idx: would index {counted(n_bytes, 'byte')} of {args.path}"])
-        return 0
-    result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
-    write_checksums(args, result.path)
-    fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples, "written": True}
-    fields |= {"dry_run": False}
-    emit(args, fields, [f"{result.path}: {counted(result.samples, 'sample')}"])
+        fields = {"path": f"{args.path}.idx", "source_bytes": n_bytes, "samples": None}
+        text = f"{args.path}.idx: would index {counted(n_bytes, 'byte')} of {args.path}"
+    else:
+        result = index_webdataset_jsonl(args.path, progress=progress(args, "prepare"))
+        write_checksums(args, result.path)
+        fields = {"path": str(result.path), "source_bytes": result.bytes, "samples": result.samples}
+        text = f"{result.path}: {counted(result.samples, 'sample')}"
+    emit(args, {**fields, "written": not args.dry_run, "dry_run": args.dry_run}, [text])
     return 0
 
 
@@ -179,55 +161,51 @@ def _prepare_folder(args: argparse.Namespace) -> int:
         return 0
     define = None if assistant is None or args.skip_dataset_yaml or _has_sample_type(args) else assistant.define
     settings = None if args.rank is not None else _settings(args, assistant, asks_for_type=define is not None)
-    walker, plan = None, None
-    if is_distributed(args):
-        from fastpack.distributed.prepare_tasks import walker_of
 
-        whole = _plan_tasks(args)
+    def finish(walker: Callable[[str], WalkResult] | None = None) -> None:
+        assert settings is not None  # a rank does not finish the job
+        bar = progress(args, "prepare")
+        done = prepare_webdataset(args.path, settings, dry_run=args.dry_run, progress=bar, walker=walker, define=define)
+        report(args, done)
+        if assistant and define:
+            assistant.finish(done)
+        if done.written:
+            write_checksums(args, *done.paths)
+
+    if is_distributed(args):
+        from fastpack.distributed.prepare_tasks import plan_walk, walker_of
+
+        options = {"exclude": args.exclude, "execution": _execution(args), "media": _media(args)}
+        plan = plan_walk(args.path, **options, **task_options(args))
         skip = args.skip_bad_shards
-        walker, plan = run_distributed(args, "prepare", whole, lambda: walker_of(whole, skip_bad_shards=skip)), whole
-        if walker is None:
-            return 0
-    assert settings is not None  # a rank has no walker
-    result = prepare_webdataset(
-        args.path,
-        settings,
-        dry_run=args.dry_run,
-        progress=progress(args, "prepare"),
-        walker=walker,
-        define=define,
-    )
-    report(args, result)
-    if plan is not None:
-        clear(args, plan)
-    if assistant and define:
-        assistant.finish(result)
-    if result.written:
-        write_checksums(args, *result.paths)
+        run_distributed(args, "prepare", plan, lambda: finish(walker_of(plan, skip_bad_shards=skip)))
+    else:
+        finish()
     return 0
 
 
 def _settings(args: argparse.Namespace, assistant: Assistant | None, *, asks_for_type: bool) -> PrepareSettings:
     """Return the settings of the flags, and of the assistant's answers for missing ones."""
     from fastpack.webdataset.preparation.dataset_yaml import sample_type_spec
-    from fastpack.webdataset.preparation.settings import ExecutionSettings, PrepareSettings
+    from fastpack.webdataset.preparation.settings import PrepareSettings
 
     sample_type = None
     if not (args.skip_dataset_yaml or asks_for_type):
         sample_type = sample_type_spec(args.sample_type, args.field_map, dataset_yaml_name=args.dataset_yaml_name)
-    return PrepareSettings(
-        _split_spec(args, assistant),
-        sample_type,
-        media_filter_of(args) if wants_media(args) else None,
-        ExecutionSettings(
-            num_workers=args.num_workers,
-            force_overwrite=args.force_overwrite or assistant is not None,
-            resume=args.resume,
-            walk_all=args.walk_all,
-            skip_bad_shards=args.skip_bad_shards,
-            sample_tables=not args.no_sample_tables,
-        ),
-    )
+    execution = _execution(args, force_overwrite=args.force_overwrite or assistant is not None)
+    return PrepareSettings(_split_spec(args, assistant), sample_type, _media(args), execution)
+
+
+def _execution(args: argparse.Namespace, **changes: Any) -> ExecutionSettings:
+    from fastpack.webdataset.preparation.settings import ExecutionSettings
+
+    names = ("num_workers", "force_overwrite", "resume", "walk_all", "skip_bad_shards")
+    given = {name: getattr(args, name) for name in names}
+    return ExecutionSettings(**{**given, "sample_tables": not args.no_sample_tables, **changes})
+
+
+def _media(args: argparse.Namespace) -> MediaFilter | None:
+    return media_filter_of(args) if wants_media(args) else None
 
 
 def _split_spec(args: argparse.Namespace, assistant: Assistant | None) -> SplitSpec:
@@ -239,10 +217,8 @@ def _split_spec(args: argparse.Namespace, assistant: Assistant | None) -> SplitS
         ratio = assistant.ask_ratio()
     if ratio is not None:
         ratio = ratio.split(",")
-        try:
+        with usage_errors():
             check_ratio(ratio)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
     return SplitSpec(
         ratio=ratio,
         patterns=[_pair("--split-parts", text) for text in args.split_parts],
@@ -253,37 +229,19 @@ def _split_spec(args: argparse.Namespace, assistant: Assistant | None) -> SplitS
     )
 
 
-def _plan_tasks(args: argparse.Namespace) -> Plan:
-    from fastpack.distributed.prepare_tasks import plan_walk
-
-    return plan_walk(
-        args.path,
-        exclude=args.exclude,
-        sample_tables=not args.no_sample_tables,
-        walk_all=args.walk_all,
-        media=media_filter_of(args) if wants_media(args) else None,
-        force_overwrite=args.force_overwrite,
-        bytes_per_task=args.part_bytes,
-        folder=args.parts_folder,
-    )
-
-
 def _check_usage(args: argparse.Namespace) -> None:
     from fastpack.webdataset.preparation.dataset_yaml import sample_type_spec
 
-    if wrong := misuse(args, ("--dry-run", "--resume", "--tar-index-only", "--num-workers")):
-        raise UsageError(wrong)
+    check_distributed_options(args, "--dry-run", "--resume", "--tar-index-only", "--num-workers")
     if args.fix_duplicates:
         raise UsageError(
             "fastpack changes no tar in place. `fastpack fix-duplicates DIR NEWDIR` writes renamed copies."
         )
-    if wants_media(args):
-        media_filter_of(args)
-        if args.tar_index_only:
-            raise UsageError("--tar-index-only does not read media metadata. Use prepare-media.")
+    if _media(args) is not None and args.tar_index_only:
+        raise UsageError("--tar-index-only does not read media metadata. Use prepare-media.")
     if args.tar_index_only:
-        if given := [name for name in ("--exclude", "--skip-bad-shards", "--dry-run") if getattr(args, _dest(name))]:
-            raise UsageError(f"--tar-index-only keeps the list of shards; remove {', '.join(given)}")
+        if given := given_options(args, "--exclude", "--skip-bad-shards", "--dry-run"):
+            raise UsageError(f"--tar-index-only keeps the list of shards; remove {given}")
         return
     ways = (args.split_ratio is not None) + bool(args.split_parts) + bool(args.split_glob)
     if ways > 1:
@@ -291,14 +249,8 @@ def _check_usage(args: argparse.Namespace) -> None:
     if not ways and not _asks(args) and args.rank is None:
         raise UsageError("non-interactive mode needs --split-ratio, --split-parts or --split-glob")
     if not args.skip_dataset_yaml:
-        try:
+        with usage_errors():
             sample_type_spec(args.sample_type, args.field_map)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-
-
-def _dest(option: str) -> str:
-    return option[2:].replace("-", "_")
 
 
 def _asks(args: argparse.Namespace) -> bool:

@@ -39,7 +39,7 @@ class Assistant:
                 return False
         shards = find_shards(args.path, args.exclude)
         if shards and not args.quiet:
-            print(f"{len(shards)} shards were found, from {shards[0]} to {shards[-1]}; --exclude leaves some out.")
+            print(f"{len(shards)} shards were found, from {shards[0]} to {shards[-1]}; --exclude excludes some.")
         return True
 
     def ask_ratio(self) -> str:
@@ -98,7 +98,7 @@ class Assistant:
             return None
         print(
             f"The stored fields are: {', '.join(stored)}. "
-            "JSON: json[name][name]; alternatives: jpg,png; empty: leave the field out"
+            "JSON: json[name][name]; alternatives: jpg,png; empty: omit the field"
         )
         answers = {field.name: _ask_field(field, stored) for field in fields}
         return {name: answer for name, answer in answers.items() if answer}

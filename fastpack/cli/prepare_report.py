@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastpack.cli.output import emit, say
-from fastpack.errors import counted, ending
+from fastpack.cli.output import emit, fields_of, say
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.webdataset.preparation.prepare_webdataset import PrepareResult
@@ -15,33 +15,17 @@ if TYPE_CHECKING:
 def report(args: argparse.Namespace, result: PrepareResult) -> None:
     """Print a result."""
     for shard, reason in result.skipped.items():
-        say(args, f"left out: {shard}: {reason}")
+        say(args, f"skipped {shard}: {reason}")
     for warning in result.warnings:
         say(args, f"warning: {warning}")
-    emit(args, _fields(result), _lines(result))
-
-
-def _fields(result: PrepareResult) -> dict[str, Any]:
-    return {
-        "path": str(result.path),
-        "written": result.written,
-        "samples": result.samples,
-        "shards": result.shards,
-        "splits": result.splits,
-        "part_types": result.part_types,
-        "reused": result.reused,
-        "skipped": result.skipped,
-        "warnings": result.warnings,
-        "files": result.files,
-        "media": result.media,
-        "dry_run": not result.written,
-    }
+    fields = {**fields_of(result), "samples": result.samples, "dry_run": not result.written}
+    emit(args, fields, _lines(result))
 
 
 def _lines(result: PrepareResult) -> list[str]:
     n_walked = len(result.shards) - result.reused
     if not result.written:
-        first = f"{result.path}: would walk {n_walked} of {len(result.shards)} shard{ending(len(result.shards))}"
+        first = f"{result.path}: would walk {n_walked:,} of {counted(len(result.shards), 'shard')}"
         return [first, *_splits(result), f"would write {', '.join(result.files)}"]
     reused = f" ({result.reused} unchanged)" if result.reused else ""
     lines = [

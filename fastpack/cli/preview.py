@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.options import Commands, add_webdataset_options, new_command
-from fastpack.cli.output import emit, put, say
+from fastpack.cli.options import Commands, add_webdataset_options, at_least, new_command
+from fastpack.cli.output import emit, put, say, warnings_as_messages
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.inspection.preview_shards import FoundShards
@@ -39,13 +40,13 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "-n",
         "--samples",
-        type=_number,
+        type=at_least(0),
         metavar="N",
         help=f"number of items (default: {SHOWN}; on a terminal, asks for more)",
     )
     parser.add_argument(
         "--start",
-        type=_number,
+        type=at_least(0),
         default=0,
         metavar="N",
         help="number of the first document, line or sample to show, from 0; for shards, of the first token",
@@ -57,7 +58,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "--index-path", metavar="PATH", help="index of the file (default: stem of the file + .idx, if it exists)"
     )
     lines.add_argument(
-        "--max-characters", type=_number, default=600, metavar="N", help="characters per text (default: 600)"
+        "--max-characters", type=at_least(0), default=600, metavar="N", help="characters per text (default: 600)"
     )
     samples = parser.add_argument_group("WebDatasets")
     add_webdataset_options(samples, "splits to show, in this order (default: all shards)", "--split-part")
@@ -76,18 +77,11 @@ def _add_tokens(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--eos-token-id", type=int, metavar="ID", help="the token that ends a document")
     group.add_argument("--eod-token", metavar="E", help="the same token by its name in the tokenizer")
     group.add_argument(
-        "--max-tokens", type=_number, default=128, metavar="N", help="tokens per document (default: 128)"
+        "--max-tokens", type=at_least(0), default=128, metavar="N", help="tokens per document (default: 128)"
     )
     group.add_argument(
         "--dtype", metavar="D", help="dtype of .bin shards (default: from tatm's metadata, else from the file size)"
     )
-
-
-def _number(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
 
 
 class View(NamedTuple):
@@ -101,18 +95,13 @@ class View(NamedTuple):
 
 def run_preview(args: argparse.Namespace) -> int:
     """Print the first items; on a terminal and without a number, ask after each item whether to continue."""
-    import warnings
-
     from fastpack.inspection.preview import kind_of
 
     kind = kind_of(args.path)
     if kind == "webdataset" and args.path.endswith(".jsonl") and (args.jq_pattern or args.tokenizer):
         kind = "jsonl"
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", UserWarning)
+    with warnings_as_messages(args, "warning: "):
         _show(args, kind, _samples(args) if kind == "webdataset" else _documents(args, kind))
-    for warning in warned:
-        say(args, f"warning: {warning.message}")
     return 0
 
 
@@ -205,7 +194,7 @@ def _describe_shards(facts: dict[str, Any]) -> str:
         "metadata": "by tatm's metadata",
         "manifest": "by the manifest",
     }
-    return f"{facts['files']:,} file{'s' * (facts['files'] != 1)}, {facts['dtype']} {sources[facts['dtype_from']]}"
+    return f"{counted(facts['files'], 'file')}, {facts['dtype']} {sources[facts['dtype_from']]}"
 
 
 def _tokenizer_of(args: argparse.Namespace, shards: FoundShards) -> str | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.options import Commands, at_least, new_command
 from fastpack.cli.output import emit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous
 
-EOD_TOKEN, EOD_ID = "<|endoftext|>", 256  # of the built-in byte tokenizer
+EOS_ID = 256  # of the built-in byte tokenizer
 SUFFIXES = (".py", ".txt")
 
 
@@ -38,8 +38,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="write the files here and keep them (default: a temporary folder, removed at the end)",
     )
     kept.add_argument("--keep", metavar="DIR", help="the same as DIR")
-    parser.add_argument("--seq-len", type=_positive, default=2048, help="tokens per sample (2048)")
-    parser.add_argument("--batch-size", type=_positive, default=32, help="samples per batch (32)")
+    parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
+    parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of loading batches (3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the shuffle (0)")
     return [parser]
@@ -82,7 +82,7 @@ def run_stages(args: argparse.Namespace, folder: Path, kept: bool) -> int:
 
     report(gather(corpus))
     report(build_index(corpus, index))
-    report(pack(corpus, index, packed))
+    report(pack_corpus(corpus, index, packed))
     feed, ratio = feed_batches(packed, args)
     report(feed)
     paths = (corpus, index, packed)
@@ -138,31 +138,17 @@ def build_index(corpus: Path, index: Path) -> Stage:
     from fastpack.documents.create_index import create_raw_index
 
     started = time.perf_counter()
-    result = create_raw_index(corpus, index, file_existence_policy="override")
+    result = create_raw_index(corpus, index, if_exists="overwrite")
     amount = f"{result.entries:,} lines, {result.bytes / 1e6:.1f} MB checked"
     return _stage("index", amount, started, result.bytes / 1e6, "MB/s")
 
 
-def pack(corpus: Path, index: Path, packed: Path) -> Stage:
+def pack_corpus(corpus: Path, index: Path, packed: Path) -> Stage:
     """Tokenise as bytes and pack, with 2 bytes per token."""
-    from fastpack.packing.pack import pack_encoded_data
+    from fastpack.packing.pack import pack
 
-    config: dict[str, Any] = {
-        "settings": {
-            "src_path": str(corpus),
-            "dst_path": str(packed),
-            "index_path": str(index),
-            "jq_pattern": ".text",
-            "num_cpus": 1,
-            "eod_token": EOD_TOKEN,
-            "processing_batch_size": 1000,
-            "raw_samples_queue_size": 8,
-            "processed_samples_queue_size": 8,
-        },
-        "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
-    }
     started = time.perf_counter()
-    result = pack_encoded_data(config, if_exists="overwrite")
+    result = pack(corpus, packed, tokenizer="bytes", index_path=index, num_workers=1, if_exists="overwrite")
     for skipped in result.skipped:
         print(f"skipped line {skipped['line']}: {skipped['reason']}", file=sys.stderr)
     amount = f"{result.documents:,} documents, {result.tokens / 1e6:.1f} Mtok"
@@ -181,7 +167,7 @@ def feed_batches(packed: Path, args: argparse.Namespace) -> tuple[Stage, float]:
 
     if args.kernels == "numba":
         kernels.warm(token_dtypes=("uint16",))
-    with PackedMemMapDatasetContinuous(packed, "tokens", args.seq_len + 1, True, eos_token_id=EOD_ID) as dataset:
+    with PackedMemMapDatasetContinuous(packed, "tokens", args.seq_len + 1, True, eos_token_id=EOS_ID) as dataset:
         n_rows = min(args.batch_size, len(dataset))
         names = ("input_ids", "labels", "doc_ids")
         out = {name: np.zeros((n_rows, args.seq_len), np.int64) for name in names}
@@ -218,10 +204,3 @@ def shuffled(dataset: PackedMemMapDatasetContinuous, n_rows: int, seed: int) -> 
 def _stage(name: str, amount: str, started: float, quantity: float, rate_unit: str) -> Stage:
     seconds = time.perf_counter() - started
     return Stage(name, amount, round(seconds, 4), round(quantity / seconds, 1), rate_unit)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value

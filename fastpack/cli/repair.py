@@ -5,18 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.edits import usage_error
-from fastpack.cli.options import (
-    Commands,
-    add_checksum_option,
-    add_dry_run_option,
-    add_policy_option,
-    check_checksum_option,
-    new_command,
-    write_checksums,
-)
-from fastpack.cli.output import emit
-from fastpack.errors import ending
+from fastpack.cli.edits import describe_contents
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import Commands, add_output_options, new_command, write_checksums
+from fastpack.cli.output import emit, fields_of
+from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.tokens.edit.repair import RepairResult
@@ -43,35 +36,30 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="the token that ends every document, by which documents are found if the index is lost",
     )
     parser.add_argument("--token-size", type=int, choices=(1, 2, 4), help="bytes per token, if the header is damaged")
-    add_policy_option(parser)
-    add_dry_run_option(parser)
-    add_checksum_option(parser)
+    add_output_options(parser)
     return [parser]
 
 
 def run_repair(args: argparse.Namespace) -> int:
     """Repair; return the exit code."""
-    from dataclasses import asdict
-
     from fastpack.tokens.edit.repair import repair
 
     if args.output is None and not (args.in_place or args.dry_run):
-        return usage_error("nothing is changed in place unless you say so: give -o OUTPUT, or --in-place")
+        raise UsageError("nothing is changed in place unless you say so: give -o OUTPUT, or --in-place")
     if args.output is not None and args.in_place:
-        return usage_error("--in-place and -o exclude each other")
-    check_checksum_option(args)
+        raise UsageError("--in-place and -o exclude each other")
     result = repair(
         args.path,
         args.output,
         in_place=args.in_place,
         eos_token_id=args.eos_token_id,
         token_size_in_bytes=args.token_size,
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.if_exists,
         dry_run=args.dry_run,
     )
     if result.written:
         write_checksums(args, result.path)
-    emit(args, {**asdict(result), "path": str(result.path), "dry_run": args.dry_run}, _lines(args, result))
+    emit(args, {**fields_of(result), "dry_run": args.dry_run}, _lines(args, result))
     return 0
 
 
@@ -80,12 +68,7 @@ def _lines(args: argparse.Namespace, result: RepairResult) -> list[str]:
         return [f"{args.path}: nothing to repair"]
     if not result.written and not args.dry_run:
         return [f"{result.path}: exists, kept"]
-    contents = (
-        f"{result.documents} line{ending(result.documents)}"
-        if result.tokens is None
-        else f"{result.documents} document{ending(result.documents)}"
-    )
-    contents += "" if result.tokens is None else f", {result.tokens} token{ending(result.tokens)}"
-    lost = f"; {result.lost_bytes} byte{ending(result.lost_bytes)} lost" if result.lost_bytes else ""
+    contents = describe_contents(result.documents, result.tokens)
+    lost = f"; {counted(result.lost_bytes, 'byte')} lost" if result.lost_bytes else ""
     would = "would write " if args.dry_run else ""
     return [f"{args.path}: {result.problem}", f"{would}{result.path}: {contents}{lost}"]

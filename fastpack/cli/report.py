@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_policy_option, new_command
+from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_if_exists_option, new_command
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
@@ -41,11 +41,9 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_dtype_option(parser)
     parser.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="omit the findings of `verify`, which halves the reading",
+        "--no-verify", action="store_true", help="omit the findings of `verify`, which halves the reading"
     )
-    add_policy_option(parser)
+    add_if_exists_option(parser)
     return [parser]
 
 
@@ -61,7 +59,7 @@ def run_report(args: argparse.Namespace) -> int:
         dtype=args.dtype,
         check=not args.no_verify,
         title=args.title,
-        file_existence_policy=args.file_existence_policy,
+        if_exists=args.if_exists,
         progress=progress(args, "report"),
     )
     if result.numbers is None:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from fastpack.cli.distributed_options import add_distributed_options, is_distributed, misuse
-from fastpack.cli.edits import (
-    add_compat_option,
-    add_edit_options,
-    kind_of,
-    run_distributed_edit,
-    run_edit,
-    seedless,
-    usage_error,
-)
-from fastpack.cli.options import Commands, new_command
+from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
+from fastpack.cli.edits import add_compat_option, check_seed, kind_of, run_distributed_edit, run_edit
+from fastpack.cli.failures import UsageError
+from fastpack.cli.options import Commands, add_output_options, new_command
 
 KINDS = {"shuffle_tokenized_data": "pbin", "shuffle_jsonl_data": "jsonl"}
 
@@ -40,7 +33,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_compat_option(
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
-    add_edit_options(parser)
+    add_output_options(parser)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
@@ -51,11 +44,11 @@ def run_shuffle(args: argparse.Namespace) -> int:
     source = args.input_data_path or (given.pop(0) if given else None)
     target = args.output_data_path or (given.pop(0) if given else None)
     if source is None or target is None or given:
-        return usage_error("name one source and one target: SRC DST, or --input-data-path and --output-data-path")
+        raise UsageError("name one source and one target: SRC DST, or --input-data-path and --output-data-path")
     if args.batch_size < 1:
-        return usage_error(f"--batch-size must be at least 1, not {args.batch_size}")
-    if wrong := misuse(args, ("--dry-run",)) or seedless(args, args.seed, "--seed"):
-        return usage_error(wrong)
+        raise UsageError(f"--batch-size must be at least 1, not {args.batch_size}")
+    check_distributed_options(args, "--dry-run")
+    check_seed(args, "--seed", args.seed)
     kind = KINDS.get(args.command) or kind_of(source)
     options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
     if is_distributed(args):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from fastpack.cli.distributed_options import add_distributed_options, clear, is_distributed, misuse, run_distributed
+from fastpack.cli.distributed_options import (
+    add_distributed_options,
+    check_distributed_options,
+    is_distributed,
+    run_distributed,
+)
+from fastpack.cli.failures import describe
 from fastpack.cli.options import Commands, add_webdataset_options, new_command
 from fastpack.cli.output import emit, say
 from fastpack.cli.progress import progress
@@ -61,23 +66,19 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser.add_argument_group("WebDatasets"),
         "splits whose samples are decoded; implies --deep (default: all shards)",
     )
-    add_distributed_options(parser, part_bytes=False)
+    add_distributed_options(parser, task_bytes=False)
     return [parser]
 
 
 def run_verify(args: argparse.Namespace) -> int:
     """Print the findings; return 3 if there is damage, else 1 if a path could not be read, else 0."""
-    if wrong := misuse(args, ("--write-checksums",)):
-        print(f"fastpack: error: {wrong}", file=sys.stderr)
-        return 2
-    from fastpack.cli.failures import describe
-
+    check_distributed_options(args, "--write-checksums")
     reports: list[VerifyReport] = []
     failed: list[dict[str, str]] = []
-    looked = _verify_as_tasks(args) if is_distributed(args) else [_verify(args, path) for path in args.path]
-    if args.rank is not None:
+    results = _verify_as_tasks(args) if is_distributed(args) else [_verify(args, path) for path in args.path]
+    if results is None:  # a rank: the last step has the reports
         return 0
-    for path, found in zip(args.path, looked, strict=True):
+    for path, found in zip(args.path, results, strict=True):
         if not isinstance(found, Exception):
             reports.append(found)
         elif len(args.path) == 1:
@@ -98,27 +99,22 @@ def _verify(args: argparse.Namespace, path: str) -> VerifyReport | Exception:
     from fastpack.inspection.verify import verify
 
     try:
-        return verify(
-            path, write_checksums=args.write_checksums, progress=progress(args, "verify"), **_how_closely(args)
-        )
+        return verify(path, write_checksums=args.write_checksums, progress=progress(args, "verify"), **_options(args))
     except (FastpackError, OSError, ValueError) as error:
         return error
 
 
-def _verify_as_tasks(args: argparse.Namespace) -> list[VerifyReport | Exception]:
+def _verify_as_tasks(args: argparse.Namespace) -> list[VerifyReport | Exception] | None:
+    from fastpack.analysis.options import VerifyOptions
     from fastpack.distributed.verify_tasks import collect_verify, plan_verify
 
-    plan = plan_verify(args.path, folder=args.parts_folder, **_how_closely(args))
-    reports = run_distributed(args, "verify", plan, lambda: collect_verify(plan))
-    if reports is not None:
-        clear(args, plan)
-    return reports or []
+    plan = plan_verify(args.path, VerifyOptions(**_options(args)), folder=args.task_folder)
+    return run_distributed(args, "verify", plan, lambda: collect_verify(plan))
 
 
-def _how_closely(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace) -> dict[str, Any]:
     names = ("vocab_size", "eos_token_id", "deep", "trust_code", "split_parts", "split_config", "dataset_config")
-    given = {name: getattr(args, name) for name in names}
-    return {**given, "threads": max(1, args.threads)}
+    return {**{name: getattr(args, name) for name in names}, "threads": max(1, args.threads)}
 
 
 def _as_json(reports: list[VerifyReport], failed: list[dict[str, str]], n_paths: int) -> dict[str, Any]:
@@ -135,16 +131,12 @@ def _tables(reports: list[VerifyReport]) -> Iterator[Table | str]:
     for report in reports:
         if report.findings:
             rows = [
-                (finding.severity, finding.file, _place(finding.offset), finding.found, finding.expected)
-                for finding in report.findings
+                (one.severity, one.file, "" if one.offset is None else f"{one.offset:,}", one.found, one.expected)
+                for one in report.findings
             ]
             headings = ("", "file", "byte", "found", "expected")
             yield Table(headings, rows, frozenset({2}), {"error": "red", "warning": "yellow"})
         yield list(report.lines())[-1] if not report.n_more else "\n".join(list(report.lines())[-2:])
-
-
-def _place(offset: int | None) -> str:
-    return "" if offset is None else f"{offset:,}"
 
 
 def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:
@@ -155,10 +147,8 @@ def _lines(reports: list[VerifyReport], n_paths: int) -> Iterator[str]:
     rows = [("", "errors", "warnings", "format", "path", "checked")]
     for report in reports:
         yield from list(report.lines())[:-1]
-        verdict = "sound" if report.is_sound else "DAMAGED"
-        rows.append(
-            (verdict, f"{report.n_errors:,}", f"{report.n_warnings:,}", report.kind, report.path, report.amounts())
-        )
+        counts = (f"{report.n_errors:,}", f"{report.n_warnings:,}")
+        rows.append(("sound" if report.is_sound else "DAMAGED", *counts, report.kind, report.path, report.amounts()))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from fastpack.datasets.outputs import (
     check_whole,
     split_outputs,
 )
-from fastpack.datasets.row_format import RowFormat, TokenRows
+from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
 from fastpack.display import Described, facts
@@ -53,6 +53,7 @@ class Dataset(Described):
 
     _shown = facts(samples="_total", closed="_closed")
 
+    _not_pickled: ClassVar[tuple[str, ...]] = ()  # attributes that `_attach` sets
     _total: int
     _epoch = 0
     _closed = False
@@ -107,6 +108,16 @@ class Dataset(Described):
         if self._closed:
             raise ValueError(f"{type(self).__name__} is closed")
 
+    def _attach(self) -> None:
+        """Open or compute what is not pickled: after construction and after unpickling."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._not_pickled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._attach()
+
     def __enter__(self) -> Self:
         return self
 
@@ -157,7 +168,7 @@ class RowDataset(Dataset):
         ValueError
             If an output is unknown.
         """
-        return self._row_format.allocate(n_rows, outputs, dtype, cu_seqlens_length, empty)
+        return self._row_format.allocate(n_rows, OutputOptions(outputs, dtype, cu_seqlens_length), empty)
 
     def fill(self, indices: Indices, out: Outputs) -> None:
         """Write the samples `indices` into the arrays of `out`, in place.
@@ -262,6 +273,7 @@ class RowDataset(Dataset):
 class WindowDataset(RowDataset):
     """Base class of the datasets whose samples are windows of `_window` tokens."""
 
+    _not_pickled: ClassVar[tuple[str, ...]] = ("_windows", "_format")
     _windows: Windows
     _window: int
     _eos: int | None

@@ -29,6 +29,7 @@ class Concatenation(RowDataset):
     """
 
     _shown = facts("datasets", samples="_total", names=lambda self: ", ".join(self.dataset_names), closed="_closed")
+    _not_pickled = ("_windows", "_window_format", "_concatenated_rows")
     _numbered = False  # whether a batch has dataset_idx
 
     def __init__(self, datasets: Sequence[MapDataset[Any]]) -> None:
@@ -36,13 +37,13 @@ class Concatenation(RowDataset):
         self._bounds: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
         self._cumulative = np.array(self._bounds, np.int64)
         self._total = self._bounds[-1]
-        self._concatenated_rows: ConcatenatedRows | None = None
         self._alike: bool | None = None
         self._row_datasets = [dataset if isinstance(dataset, RowDataset) else None for dataset in self.datasets]
-        self._concatenate()
+        self._attach()
 
-    def _concatenate(self) -> None:
+    def _attach(self) -> None:
         """Concatenate the windows of datasets of one kind."""
+        self._concatenated_rows: ConcatenatedRows | None = None
         self._windows: Windows | None = None
         self._window_format: TokenRows | None = None
         datasets = [dataset for dataset in self._row_datasets if isinstance(dataset, WindowDataset)]
@@ -146,14 +147,6 @@ class Concatenation(RowDataset):
         for dataset in self.datasets:
             if isinstance(dataset, Closeable):
                 dataset.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_windows", "_window_format", "_concatenated_rows")
-        return {name: value for name, value in vars(self).items() if name not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _concatenated_rows=None)
-        self._concatenate()
 
     def state_dict(self) -> dict[str, Any]:
         """Return {"dataset_0": its state, ...} of the datasets that have a `state_dict`.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.base import Dataset
 from fastpack.display import facts
-from fastpack.item_numbers import item_number
+from fastpack.item_numbers import position_of
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,7 @@ class DummyDataset(Dataset):
         self.seed = seed
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[Any]]:
-        number = item_number(index)
-        position = number + self._total if number < 0 else number
-        if not 0 <= position < self._total:
-            raise IndexError(f"Index {number} out of range for {self._total} samples")
-        rng = np.random.default_rng((self.seed, position))
+        rng = np.random.default_rng((self.seed, position_of(index, self._total)))
         return {one.sample_key: _draw(one, rng) for one in self.sample_definition}
 
 

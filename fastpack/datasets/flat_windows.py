@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +92,7 @@ class MemoryMappedDataset(WindowDataset):
 
     _subject = "data_dir"
     _shown = facts(samples="_total", seq_len="seq_len", shards=lambda self: len(self._files), closed="_closed")
+    _not_pickled = (*WindowDataset._not_pickled, "_bounds")
 
     def __init__(
         self,
@@ -115,8 +116,8 @@ class MemoryMappedDataset(WindowDataset):
         self._io = "pread" if is_remote(data_dir) else io
         self._files = _find_files(data_dir, file_pattern, dtype)
         find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
-        for trap in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
-            warnings.warn(trap, DataWarning, stacklevel=2)
+        for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
+            warnings.warn(text, DataWarning, stacklevel=2)
         if trim_zero_tail:
             self._files = [shard.trimmed(keep=int(eos_token_id == 0)) for shard in self._files]
         if seq_len == 0:
@@ -165,13 +166,6 @@ class MemoryMappedDataset(WindowDataset):
         for shard in self._files:
             if shard.version is None:
                 shard.check_unchanged()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_windows", "_bounds", "_format")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._attach()
 
 
 def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[TokenSegment]:

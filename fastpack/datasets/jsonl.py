@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, SupportsIndex, runtime_checkable
+from typing import Protocol, SupportsIndex, runtime_checkable
 
 from fastpack.datasets.base import Dataset
 from fastpack.display import facts
@@ -11,7 +11,7 @@ from fastpack.documents.json_fields import FaultyDocument, Line, compile_pattern
 from fastpack.documents.lines_reader import LargeFileLinesReader
 from fastpack.errors import FormatError
 from fastpack.io import PathLike
-from fastpack.item_numbers import item_number
+from fastpack.item_numbers import position_of
 
 
 @runtime_checkable
@@ -71,6 +71,7 @@ class MemMapDataset(Dataset):
 
     _subject = "raw_data_path"
     _shown = facts(samples="_total", closed="_closed")
+    _not_pickled = ("_text_of", "_tokenize")  # compiled jq programs cannot be pickled
 
     def __init__(
         self,
@@ -95,10 +96,10 @@ class MemMapDataset(Dataset):
 
     def __getitem__(self, index: SupportsIndex) -> list[int]:
         self._check_open()
-        tokens: list[int] = self._tokenize(self.text(item_number(index)))
+        tokens: list[int] = self._tokenize(self.text(index))
         return tokens
 
-    def text(self, index: int) -> str:
+    def text(self, index: SupportsIndex) -> str:
         """Return the text of a document, not tokenized.
 
         Parameters
@@ -118,9 +119,7 @@ class MemMapDataset(Dataset):
         FormatError
             If the line has no text at `jq_pattern`.
         """
-        position = index + self._total if index < 0 else index
-        if not 0 <= position < self._total:
-            raise IndexError(f"Index {index} out of range for {self._total} samples")
+        position = position_of(index, self._total)
         line = self.reader[position]
         assert isinstance(line, bytes)
         try:
@@ -134,11 +133,3 @@ class MemMapDataset(Dataset):
         """Release the file; closing twice is allowed."""
         super().close()
         self.reader.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Compiled jq programs cannot be pickled.
-        return {name: value for name, value in vars(self).items() if name not in ("_text_of", "_tokenize")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._attach()

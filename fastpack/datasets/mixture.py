@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.concatenation import Concatenation
 from fastpack.datasets.map_dataset import MapDataset
-from fastpack.item_numbers import item_number
+from fastpack.item_numbers import item_number, position_of
 
 
 class MixtureDataset(Concatenation):
@@ -112,11 +112,7 @@ class CombinedDataset(Concatenation):
 
     def __getitem__(self, index: int) -> Any:
         """Return sample `index`; IndexError if it is out of range."""
-        index = item_number(index)
-        position = index + self._total if index < 0 else index
-        if not 0 <= position < self._total:
-            raise IndexError(f"Index {index} out of range for {self._total} samples")
-        number, local = self._locate(position)
+        number, local = self._locate(position_of(index, self._total))
         return self.datasets[number][local]
 
     def _absolute(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

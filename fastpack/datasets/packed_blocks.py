@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning, FormatError
 from fastpack.io import PathLike, is_remote
-from fastpack.item_numbers import item_number, item_numbers
+from fastpack.item_numbers import item_numbers, position_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, open_shards
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
@@ -29,6 +29,7 @@ class _PackedDataset(Dataset):
     _subject = "raw_data_path"
     _shown = facts(samples="_total", block_size="block_size", sample_key="sample_key", closed="_closed")
 
+    _not_pickled: ClassVar[tuple[str, ...]] = ("_file",)
     _files: ManifestShards | None = None  # of a manifest, instead of `_file`
 
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
@@ -70,10 +71,7 @@ class _PackedDataset(Dataset):
         self._check_open()
         if isinstance(index, slice):
             return {self.sample_key: self._read(range(len(self))[_step_one(index)])}
-        number = item_number(index)
-        position = number + len(self) if number < 0 else number
-        if not 0 <= position < len(self):
-            raise IndexError(f"Index {number} out of range for {len(self)} samples")
+        position = position_of(index, len(self))
         return {self.sample_key: self._read(range(position, position + 1))[0]}
 
     def _read(self, samples: range) -> list[Tokens]:
@@ -102,16 +100,13 @@ class _PackedDataset(Dataset):
         if self._files is None:
             self._file.close()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_file"}
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._files is not None:
-            return
-        self._file = PackedFile(self.raw_data_path)
-        if self._file.segment != self._shard:
-            raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
+        if self._files is None:
+            self._file = PackedFile(self.raw_data_path)
+            if self._file.segment != self._shard:
+                raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
+        self._attach()
 
 
 class PackedMemMapDatasetBase(_PackedDataset):
@@ -186,10 +181,7 @@ class BlockDataset(WindowDataset, _PackedDataset):
     """Base class of the datasets whose samples are {sample_key: tokens [_window]} of a packed file."""
 
     _negative = True
-
-    def _attach(self) -> None:
-        """Locate the samples in the file: set `_windows` and `_format`."""
-        raise NotImplementedError
+    _not_pickled: ClassVar[tuple[str, ...]] = (*WindowDataset._not_pickled, *_PackedDataset._not_pickled)
 
     def _cut(self, n_windows: int, step: int) -> Windows:
         """Return windows `step` tokens apart, of a mapping, or read by position from a store."""
@@ -197,13 +189,6 @@ class BlockDataset(WindowDataset, _PackedDataset):
             return ReadWindows([self._shard], [n_windows], self._window, step)
         file = self._file
         return Windows([lambda: file.data], [n_windows], self._window, step)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name not in ("_windows", "_format")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._attach()
 
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,8 @@ class PackedMemMapDatasetMegatron(BlockDataset):
     [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     """
 
+    _not_pickled = (*BlockDataset._not_pickled, "_starts")
+
     def __init__(
         self,
         raw_data_path: PathLike,
@@ -106,9 +108,6 @@ class PackedMemMapDatasetMegatron(BlockDataset):
             file = self._file
             self._windows = ChosenWindows(lambda: file.data, self._starts, self._window)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_starts"}
-
     @property
     def _index(self) -> npt.NDArray[np.int64]:
         """The blocks as int64 [n, 2]: byte offset and byte length (as Modalities); computed on access."""
@@ -132,10 +131,8 @@ def _check_consecutive(file: PackedFile) -> None:
         wrong = rows[:, 0] != expected
         if wrong.any():
             k = int(wrong.argmax())
-            offset, found = (
-                file.data_offset + file.data_length,
-                f"document {first + k} at byte {rows[k, 0]} of the data",
-            )
+            offset = file.data_offset + file.data_length
+            found = f"document {first + k} at byte {rows[k, 0]} of the data"
             hint = "where the previous one ends (Modalities' merge writes such an index: merge again with fastpack)"
             raise FormatError(file.path, offset, found, f"it at {expected[k]}, {hint}")
         end = int(ends[-1])

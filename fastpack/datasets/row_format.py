@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,14 @@ from fastpack.datasets.outputs import (
 DATASET_IDX = "dataset_idx"
 
 
+class OutputOptions(NamedTuple):
+    """The options of `batch` that determine its arrays."""
+
+    outputs: Sequence[str] | None
+    dtype: OutputDtype | None
+    cu_seqlens_length: int | None
+
+
 class RowFormat(Protocol):
     """The outputs of the rows of a dataset."""
 
@@ -43,14 +51,7 @@ class RowFormat(Protocol):
         """The outputs of a batch by default."""
         ...
 
-    def allocate(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None,
-        dtype: OutputDtype | None,
-        cu_seqlens_length: int | None,
-        empty: Allocate,
-    ) -> Outputs:
+    def allocate(self, n_rows: int, options: OutputOptions, empty: Allocate) -> Outputs:
         """Return undefined arrays for a batch; cu_seqlens (without a fixed length) and max_seqlen are None."""
         ...
 
@@ -80,14 +81,8 @@ class TokenRows:
             return (self.block_key,)
         return PAIR_OUTPUTS if self.has_documents else PAIR_OUTPUTS[:2]
 
-    def allocate(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None,
-        dtype: OutputDtype | None,
-        cu_seqlens_length: int | None,
-        empty: Allocate,
-    ) -> Outputs:
+    def allocate(self, n_rows: int, options: OutputOptions, empty: Allocate) -> Outputs:
+        outputs, dtype, cu_seqlens_length = options
         if outputs is None and self.block_key is not None and cu_seqlens_length is None:
             return {self.block_key: empty((n_rows, self.length + 1), np.dtype(dtype or self.block_dtype))}
         out: Outputs = {}
@@ -154,18 +149,11 @@ class SampleRows:
     def default(self) -> tuple[str, ...]:
         return tuple(name for name in self.first if name != DATASET_IDX)
 
-    def allocate(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None,
-        dtype: OutputDtype | None,
-        cu_seqlens_length: int | None,
-        empty: Allocate,
-    ) -> Outputs:
+    def allocate(self, n_rows: int, options: OutputOptions, empty: Allocate) -> Outputs:
         own = {name: array for name, array in self.first.items() if name not in ROW_OUTPUTS}
-        names = self.default if outputs is None else outputs
+        names = self.default if options.outputs is None else options.outputs
         tokens = TokenRows(self.length, self.has_documents)
-        out = tokens.allocate(n_rows, [name for name in names if name not in own], dtype, cu_seqlens_length, empty)
+        out = tokens.allocate(n_rows, options._replace(outputs=[name for name in names if name not in own]), empty)
         return {n: empty((n_rows, *own[n].shape), own[n].dtype) if n in own else out[n] for n in names}
 
     def check(self, arrays: Arrays, n_rows: int) -> None:
@@ -216,19 +204,12 @@ class ConcatenatedRows:
             raise ValueError(f"the datasets give different outputs, {sorted(names)}: name those you want")
         return (*names.pop(), DATASET_IDX) if self._numbered else names.pop()
 
-    def allocate(
-        self,
-        n_rows: int,
-        outputs: Sequence[str] | None,
-        dtype: OutputDtype | None,
-        cu_seqlens_length: int | None,
-        empty: Allocate,
-    ) -> Outputs:
-        names = self.default if outputs is None else outputs  # raises where the datasets differ
+    def allocate(self, n_rows: int, options: OutputOptions, empty: Allocate) -> Outputs:
+        names = self.default if options.outputs is None else options.outputs  # raises where the datasets differ
         numbered = self._numbered and DATASET_IDX in names
-        if outputs is not None and self._numbered:
-            outputs = [name for name in outputs if name != DATASET_IDX]
-        out = self._distinct[0].allocate(n_rows, outputs, dtype, cu_seqlens_length, empty)
+        if options.outputs is not None and self._numbered:
+            options = options._replace(outputs=[name for name in options.outputs if name != DATASET_IDX])
+        out = self._distinct[0].allocate(n_rows, options, empty)
         if numbered:
             out[DATASET_IDX] = empty((n_rows,), np.dtype(np.int64))
         return out

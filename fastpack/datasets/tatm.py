@@ -110,11 +110,10 @@ class TatmMemmapDataset(Dataset):
 
     Examples
     --------
-    >>> import tempfile, numpy as np
-    >>> from fastpack import TatmMemmapDataset
+    >>> import tempfile, numpy as np, fastpack
     >>> folder = tempfile.mkdtemp()
     >>> np.array([5, 6, 1, 7, 8], np.uint16).tofile(f"{folder}/tokens_0.bin")
-    >>> dataset = TatmMemmapDataset(f"{folder}/tokens", context_length=4, token_output_format="numpy")
+    >>> dataset = fastpack.tatm.TatmMemmapDataset(f"{folder}/tokens", context_length=4, token_output_format="numpy")
     >>> len(dataset)
     2
     >>> dataset[0].token_ids, dataset[0].document_ids
@@ -122,13 +121,8 @@ class TatmMemmapDataset(Dataset):
     """
 
     _subject = "file_prefix"
-    _shown = facts(
-        samples=len,
-        context_length="context_length",
-        files=lambda self: len(self._shards),
-        split="split",
-        closed="_closed",
-    )
+    _shown = facts(samples=len, context_length="context_length", files="_shards", split="split", closed="_closed")
+    _not_pickled = ("_windows",)
 
     def __init__(
         self,
@@ -164,20 +158,21 @@ class TatmMemmapDataset(Dataset):
     def _find_files(self, trim: bool) -> None:
         paths = _matching(self.file_prefix, self.file_suffix)
         self._shards = scan_shards([as_path(path) for path in paths], np.dtype(self.dtype), raw=True)
-        if not paths:
-            text = f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"
+        if paths:
+            found = find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True)
+        else:
+            found = [f"no file is called {self.file_prefix}*.{self.file_suffix}: was the folder moved?"]
+        for text in found:
             warnings.warn(text, DataWarning, stacklevel=3)
-        for trap in find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True) if paths else ():
-            warnings.warn(trap, DataWarning, stacklevel=3)
         if trim:
             self._shards = [shard.trimmed(keep=int(self.eos_token == 0)) for shard in self._shards]
-        per_item = self.context_length if self.chunked else 1
-        self._bounds = [0, *accumulate(-(-shard.length // per_item) for shard in self._shards)]
+        self._step = self.context_length if self.chunked else 1
+        self._bounds = [0, *accumulate(-(-shard.length // self._step) for shard in self._shards)]
         self._attach()
 
     def _attach(self) -> None:
-        counts = np.diff(self._bounds)
-        self._windows = Windows([shard.open for shard in self._shards], counts, self.context_length, 1)
+        openers = [shard.open for shard in self._shards]
+        self._windows = Windows(openers, np.diff(self._bounds), self.context_length, 1)
 
     def create_split(self, split_size: float = 0.1) -> None:
         """Make the last items the validation split.
@@ -204,11 +199,8 @@ class TatmMemmapDataset(Dataset):
         ValueError
             For another name, or if there is no split.
         """
-        if split is None:
-            self.split = None
-            return
-        chosen = _option(SplitType, split, "split type")
-        if self._split_index is None:
+        chosen = None if split is None else _option(SplitType, split, "split type")
+        if chosen is not None and self._split_index is None:
             raise ValueError(
                 "No current index to split the dataset has been set. Please call create_split prior to setting a split."
             )
@@ -277,8 +269,7 @@ class TatmMemmapDataset(Dataset):
         if index >= self._bounds[-1]:
             raise IndexError("Index out of bounds.")
         number = bisect_right(self._bounds, index) - 1
-        step = self.context_length if self.chunked else 1
-        return self._windows.window(number, (index - self._bounds[number]) * step)
+        return self._windows.window(number, (index - self._bounds[number]) * self._step)
 
     def _document_ids(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         doc_ids = np.empty_like(tokens)
@@ -323,13 +314,6 @@ class TatmMemmapDataset(Dataset):
         """Release the mappings; closing twice is allowed."""
         super().close()
         self._windows.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_windows"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._attach()
 
 
 def get_dataset(metadata: PathLike | TatmDataMetadata, *, relocate: bool = False, **kwargs: Any) -> TatmMemmapDataset:
@@ -395,12 +379,11 @@ def torch_collate_fn(batch: Sequence[TatmMemmapDatasetItem]) -> dict[str, Any]:
     names = [field.name for field in fields(batch[0]) if batch[0][field.name] is not None]
     stacked = {name: np.stack([np.asarray(item[name]) for item in batch]) for name in names}
     is_numpy = all(isinstance(batch[0][name], np.ndarray) for name in names)
-    return stacked if is_numpy else {name: _to_torch(array) for name, array in stacked.items()}
+    return stacked if is_numpy else _to_torch(stacked)
 
 
-def _to_torch(array: npt.NDArray[Any]) -> Any:
-    # By name: only fastpack.torch imports torch, and only when tensors are requested.
-    return importlib.import_module("fastpack.torch").from_arrays(array)
+def _to_torch(value: Any) -> Any:  # by name: only fastpack.torch imports torch, only when tensors are requested
+    return importlib.import_module("fastpack.torch").from_arrays(value)
 
 
 def _option(kind: type[Option], value: str, name: str) -> Option:

@@ -60,7 +60,7 @@ def plan_shuffling(
     *,
     bytes_per_task: int | None = None,
     folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
 ) -> Plan:
     """Plan a shuffle (of one path) or a chunk as tasks; `collect_edit` is the last step.
 
@@ -73,7 +73,7 @@ def plan_shuffling(
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
     if options["seed" if kind.startswith("shuffle") else "global_seed"] is None:
         raise ValueError("a distributed shuffle needs a seed: without one, each process would use another order")
-    kept = is_kept(paths, target, file_existence_policy)
+    kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
         common_token_size(paths)
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
@@ -94,7 +94,7 @@ def plan_merge(
     token_size_in_bytes: int | None = None,
     bytes_per_task: int | None = None,
     folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
 ) -> Plan:
     """Plan `merge_packed_data` as tasks; `collect_edit` is the last step.
 
@@ -104,7 +104,7 @@ def plan_merge(
     check_compat(compat)
     target = as_path(target)
     paths = find_sources(src_paths, target)
-    kept = is_kept(paths, target, file_existence_policy)
+    kept = is_kept(paths, target, if_exists)
     sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
@@ -201,23 +201,21 @@ def _complete_edit(settings: str, n_tasks: int) -> _CompleteEdit | Exception:
     return _CompleteEdit(edit, borders, [str(warning.message) for warning in warned])
 
 
-def collect_edit(
-    plan: Plan, *, file_existence_policy: ExistencePolicy = "error", progress: Progress | None = None
-) -> EditResult:
+def collect_edit(plan: Plan, *, if_exists: ExistencePolicy = "error", progress: Progress | None = None) -> EditResult:
     """Concatenate the outputs of the tasks of a plan of this module.
 
     Raises JobError with the names of tasks that are not done, and for a source that has changed; TargetExists by the
     policy.
     """
     target, n_sources = as_path(plan.settings["target"]), len(plan.settings["paths"])
-    if plan.unneeded or not may_write(target, file_existence_policy):
+    if plan.unneeded or not may_write(target, if_exists):
         return EditResult(target, sources=n_sources, written=False, kept_existing=True)
     done = results(plan)
     check_unchanged(plan.stamps)
     finished = [done[task.name] for task in plan.tasks]
     advance = byte_counter(progress, sum(found.result["bytes"] for found in finished))
     concatenate = _concatenate_merged if plan.function == _MERGE else _concatenate_shuffled
-    return replace(concatenate(plan, finished, target, file_existence_policy, advance), sources=n_sources)
+    return replace(concatenate(plan, finished, target, if_exists, advance), sources=n_sources)
 
 
 def _concatenate_merged(

@@ -16,7 +16,7 @@ from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.documents.create_index import FaultLog, IndexResult, check_paths, may_write_index
 from fastpack.documents.create_indices import check_targets
 from fastpack.documents.json_lines import Rows, faulty_lines, line_start_from, scan_lines
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import Sources, find_sources, is_one_file
 from fastpack.io import (
@@ -44,7 +44,7 @@ def plan_index(
     validate: bool = True,
     bytes_per_task: int | None = None,
     folder: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
 ) -> Plan:
     """Plan `create_raw_index` of one source, or `create_raw_indices`, as tasks; `collect_index` is the last step.
 
@@ -56,7 +56,7 @@ def plan_index(
     for path, target in zip(paths, targets, strict=True):
         check_paths(path, target)
     known = enumerate(zip(paths, targets, strict=True))
-    kept = {number for number, pair in known if not may_write_index(*pair, file_existence_policy)}
+    kept = {number for number, pair in known if not may_write_index(*pair, if_exists)}
     stamps = list(map(fingerprint, paths))
     sizes = [stamp.n_bytes for stamp in stamps]
     groups = split_sources(sizes, [False] * len(sizes), task_bytes(sum(sizes), bytes_per_task))
@@ -102,7 +102,7 @@ def collect_index(
     plan: Plan,
     *,
     drop_faulty_entries: bool = False,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> list[IndexResult]:
     """Concatenate the rows of all tasks into the indexes; return the results in the order of the sources.
@@ -110,7 +110,7 @@ def collect_index(
     Raises and warns as `create_raw_indices`; raises JobError with the names of tasks that are not done.
     """
     targets = [as_path(path) for path in plan.settings["targets"]]
-    kept = [not may_write(target, file_existence_policy) for target in targets]
+    kept = [not may_write(target, if_exists) for target in targets]
     chunks = _chunk_rows(plan, results(plan)) if not all(kept) else {}
     total, done = sum(task.n_bytes for task in plan.tasks), 0
     found: list[IndexResult] = []
@@ -118,7 +118,7 @@ def collect_index(
         if kept[number]:
             found.append(IndexResult(target, 0, 0, 0, written=False))
         else:
-            found.append(_concatenate(plan, source, target, chunks[number], drop_faulty_entries, file_existence_policy))
+            found.append(_concatenate(plan, source, target, chunks[number], drop_faulty_entries, if_exists))
         done += size_of(source)
         if progress is not None:
             progress(min(done, total), total)
@@ -158,7 +158,7 @@ def _concatenate(
     n_bad = sum(chunk.n_bad for chunk in chunks)
     n_bytes = size_of(source)
     faults = FaultLog(source, open_bytes(source) if n_bad else np.empty(0, np.uint8), drop)
-    with RawIndexWriter(target, policy) as writer:
+    with open_raw_index_writer(target, policy) as writer:
         if plan.settings["validate"] and n_bytes == 0:
             faults.empty_file()
         for chunk in chunks:

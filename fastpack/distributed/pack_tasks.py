@@ -28,12 +28,12 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.documents.compressed import is_compressed
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.encoder import Counts, Encoded, Encoder
+from fastpack.packing.encoder import Counts, Encoder
 from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
 from fastpack.packing.pack_result import PackResult, Skipped
-from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, stop_error
+from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, check_encoded, skipped_lines
 from fastpack.packing.settings import PackSettings
-from fastpack.packing.source_batches import SourceBatch, lines_before, read_chunk
+from fastpack.packing.source_batches import lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of, tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy
@@ -91,10 +91,9 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             skipped: list[tuple[int, str]] = []
             for batch in read_chunk(source, chunk, n_chunks, MAX_BATCH_BYTES):
                 encoded = encoder.encode(batch.batch)
-                _check(encoded, batch, chosen, partial(lines_before, source, chunk, n_chunks))
+                check_encoded(batch, encoded, chosen.on_error, partial(lines_before, source, chunk, n_chunks))
                 counts = counts.plus(encoded.counts)
-                found = [(int(batch.lines[position]), reason) for position, reason in encoded.faulty]
-                skipped += sorted([*batch.omitted, *found])
+                skipped += skipped_lines(batch, encoded)
                 if len(encoded.tokens):
                     file.write(encoded.tokens)
                 lengths.frombytes(encoded.lengths.astype(np.int64, copy=False).tobytes())
@@ -105,16 +104,6 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
             file.write(lengths.tobytes())
     done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "chunks": chunks}
     return {**done, "counts": counts, "engine": engine, "engine_note": note}
-
-
-def _check(encoded: Encoded, batch: SourceBatch, settings: PackSettings, before: Callable[[], int]) -> None:
-    """Raise for a document that ends the job; before: the number of lines of the file before the chunk."""
-    if encoded.stop is not None:
-        raise stop_error(batch, encoded.stop, before())
-    if encoded.faulty and settings.on_error == "raise":
-        position, reason = encoded.faulty[0]
-        line = batch.lines[position] + before()
-        raise ValueError(f"{batch.batch.path}: line {line} at byte {batch.offset(position)}: {reason}")
 
 
 @lru_cache(maxsize=1)

@@ -21,7 +21,7 @@ from fastpack.errors import JobError
 from fastpack.io import AtomicFile, absolute, as_path, is_remote, names_in, remove, size_of
 from fastpack.version import __version__
 
-PLAN_FORMAT = 2  # increment when plans or task files change, so that a started job does not mix formats
+PLAN_FORMAT = 3  # increment when plans or task files change, so that a started job does not mix formats
 _SUFFIX = ".json"
 _PLAN = "plan"
 _IDENTITY = re.compile("[0-9a-f]{24}")  # the folder of a plan
@@ -44,7 +44,7 @@ class Task:
 class Plan:
     """A job as tasks; the same arguments and the same files always give the same plan.
 
-    function: name of a function in `task_registry`. folder: of the tasks' files. settings: JSON for all tasks. stamps:
+    function: the name that `task_function` takes. folder: of the tasks' files. settings: JSON for all tasks. stamps:
     fingerprints of the sources. unneeded: names of tasks whose output exists and is kept.
     """
 
@@ -147,19 +147,17 @@ def check_size(done: Done, n_bytes: int) -> None:
 
 def clear(plan: Plan) -> None:
     """Remove the files of a finished plan and of plans with other arguments in the same folder."""
-    for name in _names(plan.folder):
-        _remove_folder(os.fspath(as_path(plan.folder) / name))
-    if not is_remote(plan.folder):
-        with contextlib.suppress(OSError):
-            os.rmdir(plan.folder)
+    for identity in filter(_IDENTITY.fullmatch, _names(plan.folder)):
+        home = as_path(plan.folder) / identity
+        names = _names(os.fspath(home))
+        if all(map(_TASK_FILE.fullmatch, names)):
+            for name in names:
+                remove(home / name)
+            _remove_empty(os.fspath(home))
+    _remove_empty(plan.folder)
 
 
-def _remove_folder(folder: str) -> None:
-    names = _names(folder)
-    if not _IDENTITY.fullmatch(os.path.basename(folder)) or not all(map(_TASK_FILE.fullmatch, names)):
-        return
-    for name in names:
-        remove(os.fspath(as_path(folder) / name))
+def _remove_empty(folder: str) -> None:
     if not is_remote(folder):
         with contextlib.suppress(OSError):
             os.rmdir(folder)

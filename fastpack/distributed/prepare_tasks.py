@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.distributed.map_concatenate import numbered_tasks, split_sources, task_folder
+from fastpack.distributed.map_concatenate import numbered_tasks, split_sources, task_bytes, task_folder
 from fastpack.distributed.plan import Done, Plan, check_size, results
 from fastpack.errors import JobError
-from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path, size_of
+from fastpack.io import AtomicFile, PathLike, map_bytes, plain_path
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.preparation.media import MediaFilter
@@ -28,6 +28,7 @@ from fastpack.webdataset.preparation.walk_shards import (
     WalkOptions,
     WalkResult,
     is_unchanged,
+    shard_size,
     unchanged_shards,
     walk_shard,
 )
@@ -41,10 +42,8 @@ def plan_walk(
     path: PathLike,
     *,
     exclude: str | None = None,
-    sample_tables: bool = True,
-    walk_all: bool = False,
+    execution: ExecutionSettings | None = None,
     media: MediaFilter | None = None,
-    force_overwrite: bool = False,
     bytes_per_task: int | None = None,
     folder: str | None = None,
 ) -> Plan:
@@ -53,28 +52,23 @@ def plan_walk(
     bytes_per_task: of shards (default: 1 GiB, or more where that would make thousands); no shard is cut. folder: of the
     tasks' files. Raises what it raises before it walks.
     """
-    check_not_prepared(path, force_overwrite)
+    execution = execution or ExecutionSettings()
+    check_not_prepared(path, execution.force_overwrite)
     root, names = plain_path(path), shards_of(path, exclude)
-    sizes = [_size(root, name) for name in names]
-    n_bytes = bytes_per_task or max(SHARD_BYTES, sum(sizes) // 4096)
+    sizes = [shard_size(root, name) for name in names]
+    n_bytes = task_bytes(sum(sizes), bytes_per_task, SHARD_BYTES)
     groups = [[shard for shard, _, _ in group] for group in split_sources(sizes, [True] * len(names), n_bytes)]
     tasks = numbered_tasks(
         ({"shards": [names[shard] for shard in group]}, sum(sizes[shard] for shard in group)) for group in groups
     )
     wanted = None if media is None else [media.strategy, list(media.patterns)]
-    settings = {"root": root, "sample_tables": sample_tables, "again": walk_all, "media": wanted}
+    options = {"sample_tables": execution.sample_tables, "walk_all": execution.walk_all}
+    settings = {"root": root, "execution": options, "media": wanted}
     stamps = [
         fingerprint(os.path.join(root, name)) if size else [name] for name, size in zip(names, sizes, strict=True)
     ]
     home = task_folder(os.path.join(root, nvmeta.FOLDER), folder)
     return Plan("walk", home, settings, stamps, tasks)
-
-
-def _size(root: str, name: str) -> int:
-    try:
-        return size_of(os.path.join(root, name))
-    except OSError:  # a broken link: the scan will report it
-        return 0
 
 
 def walk_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> list[Any]:
@@ -100,10 +94,9 @@ def walk_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
 
 def _options(settings: Mapping[str, Any], *, skip_bad_shards: bool = True) -> WalkOptions:
     media = None if settings["media"] is None else MediaFilter(settings["media"][0], tuple(settings["media"][1]))
-    execution = ExecutionSettings(
-        skip_bad_shards=skip_bad_shards, walk_all=settings["again"], sample_tables=settings["sample_tables"]
+    return WalkOptions(
+        execution=ExecutionSettings(skip_bad_shards=skip_bad_shards, **settings["execution"]), media=media
     )
-    return WalkOptions(execution=execution, media=media)
 
 
 def _write(file: AtomicFile, scan: ShardScan, media: Sequence[Any]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastpack.analysis.findings import Finding, VerifyReport
@@ -18,34 +18,14 @@ from fastpack.io import AnyPath, PathLike, absolute, as_path
 from fastpack.io.source_fingerprints import fingerprint
 
 
-def plan_verify(
-    paths: Sequence[PathLike],
-    *,
-    vocab_size: int | None = None,
-    eos_token_id: int | None = None,
-    deep: bool = False,
-    trust_code: bool = False,
-    split_config: str = "split.yaml",
-    dataset_config: str = "dataset.yaml",
-    split_parts: Sequence[str] | None = None,
-    threads: int = 2,
-    folder: str | None = None,
-) -> Plan:
+def plan_verify(paths: Sequence[PathLike], options: VerifyOptions, *, folder: str | None = None) -> Plan:
     """Plan `verify` of each of `paths` as tasks, one per file or dataset; `collect_verify` is the last step.
 
     folder: of the tasks' files (default: that of the first path). Raises what `verify` raises before it reads files,
     for a single path; of several paths, the last step reports those that cannot be verified.
     """
     home = task_folder(f"{absolute(paths[0])}.verify", folder)
-    options = {
-        "vocab_size": vocab_size,
-        "eos_token_id": eos_token_id,
-        "deep": deep or split_parts is not None,
-        "trust_code": trust_code,
-        "split_config": split_config,
-        "dataset_config": dataset_config,
-        "split_parts": split_parts,
-    }
+    options = replace(options, deep=options.deep or options.split_parts is not None, progress=None)
     tasks: list[tuple[dict[str, Any], int]] = []
     stamps: list[Any] = []
     for number, path in enumerate(paths):
@@ -63,7 +43,7 @@ def plan_verify(
             stamps += known
             arguments = {"number": number, "path": os.fspath(file), "kind": kind}
             tasks.append((arguments, max(1, sum(size for _, size, _ in known))))
-    settings = {"paths": [os.fspath(path) for path in paths], "look": options, "threads": threads}
+    settings = {"paths": [os.fspath(path) for path in paths], "options": asdict(options)}
     return Plan("verify", home, settings, stamps, numbered_tasks(tasks))
 
 
@@ -82,7 +62,7 @@ def verify_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], _path
         check_sums([path], report, [None])
     else:
         checker = next(checker for checker in CHECKERS if checker.kind == kind)
-        checker.check(path, report, VerifyOptions(**settings["look"], threads=settings["threads"]))
+        checker.check(path, report, VerifyOptions(**settings["options"]))
     return {
         "checked": report.checked,
         "findings": [asdict(finding) for finding in report.findings],

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_lines import Data, Faults, Rows, faulty_lines, json_fault, scan_lines
-from fastpack.documents.raw_index import RawIndexWriter
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path, other_source, read_raw_index_of
 from fastpack.errors import DataWarning, FastpackError, FormatError, JobError, StaleIndex
 from fastpack.io import (
@@ -63,7 +64,7 @@ class IndexResult(Result):
     >>> result = fastpack.create_raw_index(source)
     >>> result.entries, result.dropped, result.bytes, result.written
     (2, 0, 30, True)
-    >>> fastpack.create_raw_index(source, file_existence_policy="skip").written
+    >>> fastpack.create_raw_index(source, if_exists="skip").written
     False
     >>> folder.cleanup()
     """
@@ -98,13 +99,14 @@ class FaultyLine(FastpackError, ValueError):
         return type(self), (str(self), self.path, self.line, self.offset)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_raw_index(
     src_path: PathLike,
     index_path: PathLike | None = None,
     *,
     validate: bool = True,
     drop_faulty_entries: bool = False,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> IndexResult:
@@ -120,8 +122,8 @@ def create_raw_index(
         Whether to check that `json.loads` accepts every line. Otherwise every line gets an entry, blank ones too.
     drop_faulty_entries
         Leave out faulty lines with a warning (one each for the first 100) instead of raising FaultyLine.
-    file_existence_policy
-        What to do if the index exists: "error", "skip" or "override".
+    if_exists
+        What to do if the index exists: "error", "skip" or "overwrite".
     num_threads
         Number of threads that validate. The result does not depend on it.
     progress
@@ -162,16 +164,16 @@ def create_raw_index(
     source = os.fspath(src_path)
     target = default_index_path(source) if index_path is None else as_path(index_path)
     check_paths(source, target)
-    if not may_write_index(source, target, file_existence_policy):
+    if not may_write_index(source, target, if_exists):
         return IndexResult(target, 0, 0, 0, written=False)
     data = open_bytes(source)
     faults = FaultLog(source, data, drop_faulty_entries)
-    with RawIndexWriter(target, file_existence_policy) as writer:
+    with open_raw_index_writer(target, if_exists) as writer:
         if validate and len(data) == 0:
             faults.empty_file()
         # Close the generator when a fault ends the loop: otherwise the garbage collector may close it in a thread of
         # the pool, which would wait for itself.
-        with closing(_checked(data, progress, num_threads) if validate else _scanned(data, progress)) as chunks:
+        with closing(_checked(data, progress, num_threads if validate else 0)) as chunks:
             for rows, faulty in chunks:
                 writer.append(faults.without(rows, faulty) if faulty else rows)
                 faults.n_lines += len(rows)
@@ -197,10 +199,10 @@ def create_raw_data_index(
 
     Parameters
     ----------
-    src_path
-        As `src` of `create_raw_index`.
-    index_path, file_existence_policy
+    src_path, index_path
         As for `create_raw_index`.
+    file_existence_policy
+        As `if_exists` of `create_raw_index`.
 
     Returns
     -------
@@ -217,7 +219,7 @@ def create_raw_data_index(
     1
     >>> folder.cleanup()
     """
-    return create_raw_index(src_path, index_path, file_existence_policy=file_existence_policy)
+    return create_raw_index(src_path, index_path, if_exists=file_existence_policy)
 
 
 def may_write_index(source: str, target: AnyPath, policy: ExistencePolicy) -> bool:
@@ -264,17 +266,14 @@ def check_paths(source: str, target: AnyPath) -> None:
         raise ValueError(f"the index would replace the raw data: both are {source}")
 
 
-def _scanned(data: Data, progress: Progress | None) -> Generator[tuple[Rows, Faults]]:
-    """Yield the rows of all lines in chunks, without validating them. The buffer is reused."""
-    for rows in scan_lines(data, progress):
-        yield rows, []
-
-
 def _checked(data: Data, progress: Progress | None, num_threads: int) -> Generator[tuple[Rows, Faults]]:
-    """Yield the rows of all lines and the faults among them, in order; `num_threads` chunks are validated at a time."""
-    if num_threads == 1:
+    """Yield the rows of all lines and the faults among them, in order; the buffer of rows may be reused.
+
+    `num_threads` chunks are validated at a time; 0: none is validated.
+    """
+    if num_threads < 2:
         for rows in scan_lines(data, progress):
-            yield rows, faulty_lines(data, rows)
+            yield rows, faulty_lines(data, rows) if num_threads else []
         return
     waiting: deque[tuple[Rows, Future[Faults]]] = deque()
     with ThreadPoolExecutor(num_threads, "fastpack-index") as pool:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.documents.create_index import IndexResult, create_raw_index
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import Sources, find_sources
@@ -14,12 +15,13 @@ from fastpack.io import ExistencePolicy, Progress, size_of
 LARGE = 64 << 20  # bytes; with several threads per smaller file, fsync would dominate
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_raw_indices(
     sources: Sources,
     *,
     validate: bool = True,
     drop_faulty_entries: bool = False,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     num_threads: int = 1,
     progress: Progress | None = None,
 ) -> list[IndexResult]:
@@ -31,7 +33,7 @@ def create_raw_indices(
     ----------
     sources
         Paths, directories and glob patterns. Compressed files in directories and patterns are left out.
-    validate, drop_faulty_entries, file_existence_policy
+    validate, drop_faulty_entries, if_exists
         As `create_raw_index`.
     num_threads
         Number of threads. The result does not depend on it.
@@ -69,7 +71,7 @@ def create_raw_indices(
             path,
             validate=validate,
             drop_faulty_entries=drop_faulty_entries,
-            file_existence_policy=file_existence_policy,
+            if_exists=if_exists,
             num_threads=threads,
             progress=total.of_one_file(),
         )

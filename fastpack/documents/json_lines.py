@@ -20,6 +20,7 @@ _WINDOW = 4 << 20  # bytes scanned at once: lines are validated while they are i
 _CHUNK = 32_768  # rows at once: with fewer, kernel calls cost time; more do not fit the second-level cache
 _SEARCH_BYTES = 64 << 10  # bytes searched for a newline at once
 _DROP_BYTES = 32 << 20  # bytes whose pages are dropped together
+_COUNT_BYTES = 64 << 20  # bytes whose newlines are counted at once
 
 
 def scan_lines(
@@ -49,6 +50,21 @@ def scan_lines(
             progress(base, n_bytes)
     if line_start < n_bytes:  # the last line has no newline
         yield np.array([[line_start, n_bytes - line_start]])
+
+
+def count_lines(data: Data, progress: Progress | None = None, *, end: int | None = None) -> int:
+    """Return the number of lines before `end`, including a last one without a newline; counted pages are dropped.
+
+    `progress` receives (bytes counted, total bytes).
+    """
+    n_bytes, n_lines = len(data) if end is None else end, 0
+    for first in range(0, n_bytes, _COUNT_BYTES):
+        last = min(first + _COUNT_BYTES, n_bytes)
+        n_lines += kernels.count_newlines(data[first:last])
+        drop_pages(data, first, last)
+        if progress is not None:
+            progress(last, n_bytes)
+    return n_lines + bool(n_bytes and data[n_bytes - 1 : n_bytes][0] != ord("\n"))
 
 
 def line_start_from(data: Data, offset: int) -> int:

@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack import kernels
 from fastpack.analysis.document_lengths import LengthCounter, LengthTable
 from fastpack.analysis.file_facts import File, FileFacts, length_facts
 from fastpack.analysis.options import InspectOptions
-from fastpack.documents.json_lines import Rows, scan_lines
+from fastpack.documents.json_lines import Rows, count_lines, scan_lines
 from fastpack.documents.offset_index import jsonl_offsets_path, read_jsonl_offsets, read_offset_index
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import counts_characters, default_index_path, read_raw_index_of
 from fastpack.errors import StaleIndex
-from fastpack.io import AnyPath, Progress, drop_pages, map_bytes
-
-_NEWLINE = 10
-_BLOCK_BYTES = 64 << 20  # bytes read before their pages are dropped
+from fastpack.io import AnyPath, Progress, map_bytes
 
 
 def jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
@@ -29,7 +25,7 @@ def jsonl_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     warnings: list[str] = []
     index = _index_of(path, data, warnings) if index_path.exists() else None
     if index is not None:
-        table, n_lines = LengthTable.of(index[:, 1]), _count_lines(data, options.progress)
+        table, n_lines = LengthTable.of(index[:, 1]), count_lines(data, options.progress)
         if len(index) != n_lines:
             warnings.append(f"the index has {len(index):,} entries, the file {n_lines:,} lines")
     else:
@@ -87,17 +83,6 @@ def index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
         "warnings": warnings,
     }
     return FileFacts(facts, "bytes", table, [File(path.name, n_bytes, None)])
-
-
-def _count_lines(data: npt.NDArray[np.uint8], progress: Progress | None) -> int:
-    n_lines = 0
-    for start in range(0, len(data), _BLOCK_BYTES):
-        end = min(start + _BLOCK_BYTES, len(data))
-        n_lines += kernels.count_newlines(data[start:end])
-        drop_pages(data, start, end)
-        if progress is not None:
-            progress(end, len(data))
-    return n_lines + (bool(len(data)) and int(data[-1]) != _NEWLINE)
 
 
 def _scan(data: npt.NDArray[np.uint8], progress: Progress | None) -> LengthTable:

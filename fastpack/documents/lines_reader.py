@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from fastpack.display import Described, facts
-from fastpack.documents.raw_index import JsonlFile
-from fastpack.documents.raw_index_check import default_index_path
-from fastpack.io import AnyPath, PathLike, as_path
+from fastpack.documents.json_lines import Rows
+from fastpack.documents.raw_index_check import counts_characters, default_index_path, read_raw_index_of
+from fastpack.io import AnyPath, ByteArray, PathLike, as_path, open_bytes
 from fastpack.item_numbers import item_number
 
 
@@ -78,9 +79,8 @@ class LargeFileLinesReader(Described):
             )
         if self.raw_data_path.stat().st_size == 0:
             raise ValueError(f"cannot mmap an empty file: {self.raw_data_path}")
-        # Lengths in characters are harmless if they are not used.
-        self._file = JsonlFile(self.raw_data_path, self.index_path, warn_of_characters=use_sample_length_from_index)
-        self._n_lines = len(self._file)
+        self._opened: tuple[ByteArray, Rows] | None = None  # the raw file and its index
+        self._n_lines = len(self._open()[1])
 
     @staticmethod
     def default_index_path(raw_data_path: PathLike, index_path: PathLike | None = None) -> AnyPath:
@@ -108,8 +108,30 @@ class LargeFileLinesReader(Described):
         if not -self._n_lines <= i < self._n_lines:
             raise IndexError(f"line {i} of {self._n_lines} in {self.raw_data_path}")
         i %= self._n_lines
-        line = self._file.line(i) if self.use_sample_length_from_index else self._file.span(i)
+        data, index = self._opened or self._open()
+        start, length = index[i].tolist()
+        if self.use_sample_length_from_index:
+            end = start + length
+        else:
+            end = int(index[i + 1, 0]) if i + 1 < len(index) else len(data)
+        line: bytes = data[start:end].tobytes()
         return line if self.encoding is None else line.decode(self.encoding)
+
+    def _open(self) -> tuple[ByteArray, Rows]:
+        data = open_bytes(self.raw_data_path)
+        index = read_raw_index_of(self.raw_data_path, self.index_path, data)
+        # Lengths in characters are harmless if they are not used.
+        if self.use_sample_length_from_index and counts_characters(data, index):
+            warnings.warn(
+                f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0, so lines will be "
+                "truncated; `fastpack index --repair-legacy` restores the lengths in bytes",
+                stacklevel=3,
+            )
+        self._opened = data, index
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
 
     def offset(self, i: int) -> int:
         """Return the start of a line in the raw file.
@@ -124,11 +146,12 @@ class LargeFileLinesReader(Described):
         int
             Bytes from the start of the file.
         """
-        return int(self._file.index[i, 0])
+        _, index = self._opened or self._open()
+        return int(index[i, 0])
 
     def close(self) -> None:
         """Release the mapping; the next access opens it again."""
-        self._file.close()
+        self._opened = None
 
     def __enter__(self) -> LargeFileLinesReader:
         return self

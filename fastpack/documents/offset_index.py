@@ -88,9 +88,7 @@ def check_jsonl_bounds(offsets: Offsets, n_bytes: int, lines_path: PathLike) -> 
     """Raise StaleIndex unless the offsets of `lines_path` go from 0 to `n_bytes`."""
     for place, expected in ((0, 0), (len(offsets) - 1, n_bytes)):
         if offsets[place] != expected:
-            found = f"its {'last' if place else 'first'} offset is {offsets[place]}, not {expected}"
-            remedy = f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it"
-            raise StaleIndex(jsonl_offsets_path(lines_path), lines_path, found, remedy)
+            raise _stale(lines_path, f"its {'last' if place else 'first'} offset is {offsets[place]}, not {expected}")
 
 
 def _check_jsonl_offsets(lines_path: PathLike, index_path: PathLike, offsets: Offsets) -> None:
@@ -101,7 +99,12 @@ def _check_jsonl_offsets(lines_path: PathLike, index_path: PathLike, offsets: Of
         older = stat_of(index_path).st_mtime_ns <= stat_of(lines_path).st_mtime_ns
         fault = jsonl_offsets_fault(data, offsets) if older else None
     if fault is not None:
-        raise StaleIndex(index_path, lines_path, fault, f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it")
+        raise _stale(lines_path, fault)
+
+
+def _stale(lines_path: PathLike, fault: str) -> StaleIndex:
+    remedy = f"`fastpack prepare {os.fspath(lines_path)}` rebuilds it"
+    return StaleIndex(jsonl_offsets_path(lines_path), lines_path, fault, remedy)
 
 
 def _sample_fault(data: ByteArray, offsets: Offsets) -> str | None:

@@ -1,24 +1,16 @@
-"""JSON Lines files and their raw index: (byte offset, byte length) of each line, without the newline."""
+"""The raw index of a JSON Lines file: (byte offset, byte length) of each line, without the newline."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import warnings
-from types import TracebackType
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.documents.raw_index_check import (
-    check_bounds,
-    check_raw_index,
-    counts_characters,
-    default_index_path,
-    known_lengths,
-    line_at,
-)
-from fastpack.io import AtomicFile, ByteArray, ExistencePolicy, PathLike, as_path, map_bytes, open_bytes, pickled_index
+from fastpack.documents.raw_index_check import check_bounds, default_index_path, known_lengths, line_at
+from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, map_bytes, open_bytes, pickled_index
 
 _BLOCK_ROWS = 16_384  # 256 KiB of rows stay in the second-level cache between kernels
 
@@ -88,118 +80,23 @@ def write_raw_index(path: PathLike, index: npt.ArrayLike) -> None:
         rows = np.empty((0, 2), np.int64)  # np.asarray([]) has neither the shape nor the dtype
     if rows.ndim != 2 or rows.shape[1] != 2 or rows.dtype.kind not in "iu":
         raise ValueError(f"an index of shape {rows.shape} and dtype {rows.dtype}, expected integers of shape (n, 2)")
-    with RawIndexWriter(path) as writer:
+    with open_raw_index_writer(path) as writer:
         for first in range(0, len(rows), _BLOCK_ROWS):
             writer.append(rows[first : first + _BLOCK_ROWS].astype(np.int64))
 
 
-class RawIndexWriter:
-    """Writes an `.idx` file in blocks, in bounded memory. The file gets its name when the with block succeeds.
+@contextlib.contextmanager
+def open_raw_index_writer(
+    path: PathLike, policy: ExistencePolicy = "overwrite"
+) -> Iterator[pickled_index.IndexEncoder]:
+    """Write an `.idx` file in bounded memory; append rows int64 [k, 2] of (offset, length) to the value.
 
-    Raises as `AtomicFile`, and TargetExists by `policy`.
+    The file gets its name when the with block succeeds. Raises as `AtomicFile`, and TargetExists by `policy`.
     """
-
-    def __init__(self, path: PathLike, policy: ExistencePolicy = "override") -> None:
-        self._file = AtomicFile(path, policy=policy)
-        self._encoder = pickled_index.IndexEncoder(self._file.write)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows written."""
-        return self._encoder.n_rows
-
-    def append(self, rows: npt.NDArray[np.int64]) -> None:
-        """Append rows int64 [k, 2] of (offset, length)."""
-        self._encoder.append(rows)
-
-    def __enter__(self) -> RawIndexWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._encoder.close()
-                self._file.commit()
-        finally:
-            self._file.abort()  # harmless after commit
-
-
-class JsonlFile:
-    """The lines of a raw file as bytes, by its index. Opened at first use, pickled as paths.
-
-    The index is read from `index_path` (default: `<stem>.idx` next to the file), unless its rows int64 [n, 2] are given
-    as `index`. Warns if lengths count characters (see `repair_raw_index`). Raises StaleIndex (a FormatError) at first
-    use if the index does not belong to the current raw file.
-    """
-
-    def __init__(
-        self,
-        path: PathLike,
-        index_path: PathLike | None = None,
-        *,
-        index: npt.NDArray[np.int64] | None = None,
-        warn_of_characters: bool = True,
-    ) -> None:
-        self.path = as_path(path)
-        self.index_path = default_index_path(path) if index_path is None else as_path(index_path)
-        self._given = index
-        self._warn_of_characters = warn_of_characters
-        self._data: ByteArray | None = None
-        self._index: npt.NDArray[np.int64] | None = None
-
-    @property
-    def index(self) -> npt.NDArray[np.int64]:
-        """(byte offset, byte length) of each line, int64 [n, 2]."""
-        if self._index is None:
-            self._open()
-        assert self._index is not None
-        return self._index
-
-    @property
-    def data(self) -> ByteArray:
-        """The bytes of the raw file, read-only."""
-        if self._data is None:
-            self._open()
-        assert self._data is not None
-        return self._data
-
-    def line(self, i: int) -> bytes:
-        """Return the bytes of line `i`, 0 <= i < len(self), by the index."""
-        offset, length = self.index[i].tolist()
-        return self.data[offset : offset + length].tobytes()
-
-    def span(self, i: int) -> bytes:
-        """Return the bytes from the start of line `i` to that of the next line, or to the end of the file."""
-        start = int(self.index[i, 0])
-        end = int(self.index[i + 1, 0]) if i + 1 < len(self.index) else len(self.data)
-        return self.data[start:end].tobytes()
-
-    def close(self) -> None:
-        """Release the mapping and the index; the next use opens them again."""
-        self._data = self._index = None
-
-    def _open(self) -> None:
-        data = open_bytes(self.path)
-        index = read_raw_index(self.index_path) if self._given is None else self._given
-        if self._given is None:
-            check_raw_index(self.path, self.index_path, data, index)
-        else:
-            check_bounds(index, len(data), self.path)
-        if self._given is None and self._warn_of_characters and counts_characters(data, index):
-            warnings.warn(
-                f"{self.index_path} measures lines in characters, as Modalities did before v0.4.0, so lines will be "
-                "truncated; `fastpack index --repair-legacy` restores the lengths in bytes",
-                stacklevel=4,
-            )
-        self._data, self._index = data, index
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": None, "_index": None}
+    with AtomicFile(path, policy=policy) as file:
+        encoder = pickled_index.IndexEncoder(file.write)
+        yield encoder
+        encoder.close()
 
 
 def repair_raw_index(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import JobError
 from fastpack.inspection.page import draw_page
@@ -39,7 +40,7 @@ class ReportResult(Result):
     >>> result = fastpack.report(writer.path, f"{folder.name}/report.html")
     >>> result.numbers["bytes"], result.numbers["tokens"]
     (50, 5)
-    >>> fastpack.report(writer.path, result.path, file_existence_policy="skip").numbers is None
+    >>> fastpack.report(writer.path, result.path, if_exists="skip").numbers is None
     True
     >>> folder.cleanup()
     """
@@ -57,6 +58,7 @@ class ReportResult(Result):
     numbers: dict[str, Any] | None = field(repr=False)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def report(
     paths: PathLike | Sequence[PathLike],
     output: PathLike,
@@ -66,7 +68,7 @@ def report(
     dtype: str | None = None,
     check: bool = True,
     title: str | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ReportResult:
     """Write an HTML page about datasets: document lengths, packing, token ids, files, mixture, warnings.
@@ -89,8 +91,8 @@ def report(
         Include the findings of `verify`.
     title
         Title of the page. By default the name of the dataset, or the number of datasets.
-    file_existence_policy
-        What to do if `output` exists: "error", "skip" or "override".
+    if_exists
+        What to do if `output` exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes done, total bytes).
 
@@ -123,7 +125,7 @@ def report(
     (2, 5)
     >>> folder.cleanup()
     """
-    if not may_write(output, file_existence_policy):
+    if not may_write(output, if_exists):
         return ReportResult(os.fspath(output), None)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     sources = [source for path in given for source in _sources(as_path(path))]
@@ -131,7 +133,7 @@ def report(
         sources, eos_token_id=eos_token_id, vocab_size=vocab_size, dtype=dtype, check=check, progress=progress
     )
     page = draw_page(numbers, title or _title(sources))
-    with AtomicFile(output, policy=file_existence_policy) as file:
+    with AtomicFile(output, policy=if_exists) as file:
         file.write(page.encode())
     return ReportResult(os.fspath(output), numbers)
 

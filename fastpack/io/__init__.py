@@ -1,102 +1,51 @@
 """Opening, mapping and atomically replacing files and objects in stores."""
 
-from fastpack.io.atomic import AtomicFile, may_write, partial_path, remove, write_durably
-from fastpack.io.if_exists import (
-    CHECKSUMS,
-    POLICIES,
-    Bytes,
-    CountsDocuments,
-    ExistencePolicy,
-    FileExistencePolicy,
-    PathLike,
-    Progress,
-    TargetExists,
-)
-from fastpack.io.mapping import drop_pages, is_in_memory, read_at_random, will_need
-from fastpack.io.paths import (
-    AnyPath,
-    RemotePath,
-    absolute,
-    as_path,
-    check_exists,
-    exists,
-    is_file,
-    is_folder,
-    is_remote,
-    matches_parts,
-    names_in,
-    plain_path,
-    real_path,
-    same_file,
-    size_of,
-    stat_of,
-)
-from fastpack.io.reading import (
-    ByteArray,
-    Reader,
-    bytes_behind,
-    local_file,
-    map_bytes,
-    mapped,
-    on_stores,
-    open_bytes,
-    open_reader,
-    open_stream,
-    peek,
-    read_head,
-    read_start,
-    stop_at,
-)
-from fastpack.io.stores import Status
-
-__all__ = [
-    "CHECKSUMS",
-    "POLICIES",
-    "AnyPath",
-    "AtomicFile",
-    "ByteArray",
-    "Bytes",
-    "CountsDocuments",
-    "ExistencePolicy",
-    "FileExistencePolicy",
-    "PathLike",
-    "Progress",
-    "Reader",
-    "RemotePath",
-    "Status",
-    "TargetExists",
-    "absolute",
-    "as_path",
-    "bytes_behind",
-    "check_exists",
-    "drop_pages",
-    "exists",
-    "is_file",
-    "is_folder",
-    "is_in_memory",
-    "is_remote",
-    "local_file",
-    "map_bytes",
-    "mapped",
-    "matches_parts",
-    "may_write",
-    "names_in",
-    "on_stores",
-    "open_bytes",
-    "open_reader",
-    "open_stream",
-    "partial_path",
-    "peek",
-    "plain_path",
-    "read_at_random",
-    "read_head",
-    "read_start",
-    "real_path",
-    "remove",
-    "same_file",
-    "size_of",
-    "stat_of",
-    "stop_at",
-    "will_need",
-    "write_durably",
-]
+from fastpack.io.atomic import AtomicFile as AtomicFile
+from fastpack.io.atomic import may_write as may_write
+from fastpack.io.atomic import partial_path as partial_path
+from fastpack.io.atomic import remove as remove
+from fastpack.io.atomic import write_durably as write_durably
+from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
+from fastpack.io.if_exists import POLICIES as POLICIES
+from fastpack.io.if_exists import Bytes as Bytes
+from fastpack.io.if_exists import CountsDocuments as CountsDocuments
+from fastpack.io.if_exists import ExistencePolicy as ExistencePolicy
+from fastpack.io.if_exists import FileExistencePolicy as FileExistencePolicy
+from fastpack.io.if_exists import PathLike as PathLike
+from fastpack.io.if_exists import Progress as Progress
+from fastpack.io.if_exists import TargetExists as TargetExists
+from fastpack.io.mapping import drop_pages as drop_pages
+from fastpack.io.mapping import is_in_memory as is_in_memory
+from fastpack.io.mapping import read_at_random as read_at_random
+from fastpack.io.mapping import will_need as will_need
+from fastpack.io.paths import AnyPath as AnyPath
+from fastpack.io.paths import RemotePath as RemotePath
+from fastpack.io.paths import absolute as absolute
+from fastpack.io.paths import as_path as as_path
+from fastpack.io.paths import check_exists as check_exists
+from fastpack.io.paths import exists as exists
+from fastpack.io.paths import is_file as is_file
+from fastpack.io.paths import is_folder as is_folder
+from fastpack.io.paths import is_remote as is_remote
+from fastpack.io.paths import matches_parts as matches_parts
+from fastpack.io.paths import names_in as names_in
+from fastpack.io.paths import plain_path as plain_path
+from fastpack.io.paths import real_path as real_path
+from fastpack.io.paths import same_file as same_file
+from fastpack.io.paths import size_of as size_of
+from fastpack.io.paths import stat_of as stat_of
+from fastpack.io.reading import ByteArray as ByteArray
+from fastpack.io.reading import Reader as Reader
+from fastpack.io.reading import bytes_behind as bytes_behind
+from fastpack.io.reading import local_file as local_file
+from fastpack.io.reading import map_bytes as map_bytes
+from fastpack.io.reading import mapped as mapped
+from fastpack.io.reading import on_stores as on_stores
+from fastpack.io.reading import open_bytes as open_bytes
+from fastpack.io.reading import open_reader as open_reader
+from fastpack.io.reading import open_stream as open_stream
+from fastpack.io.reading import peek as peek
+from fastpack.io.reading import read_head as read_head
+from fastpack.io.reading import read_start as read_start
+from fastpack.io.reading import stop_at as stop_at
+from fastpack.io.stores import Status as Status

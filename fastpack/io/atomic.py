@@ -20,7 +20,7 @@ from typing import IO
 from fastpack.errors import INTERRUPTS, JobError, spoken
 from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import forget_listing
-from fastpack.io.if_exists import CHECKSUMS, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
+from fastpack.io.if_exists import CHECKSUMS, OVERWRITING, POLICIES, Bytes, ExistencePolicy, PathLike, TargetExists
 from fastpack.io.mapping import libc
 from fastpack.io.paths import exists, is_remote, plain_path, with_filename
 
@@ -33,7 +33,7 @@ if _sync_file_range is not None:
     _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 _START_WRITING = 2  # SYNC_FILE_RANGE_WRITE: returns before the data is on the disk
 _NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
-OVERWRITE = "Pass file_existence_policy='override'"
+OVERWRITE = "Pass if_exists='overwrite'"
 
 
 @with_filename
@@ -45,25 +45,23 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _copy_range(source: int, target: int, offset: int, n_bytes: int) -> int:
-    """Copy bytes from `offset` of a file to the position of another; return their number."""
+def _copy_range(source: int, offset: int, target: int, position: int, n_bytes: int) -> int:
+    """Copy bytes from `offset` of a file to `position` of another; return their number."""
     try:
-        return os.copy_file_range(source, target, n_bytes, offset_src=offset)
+        return os.copy_file_range(source, target, n_bytes, offset, position)
     except (OSError, AttributeError) as error:  # another file system, or a system without this call
         if isinstance(error, OSError) and error.errno not in _NO_COPY_RANGE:
             raise
-    data = memoryview(os.pread(source, min(n_bytes, 1 << 20), offset))
-    done = 0
-    while done < len(data):
-        done += os.write(target, data[done:])
-    return done
+    return _put(target, os.pread(source, min(n_bytes, 1 << 20), offset), position)
 
 
-def _put(fd: int, data: Bytes, offset: int) -> None:
+def _put(fd: int, data: Bytes, offset: int) -> int:
+    """Write all of `data` at `offset`; return its length in bytes."""
     view = memoryview(data).cast("B")  # type: ignore[arg-type]  # typeshed's Buffer misses numpy below Python 3.12
-    while view:
-        n_bytes = os.pwrite(fd, view, offset)
-        view, offset = view[n_bytes:], offset + n_bytes
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)
+    return done
 
 
 def remove(path: PathLike) -> None:
@@ -81,12 +79,12 @@ def may_write(path: PathLike, policy: ExistencePolicy) -> bool:
     Raises TargetExists (a ValueError and FileExistsError) for "error", ValueError for an unknown policy.
     """
     if policy not in POLICIES:
-        raise ValueError(f"unknown file existence policy {policy!r}: choose one of {', '.join(POLICIES)}")
+        raise ValueError(f"if_exists: found {policy!r}, expected 'error', 'skip' or 'overwrite'")
     if not exists(path):
         return True
     if policy == "error":
         raise TargetExists(f"{os.fspath(path)} exists. {spoken(OVERWRITE)} to overwrite it.")
-    return policy == "override"
+    return policy in OVERWRITING
 
 
 def partial_path(path: PathLike, *, follow: bool = True) -> str:
@@ -108,7 +106,7 @@ class AtomicFile:
     """A file that gets its name on `commit()`; `abort()`, or an exception in a with block, removes it.
 
     keep: resume the partial file of an earlier writer (`suspend()`, or a kill) after its last byte. policy: if the
-    target exists, TargetExists is raised unless this is "override". follow: write through a symbolic link, as open()
+    target exists, TargetExists is raised unless this is "overwrite". follow: write through a symbolic link, as open()
     does; False replaces the link: for names that no user chose.
     A file that is replaced keeps its permissions and, if the process may set them, its owner and group; the partial
     file has them from the start. Raises JobError if another process is writing the same target (for an object in a
@@ -116,7 +114,7 @@ class AtomicFile:
     """
 
     def __init__(
-        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "override", follow: bool = True
+        self, path: PathLike, *, keep: bool = False, policy: ExistencePolicy = "overwrite", follow: bool = True
     ) -> None:
         self.path = _target(path, follow)
         self.partial_path = partial_path(self.path, follow=follow)
@@ -146,7 +144,7 @@ class AtomicFile:
         self._is_new = not self._take_permissions(0o600)  # a later writer must be able to open it after a kill
         if not keep:
             os.ftruncate(self._fd, 0)
-        self._position = self._file.seek(0, os.SEEK_END)
+        self._position = os.fstat(self._fd).st_size
 
     def _target_exists(self) -> TargetExists:
         return TargetExists(
@@ -160,10 +158,7 @@ class AtomicFile:
     @with_filename
     def write(self, data: Bytes) -> int:
         """Append all of `data`; return its length in bytes."""
-        view = memoryview(data).cast("B")  # type: ignore[arg-type]  # as in _put
-        n_bytes, done = len(view), 0
-        while done < n_bytes:
-            done += os.write(self._fd, view[done:])
+        n_bytes = _put(self._fd, data, self._position)
         self._position += n_bytes
         return n_bytes
 
@@ -173,7 +168,7 @@ class AtomicFile:
         done = 0
         with open(plain_path(path), "rb", buffering=0) as source:
             while done < n_bytes:
-                n_copied = _copy_range(source.fileno(), self._fd, offset + done, n_bytes - done)
+                n_copied = _copy_range(source.fileno(), offset + done, self._fd, self._position + done, n_bytes - done)
                 if n_copied == 0:
                     break
                 done += n_copied
@@ -210,7 +205,7 @@ class AtomicFile:
         if n_bytes > self._position:
             raise ValueError(f"truncation to {n_bytes} of {self._position} bytes")
         os.ftruncate(self._fd, n_bytes)
-        self._position = os.lseek(self._fd, n_bytes, os.SEEK_SET)
+        self._position = n_bytes
 
     @with_filename
     def sync(self) -> None:

@@ -306,9 +306,7 @@ class _Block:
         return True
 
 
-@functools.lru_cache(maxsize=4)
-def _cache(folder: Path, limit: int) -> Cache:
-    return Cache(folder, limit)
+_cache = functools.lru_cache(maxsize=4)(Cache)
 
 
 def cache() -> Cache:

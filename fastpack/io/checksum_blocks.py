@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from fastpack.errors import FormatError, MissingExtra
+from fastpack.errors import FormatError, MissingExtra, import_extra
 from fastpack.io import stores as remote
 from fastpack.io.if_exists import CHECKSUMS, PathLike
 
@@ -35,11 +35,7 @@ class Checksums:
 
 def load_hash() -> Any:
     """Return xxhash's xxh3_128; raises MissingExtra if it is not installed."""
-    try:
-        import xxhash
-    except ImportError as error:
-        raise MissingExtra("xxhash", "checksum", "checking and writing checksums (.fpsum)") from error
-    return xxhash.xxh3_128
+    return import_extra("xxhash", "checksum", "checking and writing checksums (.fpsum)").xxh3_128
 
 
 def parse_checksums(where: PathLike, text: bytes) -> Checksums:

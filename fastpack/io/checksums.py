@@ -23,17 +23,6 @@ from fastpack.io import (
 )
 from fastpack.io.checksum_blocks import MAX_BYTES, Checksums, load_hash, parse_checksums
 
-__all__ = [
-    "Checksums",
-    "are_current",
-    "compute_checksums",
-    "file_hash",
-    "load_hash",
-    "read_checksums",
-    "sidecar_path",
-    "write_checksums",
-]
-
 BLOCK_BYTES = 256 << 10  # the size of a random read of an object, so that each read can be checked
 MOST_BLOCKS = 1 << 16  # a sidecar of 2.4 MB; files of more than 16 GiB have larger blocks
 _READ_BYTES = 1 << 20  # per read; fits into the second-level cache between reading and hashing

@@ -27,7 +27,7 @@ class FileExistencePolicy(StrEnum):
     OVERRIDE = "override"
 
 
-ExistencePolicy: TypeAlias = Literal["skip", "error", "override"] | FileExistencePolicy
+ExistencePolicy: TypeAlias = Literal["error", "skip", "overwrite", "override"] | FileExistencePolicy
 Progress: TypeAlias = Callable[[int, int], None]  # (bytes done, total bytes)
 
 
@@ -42,7 +42,8 @@ class CountsDocuments(Protocol):
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # objects with a C-contiguous buffer
 
-POLICIES: tuple[ExistencePolicy, ...] = ("skip", "error", "override")
+OVERWRITING = ("overwrite", "override")  # "override" is Modalities' word
+POLICIES = ("error", "skip", *OVERWRITING)
 CHECKSUMS = ".fpsum"  # suffix of the checksums of a file; see checksum_blocks.py
 
 

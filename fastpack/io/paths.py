@@ -10,13 +10,13 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from fastpack.errors import JobError
+from fastpack.io import stores as remote
+from fastpack.io.checksum_blocks import note_listing
 from fastpack.io.if_exists import PathLike
-
-if TYPE_CHECKING:
-    from fastpack.io.stores import Status
+from fastpack.io.stores import Status
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -171,12 +171,6 @@ class RemotePath(os.PathLike[str]):
         text = os.fspath(name)
         return as_path(text) if is_remote(text) else RemotePath(f"{self._url}/{text}")
 
-    def joinpath(self, *names: PathLike) -> AnyPath:
-        path: AnyPath = self
-        for name in names:
-            path = path / name
-        return path
-
     @property
     def name(self) -> str:
         return posixpath.basename(self._way)
@@ -203,9 +197,6 @@ class RemotePath(os.PathLike[str]):
     def with_suffix(self, suffix: str) -> RemotePath:
         return RemotePath(f"{self._root}/{PurePosixPath(self._way).with_suffix(suffix)}")
 
-    def is_absolute(self) -> bool:
-        return True
-
     def resolve(self) -> RemotePath:
         return self
 
@@ -217,8 +208,6 @@ class RemotePath(os.PathLike[str]):
 
     def stat(self) -> Status:
         """Request size, time and tag of an object."""
-        from fastpack.io import stores as remote
-
         return remote.status(self._url)
 
     def is_file(self) -> bool:
@@ -229,8 +218,6 @@ class RemotePath(os.PathLike[str]):
         return True
 
     def is_dir(self) -> bool:
-        from fastpack.io import stores as remote
-
         return remote.has_objects(self._url)
 
     def exists(self) -> bool:
@@ -241,24 +228,18 @@ class RemotePath(os.PathLike[str]):
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Iterate over the objects and folders in a folder, sorted by name; FileNotFoundError if there are none."""
-        from fastpack.io import checksum_blocks as sums
-        from fastpack.io import stores as remote
-
         names = remote.names(self._url)
-        sums.note_listing(self._url, names)
+        note_listing(self._url, names)
         if not names:
             raise FileNotFoundError(errno.ENOENT, "No such object or folder", self._url)
         return (RemotePath(f"{self._url}/{name}", status) for name, status in names.items())
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Iterate over the objects below this folder that match a pattern, as Path.glob (`*`, `?`, `[...]`, `**`)."""
-        from fastpack.io import checksum_blocks as sums
-        from fastpack.io import stores as remote
-
         patterns = pattern.split("/")
         flat = len(patterns) == 1 and pattern != "**"  # one listing with a delimiter, regardless of the objects below
         ways = remote.names(self._url) if flat else remote.all_names(self._url)
-        sums.note_listing(self._url, ways)
+        note_listing(self._url, ways)
         found = ((way, status) for way, status in ways.items() if matches_parts(way.split("/"), patterns))
         return (RemotePath(f"{self._url}/{way}", status) for way, status in found)
 
@@ -269,8 +250,6 @@ class RemotePath(os.PathLike[str]):
         """Do nothing: a folder of a store exists as soon as it contains an object."""
 
     def read_bytes(self) -> bytes:
-        from fastpack.io import stores as remote
-
         return remote.read(self._url)
 
     def read_text(self, encoding: str = "utf-8") -> str:

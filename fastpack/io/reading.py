@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -16,9 +15,12 @@ import numpy.typing as npt
 from fastpack.errors import JobError
 from fastpack.io import stores as remote
 from fastpack.io.checksum_blocks import have_sums
+from fastpack.io.file_reader import FileReader, RangeStream
 from fastpack.io.if_exists import PathLike
 from fastpack.io.mapping import Mapping
-from fastpack.io.paths import is_remote, plain_path, with_filename
+from fastpack.io.paths import is_remote, plain_path
+from fastpack.io.remote_files import ObjectBytes, ObjectReader, fetch
+from fastpack.io.threads import in_parallel
 
 _FETCHES = 3  # attempts to fetch an object until it can be opened
 STREAMED = 1 << 20  # bytes per read of an object from the cache
@@ -59,11 +61,7 @@ def _open_local(path: PathLike) -> io.FileIO:
 
 def local_file(path: PathLike) -> str:
     """Return the path of a local file, or of the local copy of an object, which is fetched if necessary."""
-    if is_remote(path):
-        from fastpack.io.remote_files import fetch
-
-        return os.fspath(fetch(path))
-    return plain_path(path)
+    return os.fspath(fetch(path)) if is_remote(path) else plain_path(path)
 
 
 class Reader(Protocol):
@@ -88,8 +86,6 @@ def open_reader(
     checked: compare data from a store with the checksums of the object, if it has any.
     """
     if is_remote(path):
-        from fastpack.io.remote_files import ObjectReader
-
         return ObjectReader(plain_path(path), status if isinstance(status, remote.Status) else None, checked=checked)
     return FileReader(plain_path(path))
 
@@ -104,49 +100,27 @@ class ByteArray(Protocol):
 
 def open_bytes(path: PathLike, status: remote.Status | None = None) -> ByteArray:
     """Map a file; for an object in a store (of this `status`), return an array-like that reads slices on access."""
-    if is_remote(path):
-        from fastpack.io.remote_files import ObjectBytes
-
-        return ObjectBytes(plain_path(path), status)
-    return map_bytes(path)
+    return ObjectBytes(plain_path(path), status) if is_remote(path) else map_bytes(path)
 
 
 def mapped(data: ByteArray) -> npt.NDArray[np.uint8]:
     """Return the result of `open_bytes` as an array; an object is fetched completely into the cache."""
-    if isinstance(data, np.ndarray):
-        return data
-    from fastpack.io.remote_files import ObjectBytes
-
-    assert isinstance(data, ObjectBytes)
-    return map_bytes(data.whole())
+    return map_bytes(data.whole()) if isinstance(data, ObjectBytes) else data[:]
 
 
 def bytes_behind(data: ByteArray, start: int) -> ByteArray:
     """Return `data[start:]`; no bytes of an object are read."""
-    if isinstance(data, np.ndarray):
-        return data[start:]
-    from fastpack.io.remote_files import ObjectBytes
-
-    assert isinstance(data, ObjectBytes)
-    return data.behind(start)
+    return data.behind(start) if isinstance(data, ObjectBytes) else data[start:]
 
 
 def peek(data: ByteArray, start: int, end: int) -> npt.NDArray[np.uint8]:
     """Return `data[start:end]`; for an object only these bytes are requested, not whole blocks."""
-    if isinstance(data, np.ndarray):
-        return data[start:end]
-    from fastpack.io.remote_files import ObjectBytes
-
-    assert isinstance(data, ObjectBytes)
-    return data.peek(start, end)
+    return data.peek(start, end) if isinstance(data, ObjectBytes) else data[start:end]
 
 
 def stop_at(data: ByteArray, end: int) -> ByteArray:
     """Return `data` with prefetching limited to bytes before `end`, for a reader that stops there."""
-    if not isinstance(data, np.ndarray):
-        from fastpack.io.remote_files import ObjectBytes
-
-        assert isinstance(data, ObjectBytes)
+    if isinstance(data, ObjectBytes):
         data.stop_at(end)
     return data
 
@@ -154,48 +128,15 @@ def stop_at(data: ByteArray, end: int) -> ByteArray:
 def on_stores(function: Callable[[S], T], items: Sequence[S]) -> list[T]:
     """Call a function for each path or URL, several URLs at a time; return the results in order."""
     if items and is_remote(items[0]):
-        from fastpack.io.threads import in_parallel
-
         return in_parallel(function, items)
     return list(map(function, items))
-
-
-class FileReader:
-    """A `Reader` of a local file."""
-
-    __slots__ = ("_fd", "path")
-
-    def __init__(self, path: PathLike) -> None:
-        self._fd = -1
-        self.path = os.fspath(path)
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    @with_filename
-    def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
-        """Fill `out` with the bytes from `offset` on; return their number, less than requested only at the end."""
-        done = 0
-        view = out.data
-        while done < len(view) and (n_bytes := os.preadv(self._fd, [view[done:]], offset + done)):
-            done += n_bytes
-        return done
-
-    def will_need(self, offset: int, n_bytes: int) -> None:
-        """Hint the OS to prefetch these bytes. Returns immediately; a no-op where unsupported."""
-        if hasattr(os, "posix_fadvise"):
-            with contextlib.suppress(OSError):
-                os.posix_fadvise(self._fd, offset, n_bytes, os.POSIX_FADV_WILLNEED)
-
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
-        if self._fd >= 0:
-            _close(self._fd)
 
 
 def open_stream(path: PathLike) -> io.BufferedReader:
     """Open a regular file or an object as a stream; JobError for anything else."""
     if is_remote(path):
-        from fastpack.io.remote_files import ObjectReader, ObjectStream
-
-        return io.BufferedReader(ObjectStream(ObjectReader(plain_path(path))), STREAMED)
+        reader = ObjectReader(plain_path(path))
+        return io.BufferedReader(RangeStream(reader.read_into, 0, reader.status.st_size), STREAMED)
     file = open(plain_path(path), "rb")  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -216,8 +157,6 @@ def _remote_head(path: PathLike, n_bytes: int) -> tuple[bytes, remote.Status]:
     url = plain_path(path)
     if not have_sums(url):
         return remote.read_head(url, n_bytes)
-    from fastpack.io.remote_files import ObjectReader
-
     reader = ObjectReader(url)
     head = np.empty(min(n_bytes, reader.status.st_size), np.uint8)
     reader.read_into(head, 0)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from fastpack.io import stores as remote
 from fastpack.io.atomic import AtomicFile
 from fastpack.io.block_cache import BLOCK, cache, identity
 from fastpack.io.checksum_blocks import READS, ObjectSums
+from fastpack.io.file_reader import FileReader
 from fastpack.io.if_exists import PathLike, Progress
 from fastpack.io.paths import RemotePath
 from fastpack.io.threads import READERS, in_parallel, pool, stopping_when_interrupted
@@ -31,8 +31,6 @@ AHEAD = 4  # prefetch requests of MAX_READ bytes of a sequential reader
 SMALL_BLOCK = 256 << 10  # of objects that the cache cannot hold: with random reads, a block serves one sample
 HEAD = 64 << 10  # bytes that are read with the request for an object's size
 _log = logging.getLogger("fastpack")
-_T = TypeVar("_T")
-_S = TypeVar("_S")
 
 
 class ObjectReader:
@@ -62,20 +60,20 @@ class ObjectReader:
         _readers.add(self)
         self._ahead_bytes = min(MAX_READ, self._cache.limit // (4 * AHEAD) // BLOCK * BLOCK)
 
-    def _open_copy(self) -> int:
-        """Return a descriptor of the copy that `fetch` made, else -1."""
+    def _open_copy(self) -> FileReader | None:
+        """Open the copy that `fetch` made, if any."""
         try:
-            return os.open(self._cache.path(self._name), os.O_RDONLY | os.O_CLOEXEC)
+            return FileReader(self._cache.path(self._name))
         except FileNotFoundError:
-            return -1
+            return None
 
     def read_into(self, out: npt.NDArray[np.uint8], offset: int) -> int:
         """Fill `out` with the bytes from `offset` on; return their number, less than requested only at the end."""
         n_bytes = max(0, min(len(out), self.status.st_size - offset))
         if n_bytes == 0:
             return 0
-        if self._copy >= 0:
-            return _read_all(self._copy, out[:n_bytes], offset)
+        if self._copy is not None:
+            return self._copy.read_into(out[:n_bytes], offset)
         self._prefetch_next(offset, offset + n_bytes)
         first, last = offset // self._block, -(-(offset + n_bytes) // self._block)
         if last - first == 1 and not self._coming:  # the common case, with little overhead
@@ -86,8 +84,7 @@ class ObjectReader:
         for block in range(first, last):
             if self._coming:
                 self._wait_for(block)
-            into, at = self._overlap(block, out[:n_bytes], offset)
-            if not self._cache.read_block(self._name_of(block), into, at, self._size(block)):
+            if not self._take(block, out[:n_bytes], offset):
                 missing.append(block)
         in_parallel(lambda run: self._fetch(run, out[:n_bytes], offset), list(_runs(missing, MAX_READ // self._block)))
         return n_bytes
@@ -154,7 +151,7 @@ class ObjectReader:
 
     def will_need(self, offset: int, n_bytes: int) -> None:
         """Fetch these bytes in the background."""
-        if self._copy >= 0 or n_bytes <= 0:
+        if self._copy is not None or n_bytes <= 0:
             return
         end = min(offset + n_bytes, self.status.st_size)
         numbers = range(offset // self._block, -(-end // self._block))
@@ -168,23 +165,16 @@ class ObjectReader:
             for run, future in requests:
                 self._coming |= dict.fromkeys(run, future)
         for run, future in requests:  # not under the lock: the callback of a finished future runs immediately
-            future.add_done_callback(self._forget(run))
+            future.add_done_callback(partial(self._forget, run))
 
-    def _forget(self, run: range) -> Callable[[Future[None]], None]:
-        def forget(_: Future[None]) -> None:
-            with self._lock:
-                for block in run:
-                    self._coming.pop(block, None)
-
-        return forget
+    def _forget(self, run: range, _: Future[None]) -> None:
+        with self._lock:
+            for block in run:
+                self._coming.pop(block, None)
 
     def start_over(self) -> None:
         """Forget the work of the parent process's threads, after a fork."""
         self._lock, self._wide_lock, self._coming = threading.Lock(), threading.Lock(), {}
-
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
-        if getattr(self, "_copy", -1) >= 0:
-            _close(self._copy)
 
 
 _readers: weakref.WeakSet[ObjectReader] = weakref.WeakSet()
@@ -195,8 +185,7 @@ def _start_over() -> None:
         reader.start_over()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_start_over)
+os.register_at_fork(after_in_child=_start_over)
 
 
 def read_checked(
@@ -222,13 +211,6 @@ def read_checked(
     raise sums.damage(wrong or 0)
 
 
-def _read_all(fd: int, out: npt.NDArray[np.uint8], offset: int) -> int:
-    done, view = 0, out.data
-    while done < len(view) and (n_bytes := os.preadv(fd, [view[done:]], offset + done)):
-        done += n_bytes
-    return done
-
-
 def _runs(blocks: list[int], most: int) -> Iterator[range]:
     """Yield runs of adjacent blocks, at most `most` per run."""
     start = 0
@@ -236,31 +218,6 @@ def _runs(blocks: list[int], most: int) -> Iterator[range]:
         if k == len(blocks) or blocks[k] != blocks[k - 1] + 1 or k - start >= most:
             yield range(blocks[start], blocks[k - 1] + 1)
             start = k
-
-
-class ObjectStream(io.RawIOBase):
-    """An object as an open file."""
-
-    def __init__(self, reader: ObjectReader) -> None:
-        self._reader, self._position = reader, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._position = (0, self._position, self._reader.status.st_size)[whence] + offset
-        return self._position
-
-    def readinto(self, out: Any) -> int:
-        n_bytes = self._reader.read_into(np.frombuffer(out, np.uint8), self._position)
-        self._position += n_bytes
-        return n_bytes
 
 
 class ObjectBytes:
@@ -316,16 +273,16 @@ class ObjectBytes:
         return _fetch_version(self.path, self.status)
 
 
-def fetch(path: PathLike, *, progress: Progress | None = None) -> Path:
+def fetch(path: PathLike) -> Path:
     """Fetch an object into the cache, if necessary, and return the path of the read-only copy, which may be evicted.
 
     One process fetches; others wait for it. Raises JobError for an object larger than the cache's limit.
     """
     url = os.fspath(path)
-    return _fetch_version(url, remote.status(url), progress)
+    return _fetch_version(url, remote.status(url))
 
 
-def _fetch_version(url: str, status: remote.Status, progress: Progress | None = None) -> Path:
+def _fetch_version(url: str, status: remote.Status) -> Path:
     store = cache()
     name = identity(url, status)
     target = store.path(name)
@@ -337,7 +294,7 @@ def _fetch_version(url: str, status: remote.Status, progress: Progress | None = 
     with store.fetching(name):
         is_new = not _is_whole(target, status.st_size)
         if is_new:
-            _download(url, status, target, progress)
+            _download(url, status, target)
         with contextlib.suppress(FileNotFoundError):  # evicted by another process
             os.utime(target)
     if is_new:
@@ -375,7 +332,7 @@ def _is_whole(path: Path, n_bytes: int) -> bool:
         return False
 
 
-def _download(url: str, status: remote.Status, target: Path, progress: Progress | None) -> None:
+def _download(url: str, status: remote.Status, target: Path) -> None:
     sums = ObjectSums(url, status)
     found = sums.get()
     step = MAX_READ if found is None else -(-MAX_READ // found.block_bytes) * found.block_bytes
@@ -391,5 +348,3 @@ def _download(url: str, status: remote.Status, target: Path, progress: Progress 
             file.write(ahead.pop(0).result())
             if k + n_ahead < len(starts):
                 ahead.append(pool().submit(read_chunk, starts[k + n_ahead]))
-            if progress:
-                progress(file.tell(), status.st_size)

@@ -12,7 +12,7 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from fastpack.errors import JobError, MissingExtra
+from fastpack.errors import JobError, import_extra
 
 TIMEOUT = "60 seconds"  # of a whole request; a slower one is retried
 UPLOAD_TIMEOUT = "300 seconds"  # of a request that sends up to 16 MiB, or that completes a multipart upload
@@ -31,10 +31,7 @@ _owner: int | None = None  # the process that runs obstore's threads, which a fo
 def load_obstore() -> Any:
     """Import obstore; raises MissingExtra if it is not installed."""
     global _owner
-    try:
-        import obstore
-    except ImportError:
-        raise MissingExtra("obstore", "remote", "reading and writing objects in a store") from None
+    obstore = import_extra("obstore", "remote", "reading and writing objects in a store")
     if _owner is None:
         _owner = os.getpid()
     return obstore
@@ -53,8 +50,7 @@ def _forget_stores() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(store))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_stores)
+os.register_at_fork(after_in_child=_forget_stores)
 
 
 def stall_seconds() -> float:

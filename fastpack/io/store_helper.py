@@ -27,8 +27,7 @@ def _renew_lock() -> None:
     _lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def helper() -> Helper:
@@ -47,17 +46,20 @@ class Helper:
     def __init__(self) -> None:
         command = [sys.executable, "-c", "from fastpack.io.stores import serve; serve()"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
         self._lock, self._pid = threading.Lock(), os.getpid()
 
     def ask(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Return the result of `stores.NAME(*arguments, **options)`, or raise its exception."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with self._lock:
             try:
-                _send(self._process.stdin, (name, arguments, options))
-                self._wait_for_answer(name)
-                good, answer = _receive(self._process.stdout)
+                _send(self._requests, (name, arguments, options))
+                # An upload may be of any size.
+                if name != "upload" and not wait([self._answers.fileno()], ANSWER_SECONDS):
+                    raise TimeoutError
+                good, answer = pickle.load(self._answers)
             except TimeoutError:
                 self._process.kill()
                 text = f"the helper process for remote files did not respond to `{name}` for {ANSWER_SECONDS:.0f} s"
@@ -72,20 +74,14 @@ class Helper:
             return answer
         raise answer
 
-    def _wait_for_answer(self, name: str) -> None:
-        """Wait for the response; TimeoutError after ANSWER_SECONDS, except for an upload, which may be of any size."""
-        assert self._process.stdout is not None
-        if name != "upload" and not wait([self._process.stdout.fileno()], ANSWER_SECONDS):
-            raise TimeoutError
-
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
     def __del__(self) -> None:
         process = self.__dict__.get("_process")
         if process is not None and self._pid == os.getpid():
-            process.stdin.close()
-            process.stdout.close()
+            self._requests.close()
+            self._answers.close()
             _end(process)
 
 
@@ -103,7 +99,7 @@ def answer_requests(functions: Mapping[str, Callable[..., Any]]) -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while True:
         try:
-            name, arguments, options = _receive(requests)
+            name, arguments, options = pickle.load(requests)
         except EOFError:
             return
         try:
@@ -116,7 +112,3 @@ def answer_requests(functions: Mapping[str, Callable[..., Any]]) -> None:
 def _send(stream: IO[bytes], message: Any) -> None:
     pickle.dump(message, stream, protocol=pickle.HIGHEST_PROTOCOL)
     stream.flush()
-
-
-def _receive(stream: IO[bytes]) -> Any:
-    return pickle.load(stream)

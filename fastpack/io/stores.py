@@ -7,8 +7,10 @@ seconds of silence, with growing pauses and a log message; finally OSError names
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
+import hashlib
 import logging
 import os
 import stat as stat_modes
@@ -19,7 +21,6 @@ from typing import Any, ParamSpec, TypeVar
 from fastpack.errors import JobError, MissingExtra
 from fastpack.io import store_clients as clients
 from fastpack.io import threads
-from fastpack.io.if_exists import PathLike
 from fastpack.io.store_clients import first_line, is_forked, load_obstore, open_folder, open_object
 
 TRIES = 6
@@ -54,8 +55,6 @@ class Status:
 
 def hash_of(text: str) -> int:
     """Return a hash of 63 bits, the same in every process."""
-    import hashlib
-
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 
@@ -82,11 +81,10 @@ def serve() -> None:
 
 
 @_fork_safe
-def status(url: PathLike) -> Status:
+def status(url: str) -> Status:
     """Return the status of an object; raises FileNotFoundError, PermissionError or OSError."""
-    text = os.fspath(url)
-    store, key = open_object(text)
-    found = _retry(text, lambda: load_obstore().head(store, key))
+    store, key = open_object(url)
+    found = _retry(url, lambda: load_obstore().head(store, key))
     return _status(found)
 
 
@@ -99,10 +97,9 @@ def _status(meta: Any) -> Status:
 
 
 @_fork_safe
-def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
+def read_head(url: str, n_bytes: int) -> tuple[bytes, Status]:
     """Read at most the first `n_bytes` of an object; return them and its status, with one request."""
-    text = os.fspath(url)
-    store, key = open_object(text)
+    store, key = open_object(url)
 
     def read() -> tuple[bytes, Status]:
         answer = load_obstore().get(store, key, options={"range": (0, n_bytes)})
@@ -113,89 +110,84 @@ def read_head(url: PathLike, n_bytes: int) -> tuple[bytes, Status]:
         return data, found
 
     try:
-        return _retry(text, read)
+        return _retry(url, read)
     except FileNotFoundError:
         raise
     except OSError:
-        found = status(text)
+        found = status(url)
         if found.st_size:  # a store rejects every range of an empty object
             raise
         return b"", found
 
 
 @_fork_safe
-def read_range(url: PathLike, start: int, end: int, tag: str | None = None) -> bytes:
+def read_range(url: str, start: int, end: int, tag: str | None = None) -> bytes:
     """Read exactly the bytes [start, end) of an object; tag: of the expected version.
 
     Raises JobError if the object has changed; else as `status`.
     """
-    text = os.fspath(url)
     if start >= end:
         return b""
-    store, key = open_object(text)
+    store, key = open_object(url)
     # A weak tag (W/"...") never matches in HTTP; the tag of the response is compared in any case.
     options: dict[str, Any] = {"range": (start, end)} | ({"if_match": tag} if tag and tag[:2] != "W/" else {})
 
     def read() -> bytes:
         answer = load_obstore().get(store, key, options=options)
         if tag and _status(answer.meta).tag not in (None, tag):
-            raise JobError(f"{text} changed while it was read: start again")
+            raise JobError(f"{url} changed while it was read: start again")
         data = bytes(answer.bytes())
         if len(data) != end - start:
             raise ShortBody(f"{len(data)} bytes instead of {end - start}")
         return data
 
-    return _retry(text, read)
+    return _retry(url, read)
 
 
-def read(url: PathLike) -> bytes:
+def read(url: str) -> bytes:
     """Read a whole small object."""
     found = status(url)
     return read_range(url, 0, found.st_size, found.tag)
 
 
 @_fork_safe
-def names(url: PathLike) -> dict[str, Status | None]:
+def names(url: str) -> dict[str, Status | None]:
     """List a folder: name -> status of an object, or None for a folder, sorted; {} if the folder does not exist."""
-    text = os.fspath(url)
-    store, key = open_folder(text)
-    found = _retry(text, lambda: load_obstore().list_with_delimiter(store, key or None))
+    store, key = open_folder(url)
+    found = _retry(url, lambda: load_obstore().list_with_delimiter(store, key or None))
     there: dict[str, Status | None] = {way[len(key) :].strip("/"): None for way in found["common_prefixes"]}
     there |= {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found["objects"]}
     return {name: there[name] for name in sorted(there) if name}
 
 
 @_fork_safe
-def all_names(url: PathLike) -> dict[str, Status]:
+def all_names(url: str) -> dict[str, Status]:
     """List all objects below a folder: relative path -> status, sorted by components."""
-    text = os.fspath(url)
-    store, key = open_folder(text)
-    found = _retry(text, lambda: [entry for page in load_obstore().list(store, key or None) for entry in page])
+    store, key = open_folder(url)
+    found = _retry(url, lambda: [entry for page in load_obstore().list(store, key or None) for entry in page])
     there = {entry["path"][len(key) :].lstrip("/"): _status(entry) for entry in found}
     return {way: there[way] for way in sorted(there, key=lambda way: way.split("/"))}
 
 
 @_fork_safe
-def has_objects(url: PathLike) -> bool:
+def has_objects(url: str) -> bool:
     """Return whether a folder contains objects; False if the store cannot list (plain HTTP)."""
-    text = os.fspath(url)
-    if text.startswith(("http:", "https:")):
+    if url.startswith(("http:", "https:")):
         return False
-    store, key = open_folder(text)
-    return _retry(text, lambda: any(page for page in load_obstore().list(store, key or None, chunk_size=1)))
+    store, key = open_folder(url)
+    return _retry(url, lambda: any(page for page in load_obstore().list(store, key or None, chunk_size=1)))
 
 
 @_fork_safe
-def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
+def upload(url: str, local_path: str, *, replace: bool = True) -> None:
     """Upload a local file, a large one in multiple parts; the object is complete under its name, or absent.
 
     replace=False: FileExistsError if the object exists, checked by the store as far as it can. An object with the
     content of the file does not count if an earlier attempt of this call may have uploaded it.
     """
-    text = os.fspath(url)
-    if text.startswith(("http:", "https:")):
-        raise JobError(f"{text}: plain HTTP can be read only")
-    store, key = open_object(text, sends=True)
+    if url.startswith(("http:", "https:")):
+        raise JobError(f"{url}: plain HTTP can be read only")
+    store, key = open_object(url, sends=True)
     n_bytes = os.path.getsize(local_path)
     attempts = 0
 
@@ -203,19 +195,19 @@ def upload(url: PathLike, local_path: str, *, replace: bool = True) -> None:
         nonlocal attempts
         attempts += 1
         try:
-            _put(text, store, key, local_path, replace)
+            _put(url, store, key, local_path, replace)
         except (FileExistsError, load_obstore().exceptions.AlreadyExistsError):
             # The response to an earlier attempt may have been lost after the store had accepted the object.
-            if attempts == 1 or not _has_content(text, local_path):
+            if attempts == 1 or not _has_content(url, local_path):
                 raise
         except FileNotFoundError:
             # The same: obstore aborts the multipart upload after an error, but the store may have completed it.
-            if n_bytes <= PART_BYTES or not _has_content(text, local_path):
+            if n_bytes <= PART_BYTES or not _has_content(url, local_path):
                 raise
 
-    _retry(text, put)
-    if (found := status(text).st_size) != n_bytes:
-        raise OSError(errno.EIO, f"the object has {found} bytes after an upload of {n_bytes}", text)
+    _retry(url, put)
+    if (found := status(url).st_size) != n_bytes:
+        raise OSError(errno.EIO, f"the object has {found} bytes after an upload of {n_bytes}", url)
 
 
 def _put(url: str, store: Any, key: str, local_path: str, replace: bool) -> None:
@@ -244,14 +236,11 @@ def _has_content(url: str, local_path: str) -> bool:
 
 
 @_fork_safe
-def delete(url: PathLike) -> None:
+def delete(url: str) -> None:
     """Remove an object, if it exists."""
-    text = os.fspath(url)
-    store, key = open_object(text)
-    try:
-        _retry(text, lambda: load_obstore().delete(store, key))
-    except FileNotFoundError:
-        return
+    store, key = open_object(url)
+    with contextlib.suppress(FileNotFoundError):
+        _retry(url, lambda: load_obstore().delete(store, key))
 
 
 def _exists(url: str) -> bool:

@@ -1,4 +1,4 @@
-"""Threads for requests to object stores."""
+"""Threads: for requests to object stores, and for tasks whose results are needed in order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 READERS = 16  # concurrent requests
@@ -65,3 +66,21 @@ def in_parallel(function: Callable[[_S], _T], items: Iterable[_S]) -> list[_T]:
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def in_order(function: Callable[[_S], _T], items: Iterable[_S], num_threads: int) -> Iterator[_T]:
+    """Call a function for each item, `num_threads` at a time; yield the results in order.
+
+    At most 2 * num_threads calls are pending or finished. Closing the iterator cancels those that have not started.
+    """
+    waiting: deque[Future[_T]] = deque()
+    with ThreadPoolExecutor(num_threads, "fastpack-in-order") as threads:
+        try:
+            for item in items:
+                waiting.append(threads.submit(function, item))
+                if len(waiting) == 2 * num_threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            threads.shutdown(cancel_futures=True)

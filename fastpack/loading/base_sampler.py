@@ -5,21 +5,15 @@ from __future__ import annotations
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 from fastpack.datasets.permutations import Indices
 from fastpack.display import Described, facts
-from fastpack.loading.order import BLOCK, Order, Steps, integers, this_process
-from fastpack.loading.resume import check_order, json_fingerprint
+from fastpack.loading.order import BLOCK, Order, Steps, this_process
+from fastpack.loading.resume import EpochPosition, check_order, json_fingerprint
 
 ORDERS = ("torch", "feistel")
-
-
-class Resume(NamedTuple):
-    """The position where an epoch continues: `consumed` samples of the global order for `base_num_replicas` ranks."""
-
-    consumed: int
-    base_num_replicas: int
 
 
 class EpochSampler(Described, ABC):
@@ -59,7 +53,7 @@ class EpochSampler(Described, ABC):
         self.order = order
         self._epoch = 0
         self._skip = 0
-        self._resume: Resume | None = None
+        self._resume: EpochPosition | None = None
 
     @property
     def epoch(self) -> int:
@@ -115,7 +109,7 @@ class EpochSampler(Described, ABC):
         """
         if consumed < 0 or base_num_replicas < 1:
             raise ValueError(f"cannot resume after {consumed} samples of {base_num_replicas} ranks")
-        self._resume = Resume(operator.index(consumed), operator.index(base_num_replicas))
+        self._resume = EpochPosition(operator.index(consumed), operator.index(base_num_replicas))
 
     def forget_resume(self) -> None:
         """Undo `resume_at`: the next iteration starts with this rank's first sample of the epoch."""
@@ -147,9 +141,9 @@ class EpochSampler(Described, ABC):
     def _steps(self) -> Steps:
         return self._own_steps() if self._resume is None else self._steps_from(self._resume)
 
-    def _steps_from(self, start: Resume) -> Steps:
+    def _steps_from(self, start: EpochPosition) -> Steps:
         """Return this rank's share of the rest of the epoch."""
-        order, length = self._layout(start.base_num_replicas)
+        order, length = self._layout(start.base)
         left = max(0, length - start.consumed)
         count = left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
         return Steps(order, max(1, length), start.consumed + self.rank, self.num_replicas, count)
@@ -240,15 +234,15 @@ class SampleNumbers(Iterator[int]):
     def _open(self) -> None:
         resume = self._sampler._resume
         steps, self._taken = self._sampler._open()
-        self._rest = integers(steps.settled().blocks(self._taken, BLOCK))
+        self._rest = chain.from_iterable(block.tolist() for block in steps.settled().blocks(self._taken, BLOCK))
         self._saved = {
             "sampler": self._sampler.state_dict(),
             "order": json_fingerprint(self._sampler.fingerprint()),
-            "resumed_at": None if resume is None else list(resume),
+            "resumed_at": None if resume is None else [resume.consumed, resume.base],
         }
 
     def __next__(self) -> int:
-        number = next(self._rest)
+        number: int = next(self._rest)
         self._taken += 1
         return number
 

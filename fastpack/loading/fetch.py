@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fastpack.datasets.outputs import WHOLE_OUTPUTS, OutputDtype, Outputs
 from fastpack.item_numbers import item_numbers
-from fastpack.loading.adapters import DatasetAdapter, as_batch_dataset
+from fastpack.loading.adapters import as_batch_dataset
 from fastpack.loading.buffers import BufferPool
 from fastpack.loading.default_collate import collate
 from fastpack.loading.protocols import BatchDataset
@@ -38,11 +38,15 @@ def make_fetch(dataset: Any, options: BatchOptions, pool: BufferPool) -> Fetch:
     if arguments is None:
         return SampleFetch(dataset, options.collate_fn, pool)
     source = as_batch_dataset(dataset)
-    if isinstance(source, BatchDataset):
-        return FillFetch(source.fill, _Allocation(source, arguments, pool), options.num_threads)
-    if source.fill is not None:
-        return FillFetch(source.fill, _AdaptedAllocation(source, arguments, pool), options.num_threads)
-    return BatchFetch(dataset, arguments)
+    if source.fill is None:
+        return BatchFetch(dataset, arguments)
+
+    def allocate(numbers: npt.NDArray[np.int64]) -> Outputs:
+        if isinstance(source, BatchDataset):
+            return source.new_outputs(len(numbers), empty=pool.lease, **arguments)
+        return source.new_outputs(numbers, arguments, pool.lease)
+
+    return FillFetch(source.fill, allocate, options.num_threads)
 
 
 def batch_arguments(dataset: Any, options: BatchOptions) -> dict[str, Any] | None:
@@ -115,26 +119,6 @@ class BatchFetch(Fetch):
 
     def __call__(self, indices: Any) -> Any:
         return self._dataset.batch(indices, **self._arguments)
-
-
-class _Allocation:
-    """Allocates leased arrays as the dataset defines them."""
-
-    def __init__(self, dataset: BatchDataset[Any], arguments: dict[str, Any], pool: BufferPool) -> None:
-        self._dataset, self._arguments, self._pool = dataset, arguments, pool
-
-    def __call__(self, numbers: npt.NDArray[np.int64]) -> Outputs:
-        return self._dataset.new_outputs(len(numbers), empty=self._pool.lease, **self._arguments)
-
-
-class _AdaptedAllocation:
-    """Allocates leased arrays like those of a batch of one sample."""
-
-    def __init__(self, dataset: DatasetAdapter, arguments: dict[str, Any], pool: BufferPool) -> None:
-        self._dataset, self._arguments, self._pool = dataset, arguments, pool
-
-    def __call__(self, numbers: npt.NDArray[np.int64]) -> Outputs:
-        return self._dataset.new_outputs(numbers, self._arguments, self._pool.lease)
 
 
 class FillFetch(Fetch):

@@ -88,8 +88,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
     >>> loader = fastpack.StatefulDataLoader(dataset, batch_size=2, sampler=sampler)
     >>> len(loader)
     20
-    >>> batch = next(iter(loader))
-    >>> batch["input_ids"]
+    >>> next(iter(loader))["input_ids"]
     array([[ 0,  1,  2,  3],
            [10, 11, 12, 13]])
     >>> loader.state_dict()["batches_yielded"]
@@ -168,9 +167,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         self.outputs, self.num_threads = outputs, num_threads
         self.dtype: OutputDtype = dtype
         self.cu_seqlens_length = cu_seqlens_length
-        self._epoch = 0
-        self._start = EpochPosition(0, self._num_replicas)  # where this process started or resumed the epoch
-        self._yielded = 0  # batches since then
+        self._go_to(0)
         self._order_to_check: Mapping[str, Any] | None = None  # of a loaded state
         self._attach()
         self._warm()
@@ -237,7 +234,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         first = next(plan, None)
         if first is not None:
             return chain((first,), plan)
-        self._go_to(self._epoch + 1, EpochPosition(0, self._num_replicas))
+        self._go_to(self._epoch + 1)
         return self._plan()
 
     def _begin(self, make_plan: Callable[[], Iterator[Any]]) -> None:
@@ -250,23 +247,20 @@ class StatefulDataLoader(Described, Generic[BatchT]):
 
     def __next__(self) -> BatchT:
         with self._lock:  # threads take batches in turn
-            return self._next()
-
-    def _next(self) -> BatchT:
-        if not self._producers:
-            raise StopIteration
-        if self._producers[0].lost:
-            self._begin(self._plan)
-        self._pool.next_batch()
-        produced = self._producers[0].get()
-        if produced is None:
-            self._stop()
-            self._go_to(self._epoch + 1, EpochPosition(0, self._num_replicas))
-            raise StopIteration
-        self._yielded = produced.number + 1
-        self._producers[0].lost = False
-        batch: BatchT = produced.batch
-        return batch
+            if not self._producers:
+                raise StopIteration
+            if self._producers[0].lost:
+                self._begin(self._plan)
+            self._pool.next_batch()
+            produced = self._producers[0].get()
+            if produced is None:
+                self._stop()
+                self._go_to(self._epoch + 1)
+                raise StopIteration
+            self._yielded = produced.number + 1
+            self._producers[0].lost = False
+            batch: BatchT = produced.batch
+            return batch
 
     def _plan(self) -> Iterator[Any]:
         """Return the sample numbers of each remaining batch of this epoch."""
@@ -289,8 +283,9 @@ class StatefulDataLoader(Described, Generic[BatchT]):
         yielded = self._yielded * self.batch_size * self._num_replicas
         return EpochPosition(self._start.consumed + yielded, self._start.base)
 
-    def _go_to(self, epoch: int, position: EpochPosition) -> None:
-        self._epoch, self._start, self._yielded = epoch, position, 0
+    def _go_to(self, epoch: int, position: EpochPosition | None = None) -> None:
+        """Continue at a position of an epoch (None: its start), from which `_yielded` batches are counted."""
+        self._epoch, self._start, self._yielded = epoch, position or EpochPosition(0, self._num_replicas), 0
 
     def set_epoch(self, epoch: int) -> None:
         """Start another epoch, counted from 0, at the next `iter()`; for the current epoch nothing changes.
@@ -306,7 +301,7 @@ class StatefulDataLoader(Described, Generic[BatchT]):
             if epoch != self._epoch:
                 self._stop()
                 self._order_to_check = None
-                self._go_to(epoch, EpochPosition(0, self._num_replicas))
+                self._go_to(epoch)
 
     @property
     def batch_sampler(self) -> BatchNumbers:

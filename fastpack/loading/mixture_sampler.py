@@ -11,10 +11,11 @@ import numpy as np
 
 from fastpack.datasets.permutations import Indices, TorchGenerator, index_dtype
 from fastpack.loading import mixing
-from fastpack.loading.base_sampler import EpochSampler, Resume
+from fastpack.loading.base_sampler import EpochSampler
 from fastpack.loading.mixture_orders import FeistelMixture, interleave, repeated
 from fastpack.loading.mixture_schedule import ScheduledMixture
 from fastpack.loading.order import HeldOrder, Order, Steps, StraightOrder
+from fastpack.loading.resume import EpochPosition
 
 # The name of the order of no_repeat=True in a saved state. Another schedule needs another name.
 NO_REPEAT_ORDER = "passes-1"
@@ -317,7 +318,7 @@ class MixtureSampler(EpochSampler):
 
     def _steps(self) -> Steps:
         if self.no_repeat:
-            start = self._resume or Resume(0, self.num_replicas)
+            start = self._resume or EpochPosition(0, self.num_replicas)
             self._note_weights(start.consumed + max(0, self._skip) * self.num_replicas)
         return super()._steps()
 

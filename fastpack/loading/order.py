@@ -107,12 +107,6 @@ class Steps:
             yield self.take(first, size)
 
 
-def integers(blocks: Iterator[Indices]) -> Iterator[int]:
-    """Yield the entries of arrays as Python ints."""
-    for block in blocks:
-        yield from block.tolist()
-
-
 def this_process() -> tuple[int, int]:
     """Return the number of ranks and this rank: those of torch.distributed if initialized, else (1, 0).
 

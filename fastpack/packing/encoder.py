@@ -15,7 +15,7 @@ from fastpack.documents.json_blocks import compile_block_pattern
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
 from fastpack.packing.audit import Audit
 from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, count_inner
-from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens
+from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens, quoted
 from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
 
 
@@ -122,9 +122,8 @@ class Encoder:
         return Encoded(tokens.astype(self._dtype, copy=False), lengths, faulty, counts, stop)
 
     def _differs(self, text: str) -> str:
-        quoted = repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"
         reference = OWN_ENGINES["pretrained_hf_tokenizer"]
-        return f"the engine {self._engine} gives other ids than {reference} on {quoted}"
+        return f"the engine {self._engine} gives other ids than {reference} on {quoted(text)}"
 
     def _apply_rule(
         self,

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from typing import Any
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.documents.source_paths import Sources
 from fastpack.errors import spoken, vocabulary
-from fastpack.io import PathLike, Progress
-from fastpack.io.atomic import OVERWRITE
+from fastpack.io import ExistencePolicy, PathLike, Progress
 from fastpack.packing.modalities_config import Config, load_pack_settings
 from fastpack.packing.pack_job import pack_files
 from fastpack.packing.pack_result import PackResult as PackResult
 from fastpack.packing.settings import (
     Engine,
-    IfExists,
     OnError,
     PackFormat,
-    PackSettings,
-    existence_policy,
     field_pattern,
-    find_pack_sources,
-    index_rule,
     on_error_rule,
-    output_of,
-    pack_format,
+    settings_of,
 )
 from fastpack.packing.special_tokens import SpecialRule
 from fastpack.tokenizers.interface import END_OF_TEXT, named_tokens
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
-_OVERWRITE = {OVERWRITE: "Pass if_exists='overwrite'"}
 ARGUMENTS = {  # setting of a configuration -> argument of `pack`
     "settings.src_path": "sources",
     "settings.dst_path": "output",
@@ -42,7 +32,6 @@ ARGUMENTS = {  # setting of a configuration -> argument of `pack`
     "settings.eod_token": "eos_token",
     "tokenizer.config.pretrained_model_name_or_path": "tokenizer",
     "tokenizer.config.tokenizer_model_file": "tokenizer",
-    **_OVERWRITE,
 }
 
 
@@ -65,7 +54,7 @@ def pack(
     eos_token_id: int | None = None,
     index_path: PathLike | None = None,
     num_workers: int | None = None,
-    if_exists: IfExists = "error",
+    if_exists: ExistencePolicy = "error",
     on_error: OnError = "skip",
     engine: Engine = "auto",
     resume: bool = False,
@@ -170,21 +159,21 @@ def pack(
     >>> folder.cleanup()
     """
     with vocabulary(ARGUMENTS):
-        policy = existence_policy(if_exists)
         name = os.fspath(tokenizer)
         if eos_token is None and eos_token_id is None:
             eos_token = default_eos_token(name)
-        settings = PackSettings(
-            sources=find_pack_sources(sources, index_path, index_rule(index_path, policy == "override")),
-            output=output_of(sources, output, format),
+        settings = settings_of(
+            sources,
+            output,
+            index_path=index_path,
+            format=format,
             tokenizer=TokenizerSpec.from_name(name),
-            format=pack_format(output, format),
             text_pattern=field_pattern(text_field) if jq_pattern is None else jq_pattern,
             eos_token=eos_token,
             eos_token_id=eos_token_id,
             special_tokens_in_text=special_tokens_in_text,
-            on_error=on_error_rule(on_error),
-            if_exists=policy,
+            on_error=on_error,
+            if_exists=if_exists,
             engine=engine,
             num_workers=(os.cpu_count() or 1) if num_workers is None else num_workers,
             audit=audit,
@@ -197,7 +186,7 @@ def pack(
 def pack_encoded_data(
     config: Config,
     *,
-    if_exists: IfExists = "error",
+    if_exists: ExistencePolicy = "error",
     on_error: OnError = "skip",
     engine: Engine = "auto",
     resume: bool = False,
@@ -258,16 +247,23 @@ def pack_encoded_data(
     12
     >>> folder.cleanup()
     """
-    options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
-    with vocabulary(_OVERWRITE):
-        return pack_files(replace(load_pack_settings(config), **options), progress=progress)[0]
+    settings = load_pack_settings(
+        config,
+        if_exists=if_exists,
+        on_error=on_error_rule(on_error),
+        engine=engine,
+        resume=resume,
+        special_tokens_in_text=special_tokens_in_text,
+        audit=audit,
+    )
+    return pack_files(settings, progress=progress)[0]
 
 
 @accept_aliases(file_existence_policy="if_exists", on_faulty="on_error")
 def pack_each(
     config: Config,
     *,
-    if_exists: IfExists = "error",
+    if_exists: ExistencePolicy = "error",
     on_error: OnError = "skip",
     engine: Engine = "auto",
     resume: bool = False,
@@ -316,22 +312,17 @@ def pack_each(
     ['a.pbin', 'b.pbin']
     >>> folder.cleanup()
     """
-    options = _config_options(if_exists, on_error, engine, resume, special_tokens_in_text, audit)
-    with vocabulary(_OVERWRITE):
-        return pack_files(replace(load_pack_settings(config, per_source=True), **options), progress=progress)
-
-
-def _config_options(
-    if_exists: IfExists, on_error: OnError, engine: Engine, resume: bool, special: SpecialRule, audit: float | None
-) -> dict[str, Any]:
-    return {
-        "if_exists": existence_policy(if_exists),
-        "on_error": on_error_rule(on_error),
-        "engine": engine,
-        "resume": resume,
-        "special_tokens_in_text": special,
-        "audit": audit,
-    }
+    settings = load_pack_settings(
+        config,
+        per_source=True,
+        if_exists=if_exists,
+        on_error=on_error_rule(on_error),
+        engine=engine,
+        resume=resume,
+        special_tokens_in_text=special_tokens_in_text,
+        audit=audit,
+    )
+    return pack_files(settings, progress=progress)
 
 
 def default_eos_token(tokenizer: str) -> str:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fastpack import io as files
-from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import FaultyDocument, compile_pattern
-from fastpack.io import size_of
+from fastpack.documents.json_lines import count_lines
+from fastpack.io import ExistencePolicy, open_bytes, size_of
 from fastpack.packing.document_sample import sample_lines
 from fastpack.packing.encoder import EncoderSpec
 from fastpack.packing.modalities_config import Config, load_pack_settings
 from fastpack.packing.pack_job import is_to_write, prepare_encoder
-from fastpack.packing.settings import Engine, IfExists, PackSettings, Source, existence_policy
+from fastpack.packing.settings import Engine, PackSettings, Source
 from fastpack.packing.source_batches import read_index
 from fastpack.packing.source_indexes import indexes_before_creation
 from fastpack.packing.targets import Target, targets_of
 from fastpack.tokenizers.interface import Tokenizer
-
-WINDOW = 64 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +86,7 @@ def plan_packing(
     config: Config,
     *,
     per_source: bool = False,
-    if_exists: IfExists = "error",
+    if_exists: ExistencePolicy = "error",
     engine: Engine = "auto",
     resume: bool = False,
 ) -> list[PlannedPack]:
@@ -135,8 +132,9 @@ def plan_packing(
     (100, 600)
     >>> folder.cleanup()
     """
-    settings = load_pack_settings(config, per_source=per_source)
-    return estimate_pack(replace(settings, if_exists=existence_policy(if_exists), engine=engine, resume=resume))
+    return estimate_pack(
+        load_pack_settings(config, per_source=per_source, if_exists=if_exists, engine=engine, resume=resume)
+    )
 
 
 def estimate_pack(settings: PackSettings) -> list[PlannedPack]:
@@ -171,12 +169,7 @@ def _count_lines(source: Source) -> int | None:
         return None
     if source.index_path is not None:
         return len(read_index(source.path, source.index_path))
-    data = files.open_bytes(source.path)
-    n_lines = 0
-    for start in range(0, len(data), WINDOW):
-        n_lines += kernels.count_newlines(data[start : start + WINDOW])
-        files.drop_pages(data, start, min(start + WINDOW, len(data)))
-    return n_lines + bool(len(data) and data[len(data) - 1 :][0] != ord("\n"))
+    return count_lines(open_bytes(source.path))
 
 
 def _tokens_per_byte(settings: PackSettings, tokenizer: Tokenizer) -> float | None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fastpack.documents.compressed import is_compressed
@@ -14,7 +14,7 @@ from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
 from fastpack.packing.pack_result import Skipped
-from fastpack.packing.settings import PackSettings
+from fastpack.packing.settings import OnError, PackSettings
 from fastpack.packing.source_batches import SourceBatch, read_batches
 from fastpack.packing.targets import Target, identity
 from fastpack.tokenizers.interface import Tokenizer
@@ -88,14 +88,23 @@ class EngineDiffers(JobError):
     """A faster engine gave other ids than the reference library, so none of its output is kept."""
 
 
-def stop_error(batch: SourceBatch, stop: Stop, lines_before: int) -> Exception:
-    """Return the error for a document that ends the job; lines_before: lines of the file before those of `batch`."""
-    where = (
-        f"{batch.batch.path}: line {batch.lines[stop.position] + lines_before} at byte {batch.offset(stop.position)}"
-    )
-    if not stop.by_engine:
-        return ValueError(f"{where}: {stop.reason}")
-    return EngineDiffers(f"{where}: {stop.reason}. Nothing was written: run again with {spoken('engine')} tokenizers")
+def check_encoded(batch: SourceBatch, encoded: Encoded, on_error: OnError, lines_before: Callable[[], int]) -> None:
+    """Raise for a document that ends the job; lines_before: returns the lines of the file before those of `batch`."""
+    stop = encoded.stop
+    if stop is None and encoded.faulty and on_error == "raise":
+        stop = Stop(*encoded.faulty[0], by_engine=False)
+    if stop is None:
+        return
+    line, offset = batch.lines[stop.position] + lines_before(), batch.offset(stop.position)
+    text = f"{batch.batch.path}: line {line} at byte {offset}: {stop.reason}"
+    if stop.by_engine:
+        raise EngineDiffers(f"{text}. Nothing was written: run again with {spoken('engine')} tokenizers")
+    raise ValueError(text)
+
+
+def skipped_lines(batch: SourceBatch, encoded: Encoded) -> list[tuple[int, str]]:
+    """Return (line, reason) of the lines that are not packed: without a row in the index, or faulty."""
+    return sorted([*batch.omitted, *((int(batch.lines[position]), reason) for position, reason in encoded.faulty)])
 
 
 class Packer:
@@ -157,7 +166,7 @@ class Packer:
             target.output,
             self._spec.token_size,
             identity(self._settings, target, self._spec.eos_token_id, self._spec.token_size),
-            file_existence_policy=self._settings.if_exists,
+            if_exists=self._settings.if_exists,
             resume=self._settings.resume,
         )
         output = OutputFile(target, writer)
@@ -166,8 +175,7 @@ class Packer:
         return output
 
     def _write(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
-        if encoded.stop is not None:
-            raise stop_error(batch, encoded.stop, 0)
+        check_encoded(batch, encoded, self._settings.on_error, lambda: 0)
         self._append_batch(output, source, batch, encoded)
         self._done = batch.done
         documents, tokens = self._packed
@@ -183,24 +191,15 @@ class Packer:
 
     def _append_batch(self, output: OutputFile, source: int, batch: SourceBatch, encoded: Encoded) -> None:
         """Append a complete batch. The command line delays signals during this call: half a batch cannot be resumed."""
-        self._note_skipped(output, batch, encoded.faulty)
+        for line, reason in skipped_lines(batch, encoded):
+            output.skipped.append({"line": line, "reason": reason})
+            if len(output.target.sources) > 1:
+                output.skipped[-1]["source"] = batch.batch.path
         output.counts = output.counts.plus(encoded.counts)
         output.writer.append_bytes(encoded.tokens, encoded.lengths)
         output.waiting -= 1
         if len(batch.batch.rows):
             output.note_batch(source, batch.next_row)
-
-    def _note_skipped(self, output: OutputFile, batch: SourceBatch, faulty: Sequence[tuple[int, str]]) -> None:
-        path = batch.batch.path
-        if faulty and self._settings.on_error == "raise":
-            position, reason = faulty[0]
-            raise ValueError(f"{path}: line {batch.lines[position]} at byte {batch.offset(position)}: {reason}")
-        found = [*batch.omitted, *((int(batch.lines[position]), reason) for position, reason in faulty)]
-        for line, reason in sorted(found):
-            skipped: Skipped = {"line": line, "reason": reason}
-            if len(output.target.sources) > 1:
-                skipped["source"] = path
-            output.skipped.append(skipped)
 
     def _finish_if_done(self, output: OutputFile) -> None:
         if output.all_read and not output.waiting:

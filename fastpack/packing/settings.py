@@ -14,6 +14,7 @@ from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_paths import InputNotFound, Sources, find_sources, is_one_file
 from fastpack.errors import spoken
 from fastpack.io import ExistencePolicy, PathLike, is_file
+from fastpack.io.if_exists import OVERWRITING
 from fastpack.packing.audit import check_share
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.tokenizers.engines import ENGINES
@@ -22,10 +23,10 @@ from fastpack.tokens.flat.npy_writer import is_npy
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnError: TypeAlias = Literal["skip", "raise"]
-IfExists: TypeAlias = Literal["error", "skip", "overwrite"] | ExistencePolicy
 PackFormat: TypeAlias = Literal["pbin", "npy"]
 IndexRule: TypeAlias = Literal["require", "create", "rebuild", "replace", "optional"]
 
+_EXECUTION = ("if_exists", "num_workers", "resume")  # settings that do not decide the bytes written
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -73,8 +74,8 @@ class PackSettings:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value out of range, under the name that the caller knows."""
-        on_error_rule(self.on_error)
+        """Replace former values by current ones; raise ValueError for a wrong one, under the name the caller knows."""
+        object.__setattr__(self, "on_error", on_error_rule(self.on_error))
         if self.engine not in ENGINES:
             raise ValueError(f"unknown engine {self.engine!r}: choose one of {', '.join(ENGINES)}")
         if self.special_tokens_in_text not in RULES:
@@ -89,20 +90,9 @@ class PackSettings:
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings that decide the bytes written, for `from_json`; tuples become lists."""
-        settings = {
-            "sources": [[source.path, source.index_path] for source in self.sources],
-            "output": self.output,
-            "format": self.format,
-            "per_source": self.per_source,
-            "text_pattern": self.text_pattern,
-            "eos_token": self.eos_token,
-            "eos_token_id": self.eos_token_id,
-            "tokenizer": {"variant_key": self.tokenizer.variant_key, "config": dict(self.tokenizer.config)},
-            "special_tokens_in_text": self.special_tokens_in_text,
-            "on_error": self.on_error,
-            "engine": self.engine,
-            "audit": self.audit,
-        }
+        settings = {name: value for name, value in vars(self).items() if name not in _EXECUTION}
+        settings["sources"] = [[source.path, source.index_path] for source in self.sources]
+        settings["tokenizer"] = {"variant_key": self.tokenizer.variant_key, "config": dict(self.tokenizer.config)}
         decoded: dict[str, Any] = json.loads(json.dumps(settings, default=str))
         return decoded
 
@@ -112,6 +102,38 @@ class PackSettings:
         sources = tuple(Source(path, index_path) for path, index_path in settings["sources"])
         tokenizer = TokenizerSpec(**settings["tokenizer"])
         return cls(**{**settings, "sources": sources, "tokenizer": tokenizer, "num_workers": 1})
+
+
+def settings_of(
+    sources: Sources,
+    output: PathLike | None,
+    *,
+    index_path: PathLike | None = None,
+    format: PackFormat | None = None,
+    per_source: bool = False,
+    **fields: Any,
+) -> PackSettings:
+    """Return the settings of sources that a user names; fields: other fields of `PackSettings`.
+
+    The default output is that of a single source. A missing index of a single source is created; a stale one is created
+    again if it is the default one, or if outputs are overwritten. Raises as `find_pack_sources`, and ValueError for
+    several sources without an output.
+    """
+    rule: IndexRule = "rebuild" if index_path is None else "create"
+    if fields.get("if_exists") in OVERWRITING:
+        rule = "replace"
+    found = find_pack_sources(sources, index_path, rule)
+    if output is None and not per_source:
+        if not (isinstance(sources, (str, os.PathLike)) and is_one_file(sources)):
+            raise ValueError(f"{spoken('settings.dst_path')} is needed for several sources")
+        output = default_output(os.fspath(sources), format or "pbin")
+    return PackSettings(
+        sources=found,
+        output=None if output is None else os.fspath(output),
+        format=pack_format(None if per_source else output, format),
+        per_source=per_source,
+        **fields,
+    )
 
 
 def find_pack_sources(sources: Sources, index_path: PathLike | None, single_rule: IndexRule) -> tuple[Source, ...]:
@@ -171,11 +193,6 @@ def pack_format(output: PathLike | None, format: PackFormat | None = None) -> Pa
     return by_suffix
 
 
-def existence_policy(if_exists: IfExists) -> ExistencePolicy:
-    """Return Modalities' word for what to do with an output that exists: "override" for "overwrite"."""
-    return "override" if if_exists == "overwrite" else if_exists
-
-
 def on_error_rule(on_error: str) -> OnError:
     """Return `on_error` with "raise" for its former value "error". Raises ValueError for an unknown value."""
     if on_error == "skip":
@@ -188,23 +205,6 @@ def on_error_rule(on_error: str) -> OnError:
 def default_output(source: str, format: PackFormat = "pbin") -> str:
     """Return the output of a single source whose output is not named: its stem with the suffix of the format."""
     return f"{stem_of(source)}.{format}"
-
-
-def output_of(sources: Sources, output: PathLike | None, format: PackFormat | None = None) -> str:
-    """Return the output path; by default that of a single source. Raises ValueError for several sources without one."""
-    if output is not None:
-        return os.fspath(output)
-    if isinstance(sources, (str, os.PathLike)) and is_one_file(sources):
-        return default_output(os.fspath(sources), format or "pbin")
-    find_sources(sources)  # raises where there is none
-    raise ValueError(f"{spoken('settings.dst_path')} is needed for several sources")
-
-
-def index_rule(index_path: PathLike | None, overwrite: bool) -> IndexRule:
-    """Return the rule for the index of a single source that may be created; index_path: the one named by the user."""
-    if overwrite:
-        return "replace"
-    return "rebuild" if index_path is None else "create"
 
 
 def field_pattern(text_field: str) -> str:

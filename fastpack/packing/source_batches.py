@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastpack import io as files
 from fastpack import kernels
 from fastpack.documents.compressed import is_compressed, read_lines
-from fastpack.documents.json_lines import line_start_from
+from fastpack.documents.json_lines import count_lines, line_start_from
 from fastpack.documents.raw_index import read_raw_index
 from fastpack.documents.raw_index_check import check_bounds, counts_characters
 from fastpack.packing.encoder import Batch
@@ -23,7 +23,6 @@ from fastpack.packing.settings import Source
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 MAX_BATCH_LINES = 16_384
-_WINDOW = 64 << 20  # bytes whose newlines are counted at once
 _MAX_GAP = 1 << 20  # bytes between two lines that are read together with them
 
 
@@ -139,7 +138,7 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
     else:
         rows, ends = _read_index_once(source.path, source.index_path)
         end = _chunk_start(data, rows, _row_at(ends, chunk, n_chunks)) if is_sorted(rows) else 0
-    return sum(kernels.count_newlines(data[at : min(end, at + _WINDOW)]) for at in range(0, end, _WINDOW))
+    return count_lines(data, end=end)
 
 
 def _read_index_once(path: str, index_path: str) -> tuple[Rows, Rows]:

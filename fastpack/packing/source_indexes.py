@@ -115,7 +115,7 @@ def _create(source: Source, *, drop_faulty: bool, progress: Progress | None) -> 
             source.path,
             source.index_path,
             drop_faulty_entries=drop_faulty,
-            file_existence_policy="override",
+            if_exists="overwrite",
             progress=progress,
         )
     except FaultyLine as error:

@@ -1,4 +1,11 @@
-"""YAML files with OmegaConf's interpolation, as Modalities reads them: `${a.b}`, `${.sibling}`, `${resolver:arg}`."""
+"""YAML files with OmegaConf's interpolation, as Modalities reads them: `${a.b}`, `${.sibling}`, `${resolver:arg}`.
+
+OmegaConf itself is not used. Measured with OmegaConf 2.4.0: the golden files give the same trees, but a program that
+reads one configuration takes 0.53 s instead of 0.33 s, and almost every configuration of Modalities has a `${...}`. It
+has no limit on what interpolations expand to: 540 bytes that double a text 24 times take 520 MB and twice as much for
+each further doubling, where `MAX_NODES` ends the work here. Its resolvers are global: those of Modalities have the same
+names, so that a program that uses both would have one replaced by the other.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +16,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
+from fastpack.errors import spoken
 from fastpack.io import PathLike, read_start
 from fastpack.io.parsing import LimitedLoader, ParseError, parse_yaml
 
@@ -72,8 +80,8 @@ def load_yaml(path: PathLike, known_as: PathLike | None = None) -> dict[str, Any
 
 def resolve(tree: Mapping[str, Any], config_path: str | None = None) -> dict[str, Any]:
     """Return a copy of `tree` with every interpolation replaced by its value."""
-    resolved: dict[str, Any] = _Resolver(tree, config_path).resolve()
-    return resolved
+    resolver = _Resolver(tree, config_path)
+    return {key: resolver.value(child, (key,), 1) for key, child in tree.items()}
 
 
 class _Resolver:
@@ -82,17 +90,14 @@ class _Resolver:
         self.config_path = config_path
         self.n_nodes = 0
 
-    def resolve(self) -> Any:
-        return self._value(self.tree, (), 0)
-
-    def _value(self, node: Any, path: Path, depth: int) -> Any:
+    def value(self, node: Any, path: Path, depth: int) -> Any:
         self.n_nodes += 1
         if self.n_nodes > MAX_NODES or depth > MAX_DEPTH:
             raise ValueError(f"the configuration expands to more than {MAX_NODES} values or {MAX_DEPTH} levels")
         if isinstance(node, Mapping):
-            return {key: self._value(child, (*path, key), depth + 1) for key, child in node.items()}
+            return {key: self.value(child, (*path, key), depth + 1) for key, child in node.items()}
         if isinstance(node, list):
-            return [self._value(child, (*path, i), depth + 1) for i, child in enumerate(node)]
+            return [self.value(child, (*path, i), depth + 1) for i, child in enumerate(node)]
         if isinstance(node, str) and "${" in node:
             return self._expand(node, path, depth)
         return node
@@ -134,28 +139,46 @@ class _Resolver:
         up = len(expression) - len(expression.lstrip("."))
         keys: Path = path[:-up] if 0 < up <= len(path) else ()
         node: Any = self.tree
-        for key in (*keys, *re.findall(r"[^.\[\]]+", expression)):
+        target = (*keys, *re.findall(r"[^.\[\]]+", expression))
+        for key in target:
             if isinstance(node, list) and str(key).isdigit() and int(str(key)) < len(node):
                 node = node[int(str(key))]
             elif isinstance(node, Mapping) and key in node:
                 node = node[key]
             else:
                 raise ValueError(f"${{{expression}}}: the configuration has no {key!r}")
-        target = (*keys, *re.findall(r"[^.\[\]]+", expression))
-        return self._value(node, target, depth)
+        return self.value(node, target, depth)
 
     def _modalities(self, name: str) -> str:
-        known = {}
-        if self.config_path is not None:
-            known = {
-                "config_file_path": self.config_path,
-                "config_folder_path": os.path.dirname(self.config_path) or ".",
-            }
-        if name not in known:
-            raise ValueError(
-                f"${{modalities_env:{name}}}: unknown name (known: {', '.join(known) or 'none without a file'})"
-            )
-        return known[name]
+        if self.config_path is None:
+            raise ValueError(f"${{modalities_env:{name}}}: unknown name (known: none without a file)")
+        if name == "config_file_path":
+            return self.config_path
+        if name == "config_folder_path":
+            return os.path.dirname(self.config_path) or "."
+        raise ValueError(f"${{modalities_env:{name}}}: unknown name (known: config_file_path, config_folder_path)")
+
+
+def mapping_at(tree: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    """Return the mapping under `key`; prefix: of the key in messages."""
+    value = tree.get(key)
+    if not isinstance(value, Mapping):
+        raise wrong_value(f"{prefix}{key}", value, "a mapping")
+    return value
+
+
+def text_at(tree: Mapping[str, Any], key: str, prefix: str = "") -> str:
+    """Return the string under `key`; prefix: of the key in messages."""
+    value = tree.get(key)
+    if not isinstance(value, str):
+        raise wrong_value(f"{prefix}{key}", value, "a string")
+    return value
+
+
+def wrong_value(name: str, value: object, expected: str) -> ValueError:
+    """Return the error for a value that is missing or wrong."""
+    found = "nothing" if value is None else repr(value)[:200]
+    return ValueError(f"{spoken(name)}: found {found}, expected {expected}")
 
 
 def _closing(text: str, start: int) -> int:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fastpack.errors import MissingExtra
-from fastpack.tokenizers.faster_engines import FASTER_ENGINES, run_on_engine
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer
+from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Tokenizer, quoted
 from fastpack.tokenizers.probe_texts import probe_texts
-from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
+from fastpack.tokenizers.tokenizer_spec import FASTER_ENGINES, TokenizerSpec, run_on_engine
 
 ENGINES = ("auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece")
 MIN_BYTES = 2 << 20  # of documents: with less, the comparison takes longer than `tokenizers` alone
@@ -99,7 +98,7 @@ def first_difference(own: Tokenizer, fast: Tokenizer, texts: Sequence[str]) -> s
     """Return the first text with different ids, shortened and quoted; None if there is none."""
     for step in _steps(texts):
         if not _same_ids(own, fast, step):
-            return next((_quoted(text) for text in step if not _same_ids(own, fast, [text])), _quoted("".join(step)))
+            return next((quoted(text) for text in step if not _same_ids(own, fast, [text])), quoted("".join(step)))
     return None
 
 
@@ -127,7 +126,3 @@ def _literals(own: Tokenizer) -> list[str]:
     assert isinstance(own, HFTokenizer)
     literals = [token.content for token in own.backend.get_added_tokens_decoder().values()]
     return literals if len(literals) <= 2 * MAX_LITERALS else literals[:MAX_LITERALS] + literals[-MAX_LITERALS:]
-
-
-def _quoted(text: str) -> str:
-    return repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"

@@ -38,7 +38,7 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
     if class_name is not None:
         return _load(path, tokenizer_class(class_name), {})
     backend = _read_backend(path)
-    padding, truncation = backend.padding, backend.truncation
+    padding, truncation = backend.padding or {}, backend.truncation or {}
     tokens = {"pad_token": padding["pad_token"]} if padding else {}
     model = orjson.loads(backend.to_str())["model"]
     if isinstance(model.get("unk_token"), str):
@@ -46,9 +46,9 @@ def load_file(path: str, class_name: str | None = None) -> LoadedTokenizer:
     return LoadedTokenizer(
         backend,
         tokens,
-        padding_side=padding["direction"] if padding else "right",
-        truncation_side=truncation["direction"] if truncation else "right",
-        pad_type_id=padding["pad_type_id"] if padding else 0,
+        padding_side=padding.get("direction", "right"),
+        truncation_side=truncation.get("direction", "right"),
+        pad_type_id=padding.get("pad_type_id", 0),
     )
 
 

@@ -118,6 +118,11 @@ def without_location(error: BaseException) -> str:
     return " ".join(_LOCATION.sub("", str(error)).split()) or type(error).__name__
 
 
+def quoted(text: str) -> str:
+    """Return a text for a message, shortened."""
+    return repr(text) if len(text) <= 60 else f"{text[:60]!r}... of {len(text)} characters"
+
+
 def token_size(vocab_size: int) -> int:
     """Return the bytes per token in a file, 1, 2 or 4, by Modalities' formula.
 

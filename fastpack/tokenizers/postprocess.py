@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.tokenizers.interface import (
-    EngineDeclines,
-    FaultyText,
-    Lengths,
-    SpecialTokens,
-    Tokens,
-    refusals,
-)
+from fastpack.tokenizers.interface import EngineDeclines, FaultyText, Lengths, Tokens, refusals
 from fastpack.tokenizers.unicode_drift import UnicodeDrift
 
 if TYPE_CHECKING:
@@ -93,33 +86,15 @@ class FasterTokenizer:
     """
 
     def __init__(self, own: HFTokenizer, normalizes: bool) -> None:
-        self._own = own
+        self.own = own  # the reference for the ids
+        self.eod_id, self.token_of_id, self.special_names = own.eod_id, own.token_of_id, own.special_names
+        self.special_tokens, self.encode_split = own.special_tokens, own.encode_split
         self._frame = frame_of(own.backend)
         self._drift = UnicodeDrift(normalizes)
 
     @property
     def vocab_size(self) -> int:
-        return self._own.vocab_size
-
-    def eod_id(self, eod_token: str) -> int:
-        return self._own.eod_id(eod_token)
-
-    @property
-    def own(self) -> HFTokenizer:
-        """The tokenizer on its own library, the reference for the ids."""
-        return self._own
-
-    def token_of_id(self, token_id: int) -> str | None:
-        return self._own.token_of_id(token_id)
-
-    def special_names(self) -> list[str]:
-        return self._own.special_names()
-
-    def special_tokens(self, eod_token: str) -> SpecialTokens:
-        return self._own.special_tokens(eod_token)
-
-    def encode_split(self, texts: Sequence[str], eod_token: str, eod: int) -> tuple[Tokens, Lengths]:
-        return self._own.encode_split(texts, eod_token, eod)
+        return self.own.vocab_size
 
     def encode_many(self, texts: Sequence[str], eod: int | None = None) -> tuple[Tokens, Lengths]:
         """Encode as `Tokenizer.encode_many`, on the calling thread."""
@@ -131,10 +106,10 @@ class FasterTokenizer:
             with refusals():
                 encoded = self._encode(taken, eod)
         except FaultyText:
-            return self._own.encode_many(texts, eod)
+            return self.own.encode_many(texts, eod)
         if not unsupported:
             return encoded
-        return replace_texts(encoded, unsupported, self._own.encode_many([texts[i] for i in unsupported], eod))
+        return replace_texts(encoded, unsupported, self.own.encode_many([texts[i] for i in unsupported], eod))
 
     def _unsupported(self, texts: Sequence[str]) -> list[int]:
         """Return the positions, ascending, of texts that the engine may encode differently from `own`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from fastpack.tokenizers.hf_classes import SPECIAL_TOKENS
-from fastpack.tokenizers.hf_tokenizer import HFTokenizer
+from fastpack.tokenizers.hf_tokenizer import OPTIONS, HFTokenizer
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
 
 # What transformers removes from decoded text under clean_up_tokenization_spaces in tokenizer_config.json, in order.
@@ -15,7 +15,68 @@ _SPACES_BEFORE = (".", "?", "!", ",")
 _CONTRACTIONS = ("n't", "'m", "'s", "'ve", "'re")
 
 
-class PreTrainedHFTokenizer:
+_T = TypeVar("_T", HFTokenizer, SPTokenizer)
+
+
+class PreTrainedTokenizer(Generic[_T]):
+    """The methods that both kinds share."""
+
+    tokenizer: _T
+    _arguments: tuple[Any, ...]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the arguments of the constructor."""
+        return type(self), self._arguments
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary without added tokens."""
+        return self.tokenizer.vocab_size
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a text, including the special tokens that the tokenizer adds.
+
+        Parameters
+        ----------
+        text
+            The text.
+
+        Returns
+        -------
+        list of int
+            The ids.
+
+        Raises
+        ------
+        ValueError
+            For a text that cannot be tokenised.
+        """
+        tokens, _ = self.tokenizer.encode_many([text])
+        ids: list[int] = tokens.tolist()
+        return ids
+
+    def get_token_id(self, token: str) -> int:
+        """Return the id of a token.
+
+        Parameters
+        ----------
+        token
+            The token as text. An unknown token gives the id of a Hugging Face tokenizer's unk token, with a warning.
+
+        Returns
+        -------
+        int
+            The id.
+
+        Raises
+        ------
+        ValueError
+            If the token is unknown and there is no such unk token.
+        """
+        return self.tokenizer.eod_id(token)
+
+
+class PreTrainedHFTokenizer(PreTrainedTokenizer[HFTokenizer]):
     """A Hugging Face tokenizer under Modalities' name and options. It can be pickled.
 
     Parameters
@@ -70,25 +131,8 @@ class PreTrainedHFTokenizer:
         path = os.fspath(pretrained_model_name_or_path)
         self.truncation, self.padding, self.max_length = truncation, padding, max_length
         self._arguments = (path, truncation, padding, max_length, special_tokens)
-        self.tokenizer = HFTokenizer.from_config(
-            {
-                "pretrained_model_name_or_path": path,
-                "truncation": truncation,
-                "padding": padding,
-                "max_length": max_length,
-                "special_tokens": special_tokens,
-            }
-        )
+        self.tokenizer = HFTokenizer.from_config(dict(zip(OPTIONS, self._arguments, strict=True)))
         self.special_token_ids = self._special_token_ids()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the arguments of the constructor."""
-        return type(self), self._arguments
-
-    @property
-    def vocab_size(self) -> int:
-        """Size of the vocabulary without added tokens."""
-        return self.tokenizer.vocab_size
 
     @property
     def special_tokens(self) -> dict[str, str | list[str]]:
@@ -99,28 +143,6 @@ class PreTrainedHFTokenizer:
             for role, token in tokens.items()
             if token
         }
-
-    def tokenize(self, text: str) -> list[int]:
-        """Return the ids of a text, including the special tokens that the tokenizer adds.
-
-        Parameters
-        ----------
-        text
-            The text.
-
-        Returns
-        -------
-        list of int
-            The ids.
-
-        Raises
-        ------
-        ValueError
-            For a text that cannot be tokenised.
-        """
-        tokens, _ = self.tokenizer.encode_many([text])
-        ids: list[int] = tokens.tolist()
-        return ids
 
     def decode(self, token_ids: int | Sequence[int]) -> str:
         """Return the text of ids, including special tokens.
@@ -138,26 +160,6 @@ class PreTrainedHFTokenizer:
         ids = [token_ids] if isinstance(token_ids, int) else list(token_ids)
         text: str = self.tokenizer.backend.decode(ids, skip_special_tokens=False)
         return _clean_up(text) if self.tokenizer.cleans_up else text
-
-    def get_token_id(self, token: str) -> int:
-        """Return the id of a token.
-
-        Parameters
-        ----------
-        token
-            The token as text. An unknown token gives the id of the unk token, with a warning.
-
-        Returns
-        -------
-        int
-            The id.
-
-        Raises
-        ------
-        ValueError
-            If the token is unknown and there is no unk token.
-        """
-        return self.tokenizer.eod_id(token)
 
     def is_special_token_id(self, token_id: int) -> bool:
         """Return whether an id belongs to a token with a role (beginning, end, unknown, padding, additional, ...).
@@ -183,7 +185,7 @@ class PreTrainedHFTokenizer:
         return {(token_to_id(str(unk)) if unk else None) if i is None else i for i in ids}
 
 
-class PreTrainedSPTokenizer:
+class PreTrainedSPTokenizer(PreTrainedTokenizer[SPTokenizer]):
     """A SentencePiece tokenizer under Modalities' name. It can be pickled.
 
     Parameters
@@ -217,39 +219,8 @@ class PreTrainedSPTokenizer:
     """
 
     def __init__(self, tokenizer_model_file: str | os.PathLike[str]) -> None:
-        self._model_file = os.fspath(tokenizer_model_file)
-        self.tokenizer = SPTokenizer(self._model_file)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as the arguments of the constructor."""
-        return type(self), (self._model_file,)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of pieces."""
-        return self.tokenizer.vocab_size
-
-    def tokenize(self, text: str) -> list[int]:
-        """Return the ids of a text.
-
-        Parameters
-        ----------
-        text
-            The text.
-
-        Returns
-        -------
-        list of int
-            The ids.
-
-        Raises
-        ------
-        ValueError
-            For a text that cannot be tokenised.
-        """
-        tokens, _ = self.tokenizer.encode_many([text])
-        ids: list[int] = tokens.tolist()
-        return ids
+        self._arguments = (os.fspath(tokenizer_model_file),)
+        self.tokenizer = SPTokenizer(*self._arguments)
 
     def decode(self, token_ids: int | Sequence[int]) -> str:
         """Return the text of ids.
@@ -266,26 +237,6 @@ class PreTrainedSPTokenizer:
         """
         text: str = self.tokenizer.processor.Decode(token_ids if isinstance(token_ids, int) else list(token_ids))
         return text
-
-    def get_token_id(self, token: str) -> int:
-        """Return the id of a piece.
-
-        Parameters
-        ----------
-        token
-            The piece as text.
-
-        Returns
-        -------
-        int
-            The id.
-
-        Raises
-        ------
-        ValueError
-            For an unknown piece.
-        """
-        return self.tokenizer.eod_id(token)
 
     def is_special_token_id(self, token_id: int) -> bool:
         """Return whether an id belongs to a control piece.

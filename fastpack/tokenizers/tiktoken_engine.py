@@ -40,13 +40,11 @@ class TiktokenTokenizer(FasterTokenizer):
         description = orjson.loads(own.backend.to_str())
         decline_options(own.backend, description)
         self._normalizes = _normalizes(description)
-        specials = _specials(description)
+        specials, pattern, ranks = _specials(description), _pattern(description), _ranks(description)
         try:
             self._engine: Any = tiktoken.Encoding(
-                "fastpack", pat_str=_pattern(description), mergeable_ranks=_ranks(description), special_tokens=specials
+                "fastpack", pat_str=pattern, mergeable_ranks=ranks, special_tokens=specials
             )
-        except EngineDeclines:
-            raise
         except ValueError as error:
             raise EngineDeclines(f"its pattern is refused: {error}") from None
         self._specials = set(specials)

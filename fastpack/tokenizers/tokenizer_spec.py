@@ -8,11 +8,16 @@ from typing import Any
 
 from fastpack.errors import spoken
 from fastpack.tokenizers.bytes_tokenizer import BytesTokenizer
-from fastpack.tokenizers.faster_engines import run_on_engine
+from fastpack.tokenizers.gigatoken_engine import GigatokenTokenizer
 from fastpack.tokenizers.hf_tokenizer import HFTokenizer
-from fastpack.tokenizers.interface import Tokenizer, check_options
+from fastpack.tokenizers.interface import EngineDeclines, Tokenizer, check_options
 from fastpack.tokenizers.sp_tokenizer import SPTokenizer
+from fastpack.tokenizers.tiktoken_engine import TiktokenTokenizer
 
+FASTER_ENGINES: dict[str, Callable[[HFTokenizer], Tokenizer]] = {  # in the order in which "auto" tries them
+    "gigatoken": GigatokenTokenizer,
+    "tiktoken": TiktokenTokenizer,
+}
 OWN_ENGINES = {
     "pretrained_hf_tokenizer": "tokenizers",
     "pretrained_sp_tokenizer": "sentencepiece",
@@ -70,3 +75,13 @@ class TokenizerSpec:
         if name.endswith(".model"):
             return cls("pretrained_sp_tokenizer", {"tokenizer_model_file": name})
         return cls("pretrained_hf_tokenizer", {"pretrained_model_name_or_path": name})
+
+
+def run_on_engine(own: Tokenizer, engine: str) -> Tokenizer:
+    """Return the tokenizer on a faster engine.
+
+    Raises EngineDeclines for an engine that cannot run it, MissingExtra for one that is not installed.
+    """
+    if engine not in FASTER_ENGINES or not isinstance(own, HFTokenizer):
+        raise EngineDeclines(f"the engine {engine} does not run this kind of tokenizer")
+    return FASTER_ENGINES[engine](own)

@@ -39,7 +39,7 @@ class ChunkedTokenWriter(Described):
         dtype: np.dtype[Any],
         *,
         chunk_bytes: int = CHUNK_BYTES,
-        file_existence_policy: ExistencePolicy = "error",
+        if_exists: ExistencePolicy = "error",
     ) -> None:
         if not 0 < chunk_bytes <= MAX_CHUNK_BYTES:
             raise ValueError(f"chunks of {chunk_bytes} bytes: expected 1 to {MAX_CHUNK_BYTES}, as offsets are uint32")
@@ -47,7 +47,7 @@ class ChunkedTokenWriter(Described):
         self.n_tokens = 0
         self.n_documents = 0
         self._dtype, self._chunk_bytes = np.dtype(dtype.newbyteorder("<").str), chunk_bytes
-        self._folder: AtomicFolder | None = AtomicFolder(path, policy=file_existence_policy)
+        self._folder: AtomicFolder | None = AtomicFolder(path, policy=if_exists)
         self._chunks: list[dict[str, Any]] = []
         self._pending = np.empty(chunk_bytes // dtype.itemsize + 1, self._dtype)
         self._filled = 0  # tokens in `_pending`

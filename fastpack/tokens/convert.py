@@ -14,21 +14,25 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.errors import FormatError, spoken, vocabulary
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, is_remote, may_write, same_file
-from fastpack.io.atomic import OVERWRITE
+from fastpack.errors import FormatError
+from fastpack.io import (
+    POLICIES,
+    AnyPath,
+    ExistencePolicy,
+    PathLike,
+    Progress,
+    as_path,
+    exists,
+    is_remote,
+    may_write,
+    same_file,
+)
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
 from fastpack.tokens.interop_formats import output_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import TokenStream, stream_tokens
 from fastpack.tokens.token_writer import BufferedTokenWriter, Piece
 
-_POLICIES: dict[str, ExistencePolicy] = {
-    "error": "error",
-    "skip": "skip",
-    "overwrite": "override",
-    "override": "override",
-}
 _COPIED_BYTES = 1 << 24  # copied by one system call, between two reports of the progress
 _CONCLUSIVE = 1000  # ids that are needed to tell uint16 from uint32
 _HIGH_LIMIT = 16  # of the upper halves of uint32 ids: no vocabulary has 2^20 ids
@@ -108,7 +112,7 @@ def convert(
     source_format: str | None = None,
     dtype: str | None = None,
     eos_token_id: int | None = None,
-    if_exists: str = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ConvertResult:
     """Convert token files to another format; several sources are concatenated in the given order.
@@ -169,19 +173,17 @@ def convert(
     given = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     if not given:
         raise ValueError("no sources: pass at least one token file")
-    if if_exists not in _POLICIES:
-        raise ValueError(f"if_exists={if_exists!r}: choose one of error, skip, overwrite")
-    policy = _POLICIES[if_exists]
+    if if_exists not in POLICIES:
+        raise ValueError(f"if_exists: found {if_exists!r}, expected 'error', 'skip' or 'overwrite'")
     row = output_format(output, format)
     target = output_path(row.name, as_path(output))
-    names = {OVERWRITE: "Pass if_exists='overwrite'"} if spoken(OVERWRITE) == OVERWRITE else {}
-    with vocabulary(names), ExitStack() as stack:
-        if policy == "skip" and not may_write(_first_file(row.name, target), policy):
+    with ExitStack() as stack:
+        if if_exists == "skip" and not may_write(_first_file(row.name, target), if_exists):
             return ConvertResult(str(target), row.name, "", None, 0, written=False)
         files = [stack.enter_context(_open(path, source_format, dtype, eos_token_id)) for path in given]
         _check_sources(files, target, row)
         target_dtype = choose_dtype(files, row, dtype)
-        return _write(files, row, target, target_dtype, policy, eos_token_id, progress)
+        return _write(files, row, target, target_dtype, if_exists, eos_token_id, progress)
 
 
 def output_format(output: PathLike, name: str | None) -> TokenFormat:

@@ -153,4 +153,4 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> DatatroveWriter:
     """Create `x.ds`, `x.ds.index` and `x.ds.metadata`; `.ds` is added to the path where it is missing."""
     if dtype not in SIZES.values():
         raise ValueError(f"datatrove stores uint16 and uint32, not {dtype}")
-    return DatatroveWriter(tokens_path(path), dtype.itemsize, file_existence_policy=policy)
+    return DatatroveWriter(tokens_path(path), dtype.itemsize, if_exists=policy)

@@ -26,16 +26,16 @@ def _is_packed(path: AnyPath, names: Collection[str] | None) -> bool:
 
 
 def _open_packed(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
-    from fastpack.tokens.pbin.packed_tokens import PackedTokens, check_dtype
+    from fastpack.tokens.pbin.packed_tokens import PackedTokens
 
     del eos_token_id  # the index contains the document boundaries
-    return check_dtype(PackedTokens(path), dtype)
+    return PackedTokens(path, dtype)
 
 
 def _create_packed(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.pbin.packed_writer import PackedWriter
 
-    return PackedWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return PackedWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _packed_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
@@ -83,7 +83,7 @@ def _open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | No
 def _create_npy(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.flat.npy_writer import NpyWriter
 
-    return NpyWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return NpyWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> TokenFile:
@@ -95,7 +95,7 @@ def _open_bin(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | No
 def _create_bin(path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
     from fastpack.tokens.flat.bin_writer import BinWriter
 
-    return BinWriter(path, _token_size(dtype), file_existence_policy=policy)
+    return BinWriter(path, _token_size(dtype), if_exists=policy)
 
 
 def _bin_size(n_tokens: int, token_size: int, _documents: Iterable[Rows]) -> int:

@@ -43,7 +43,7 @@ class CheckpointedWriter(BufferedTokenWriter):
         token_size_in_bytes: int,
         identity: str,
         *,
-        file_existence_policy: ExistencePolicy = "error",
+        if_exists: ExistencePolicy = "error",
         resume: bool = False,
     ) -> None:
         self.identity = identity
@@ -53,7 +53,7 @@ class CheckpointedWriter(BufferedTokenWriter):
         self._journal_path = journal_path(path)
         self._noted = 0  # documents whose lengths are in the journal
         self._journal_bytes = 0  # complete frames of this work; a torn frame may follow them
-        super().__init__(path, token_size_in_bytes, file_existence_policy=file_existence_policy)
+        super().__init__(path, token_size_in_bytes, if_exists=if_exists)
 
     def _open(self, path: PathLike) -> AtomicFile:
         output = AtomicFile(path, keep=True, policy=self._policy)

@@ -151,4 +151,4 @@ class LitdataWriter(ChunkedTokenWriter):
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LitdataWriter:
     """Create a folder of chunks."""
-    return LitdataWriter(path, dtype, file_existence_policy=policy)
+    return LitdataWriter(path, dtype, if_exists=policy)

@@ -101,4 +101,4 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LlmcWriter:
     """Create a token file of llm.c."""
     if dtype not in (row[1] for row in VERSIONS.values()):
         raise ValueError(f"llm.c stores uint16 and uint32, not {dtype}")
-    return LlmcWriter(path, dtype.itemsize, file_existence_policy=policy)
+    return LlmcWriter(path, dtype.itemsize, if_exists=policy)

@@ -106,4 +106,4 @@ def _prefixes(lengths: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MdsWriter:
     """Create a folder of shards."""
-    return MdsWriter(path, dtype, file_existence_policy=policy)
+    return MdsWriter(path, dtype, if_exists=policy)

@@ -183,4 +183,4 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MegatronWriter:
     if dtype.str[1:] not in CODES.values():
         raise ValueError(f"Megatron has no dtype {dtype}: use uint16, or int32 for larger ids")
     target = prefix_of(path) + ".bin"
-    return MegatronWriter(target, dtype.itemsize, file_existence_policy=policy, signed=dtype.kind == "i")
+    return MegatronWriter(target, dtype.itemsize, if_exists=policy, signed=dtype.kind == "i")

@@ -35,4 +35,4 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> BinWriter:
     """Create a file of uint16 tokens."""
     if dtype != DTYPE:
         raise ValueError(f"nanoGPT stores uint16, not {dtype}")
-    return BinWriter(path, 2, file_existence_policy=policy)
+    return BinWriter(path, 2, if_exists=policy)

@@ -157,4 +157,4 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:
     """Create `x.npy` and `x.csv.gz`."""
     if dtype.kind != "u":
         raise ValueError(f"OLMo stores unsigned integers, not {dtype}")
-    return OlmoWriter(path, dtype.itemsize, file_existence_policy=policy)
+    return OlmoWriter(path, dtype.itemsize, if_exists=policy)

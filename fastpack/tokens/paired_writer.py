@@ -23,11 +23,11 @@ class PairedTokenWriter(BufferedTokenWriter):
         path: PathLike,
         token_size_in_bytes: int,
         *,
-        file_existence_policy: ExistencePolicy = "error",
+        if_exists: ExistencePolicy = "error",
         signed: bool = False,
     ) -> None:
         self._sides: list[AtomicFile] = []
-        super().__init__(path, token_size_in_bytes, file_existence_policy=file_existence_policy, signed=signed)
+        super().__init__(path, token_size_in_bytes, if_exists=if_exists, signed=signed)
 
     def side_paths(self, path: str) -> list[str]:
         """Return the paths of the side files of a file of tokens."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Described, facts
 from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
@@ -62,18 +63,19 @@ class BufferedTokenWriter(Described):
     header_bytes: ClassVar[int]
     token_sizes: ClassVar[tuple[int, ...]] = TOKEN_SIZES
 
+    @accept_aliases(file_existence_policy="if_exists")
     def __init__(
         self,
         path: PathLike,
         token_size_in_bytes: int,
         *,
-        file_existence_policy: ExistencePolicy = "error",
+        if_exists: ExistencePolicy = "error",
         signed: bool = False,
     ) -> None:
         if token_size_in_bytes not in self.token_sizes:
             *some, last = map(str, self.token_sizes)
             raise ValueError(f"token size {token_size_in_bytes!r}: tokens take {', '.join(some)} or {last} bytes")
-        if not may_write(path, file_existence_policy):
+        if not may_write(path, if_exists):
             raise TargetExists(f"{os.fspath(path)} exists and is to be kept: nothing to write")
         self.path = os.fspath(path)
         self.token_size_in_bytes = token_size_in_bytes
@@ -82,7 +84,7 @@ class BufferedTokenWriter(Described):
         self._dtype = np.dtype(f"<{'i' if signed else 'u'}{token_size_in_bytes}")
         self._buffer = np.empty(BUFFER_BYTES // token_size_in_bytes, self._dtype)
         self._filled = 0  # tokens in the buffer
-        self._policy: ExistencePolicy = file_existence_policy
+        self._policy: ExistencePolicy = if_exists
         self._output: AtomicFile | None = self._open(path)
 
     def _open(self, path: PathLike) -> AtomicFile:

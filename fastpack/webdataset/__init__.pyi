@@ -3,6 +3,9 @@
 from .av_decoder import AVData as AVData
 from .av_decoder import AVDecoder as AVDecoder
 from .av_metadata import AVMetadata as AVMetadata
+from .base_sample import CrudeSample as CrudeSample
+from .base_sample import Sample as Sample
+from .base_sample import SourceInfo as SourceInfo
 from .cooking import Cooker as Cooker
 from .cooking import basic_sample_keys as basic_sample_keys
 from .dataset import WebDataset as WebDataset
@@ -20,15 +23,12 @@ from .preparation.settings import ExecutionSettings as ExecutionSettings
 from .preparation.settings import PrepareSettings as PrepareSettings
 from .preparation.settings import SplitSpec as SplitSpec
 from .samples import CaptioningSample as CaptioningSample
-from .samples import CrudeSample as CrudeSample
 from .samples import ImageClassificationSample as ImageClassificationSample
 from .samples import ImageSample as ImageSample
 from .samples import InterleavedSample as InterleavedSample
 from .samples import MultiChoiceVQASample as MultiChoiceVQASample
 from .samples import OCRSample as OCRSample
-from .samples import Sample as Sample
 from .samples import SimilarityInterleavedSample as SimilarityInterleavedSample
-from .samples import SourceInfo as SourceInfo
 from .samples import TextSample as TextSample
 from .samples import VidQASample as VidQASample
 from .samples import VQAOCRSample as VQAOCRSample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, BinaryIO
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import MediaError, MissingExtra
+from fastpack.errors import MediaError, MissingExtra, import_extra
 
 # Playlists name other files and addresses. No protocol is called "none", so nothing else is opened.
 _OPTIONS = {"protocol_whitelist": "none"}
@@ -25,16 +25,11 @@ Clip = tuple[Array, tuple[float, float]]  # frames or samples, and their (start,
 _OLDEST_AV = 18  # earlier versions crash when they open a file object, or lack the duration of a frame
 
 
-def import_av() -> Any:
+def import_av(purpose: str = "decoding of audio and video") -> Any:
     """Return the package `av`. Raises MissingExtra if it is missing or older than version 18."""
-    try:
-        import av
-    except ModuleNotFoundError as error:
-        if error.name != "av":
-            raise
-        raise MissingExtra("av", "av", "decoding of audio and video") from error
+    av = import_extra("av", "av", purpose)
     if _major_version(av) < _OLDEST_AV:
-        raise MissingExtra(f"av>={_OLDEST_AV}", "av", "decoding of audio and video")
+        raise MissingExtra(f"av>={_OLDEST_AV}", "av", purpose)
     return av
 
 
@@ -47,12 +42,15 @@ def _metadata_options(av: Any) -> dict[str, str]:
     return {"metadata_errors": "replace"} if _major_version(av) < 19 else {}
 
 
-def open_container(stream: BinaryIO) -> Any:
-    """Open a PyAV container that decodes in the calling thread only. Raises MediaError for invalid files."""
+def open_container(stream: BinaryIO, *, any_tags: bool = True) -> Any:
+    """Open a PyAV container that decodes in the calling thread only. Raises MediaError for invalid files.
+
+    any_tags: accept titles and other tags that are not UTF-8; False: UnicodeDecodeError for them before version 19.
+    """
     av = import_av()
     with media_errors(av):
         stream.seek(0)
-        container = av.open(stream, "r", options=dict(_OPTIONS), **_metadata_options(av))
+        container = av.open(stream, "r", options=dict(_OPTIONS), **(_metadata_options(av) if any_tags else {}))
         for one in container.streams:
             if one.codec_context is not None:  # threads deadlock after a fork
                 one.codec_context.thread_type = "NONE"
@@ -75,6 +73,13 @@ def media_errors(av: Any) -> Iterator[None]:
     except av.error.FFmpegError as error:
         reason = f"{type(error).__name__}: {error.strerror or error}"
         raise MediaError(f"audio or video that cannot be decoded ({reason})") from error
+
+
+@contextmanager
+def opened_container(stream: BinaryIO, *, any_tags: bool = True) -> Iterator[Any]:
+    """Open a container, convert all errors of FFmpeg to MediaError, and close it."""
+    with media_errors(import_av()), open_container(stream, any_tags=any_tags) as container:
+        yield container
 
 
 class ByteBudget:
@@ -175,21 +180,13 @@ class VideoFrames:
         """Yield the frames with these numbers."""
         begin, end = self._starts[first], self._starts[last]
         place = bisect_right(self._keys, begin) - 1
-        frames: Iterator[Any] = iter(())
-        frame: Any = None
-        for target in ([self._keys[place]] if place >= 0 else []) + [None]:
-            if target is None:
-                self._container.seek(0)
-            else:
-                self._container.seek(target, stream=self._stream)
-            frames = self._container.decode(self._stream)
-            frame = next(frames, None)
-            if target is None or (frame is not None and _ticks(frame) <= begin):
-                break  # else the container's index, which is in decoding order, seeked too far
-        while frame is not None and _ticks(frame) <= end:
+        # The container's index is in decoding order and may seek too far: then decode from the start.
+        seeks = [*([(self._keys[place], self._stream)] if place >= 0 else []), (0, None)]
+        for frame in _decode_from(self._container, self._stream, seeks, lambda frame: _ticks(frame) <= begin):
+            if _ticks(frame) > end:
+                break
             if frame.pts >= begin:
                 yield frame
-            frame = next(frames, None)
 
 
 class AudioSamples:
@@ -199,7 +196,7 @@ class AudioSamples:
         stream = first_stream(container, "audio")
         if stream is None:
             raise MediaError("audio was requested, but the file has no audio stream")
-        self._container, self._budget = container, budget
+        self._container, self._stream, self._budget = container, stream, budget
         self.rate: int = stream.sample_rate
         self._begin = float((stream.start_time or 0) * stream.time_base)
         self._is_at_begin = True
@@ -237,19 +234,28 @@ class AudioSamples:
         """Yield frames from the one that contains the sample at `start`, or an earlier one."""
         if self._is_at_begin and start <= self._begin:  # FFmpeg 8.1 loses the first frame of AAC after a seek to 0
             self._is_at_begin = False
-            return iter(self._container.decode(audio=0))
+            return iter(self._container.decode(self._stream))
         self._is_at_begin = False
         wanted = int(start * 1_000_000)  # microseconds
-        frames: Iterator[Any] = iter(())
-        first: Any = None
-        # A second seek to the start would make codecs such as Opus emit the samples that they skip at the start.
-        for target in (wanted, 0) if start > self._begin else (wanted,):
-            self._container.seek(target)
-            frames = self._container.decode(audio=0)
-            first = next(frames, None)
-            if first is not None and _seconds(first) <= start:
-                break  # else the seek used a position of the video
-        return frames if first is None else chain((first,), frames)
+        # The first seek may use a position of the video that is too late. A second seek to the start would make codecs
+        # such as Opus emit the samples that they skip at the start.
+        seeks = [(wanted, None), (0, None)] if start > self._begin else [(wanted, None)]
+        return _decode_from(self._container, self._stream, seeks, lambda frame: _seconds(frame) <= start)
+
+
+def _decode_from(
+    container: Any, stream: Any, seeks: Sequence[tuple[int, Any]], is_early: Callable[[Any], bool]
+) -> Iterator[Any]:
+    """Decode from the first of the positions (offset, stream whose unit it has) with an early frame, or the last."""
+    frames: Iterator[Any] = iter(())
+    first: Any = None
+    for offset, unit_of in seeks:
+        container.seek(offset, stream=unit_of)
+        frames = container.decode(stream)
+        first = next(frames, None)
+        if first is not None and is_early(first):
+            break
+    return frames if first is None else chain((first,), frames)
 
 
 def _ticks(frame: Any) -> int:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, TypeAlias
 
-from fastpack.errors import MissingExtra
+from fastpack.errors import import_extra
 from fastpack.webdataset.av_container import (
     AudioSamples,
     ByteBudget,
     VideoFrames,
     first_stream,
     import_av,
-    media_errors,
-    open_container,
+    opened_container,
 )
 from fastpack.webdataset.av_metadata import AVMetadata, check_container, measure_audio, measure_video
 
@@ -114,22 +111,11 @@ class AVDecoder:
         self.stream: BinaryIO = io.BytesIO(stream) if isinstance(stream, bytes) else stream
         self.suppress_warnings = suppress_warnings
         self._tensors, self._max_decoded_bytes = tensors, max_decoded_bytes
-        self._array: Callable[[Any], Any] = import_torch().from_numpy if tensors else _same
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_array"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._array = import_torch().from_numpy if self._tensors else _same
+        if tensors:
+            import_torch()
 
     def __repr__(self) -> str:
         return f"AVDecoder(stream={self.stream!r})"
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        with media_errors(import_av()), open_container(self.stream) as container:
-            yield container
 
     def get_video(self) -> AVData:
         """Decode all frames of the video, without audio.
@@ -174,7 +160,7 @@ class AVDecoder:
         AVData or None
             The decoded video or audio; None for an unsupported container (such as flv).
         """
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             names = set(container.format.name.split(","))
         if names & {"mov", "mp4", "matroska", "webm", "avi"}:
             return self.get_video_with_audio() if video_decode_audio else self.get_video()
@@ -243,7 +229,7 @@ class AVDecoder:
         """
         if video_unit not in ("frames", "seconds"):
             raise ValueError(f"video_unit is {video_unit!r}: choose frames or seconds")
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             video = VideoFrames(container, ByteBudget(self._max_decoded_bytes))
             is_exact = video.seek_unit in (video_unit, "either") or (video_unit == "seconds" and video.is_even)
             if not (is_exact or self.suppress_warnings):
@@ -279,7 +265,7 @@ class AVDecoder:
         """
         if audio_unit not in ("samples", "seconds"):
             raise ValueError(f"audio_unit is {audio_unit!r}: choose samples or seconds")
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             audio = AudioSamples(container, ByteBudget(self._max_decoded_bytes))
             scale = audio.rate if audio_unit == "samples" else 1
             clips = [audio.clip(start / scale, end / scale) for start, end in audio_clip_ranges]
@@ -287,7 +273,8 @@ class AVDecoder:
 
     def _split(self, clips: Sequence[Any]) -> tuple[list[Any], list[Range]]:
         found = [clip for clip in clips if clip is not None]
-        return [self._array(values) for values, _ in found], [times for _, times in found]
+        values, times = [values for values, _ in found], [times for _, times in found]
+        return list(map(import_torch().from_numpy, values)) if self._tensors else values, times
 
     def has_video_stream(self) -> bool:
         """Return whether the file contains video.
@@ -297,7 +284,7 @@ class AVDecoder:
         bool
             Whether there is a video stream.
         """
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             return bool(container.streams.video)
 
     def has_audio_stream(self) -> bool:
@@ -308,7 +295,7 @@ class AVDecoder:
         bool
             Whether there is an audio stream.
         """
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             return bool(container.streams.audio)
 
     def get_video_fps(self) -> float | None:
@@ -382,7 +369,7 @@ class AVDecoder:
             The properties; None where unknown or not requested.
         """
         found = AVMetadata()
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             video, audio = first_stream(container, "video"), first_stream(container, "audio")
             if get_video and video is not None:
                 measure_video(container, video, found, get_video_duration, get_video_frame_count, get_video_frame_size)
@@ -398,18 +385,10 @@ class AVDecoder:
         MediaError
             If a stream is damaged, or there is none.
         """
-        with self._opened() as container:
+        with opened_container(self.stream) as container:
             check_container(container)
 
 
-def _same(values: Any) -> Any:
-    return values
-
-
 def import_torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtra("torch", "torch", "audio and video as tensors (av_decode: torch)") from error
+    """Return the package `torch`. Raises MissingExtra."""
+    return import_extra("torch", "torch", "audio and video as tensors (av_decode: torch)")

@@ -1,17 +1,17 @@
 """Brace expressions in lists of shards, such as `a_{00..11}.tar` or `{train,val}/x.tar`, expanded as by braceexpand.
 
 A backslash escapes the next character. Integer ranges keep the width of zero-padded ends; letter ranges run from A to
-Z and then from a to z. Unlike braceexpand, the number of texts is known before any is made, so that a file of some
-bytes (`{0..999999999999}`) cannot exhaust memory.
+Z and then from a to z. The package braceexpand cannot replace this module: it is not a core dependency but every split
+file needs expansion, it has no mode that keeps backslashes (regular expressions of splits), and it has no limit, so
+that a file of some bytes (`{0..999999999999}`) would exhaust memory.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import TypeAlias
 
 MAX_NAMES = 10_000_000  # that one expression may expand to
 MAX_DEPTH = 100  # of nested braces
@@ -24,86 +24,15 @@ _SPECIAL = re.compile(r"([\\{}])")
 _NUMBER = re.compile(r"([0-9]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
-    """The texts of a range of integers, zero-padded to `width`."""
-
-    values: range
-    width: int
-
-    def count(self) -> int:
-        return len(self.values)
-
-    def texts(self) -> Iterator[str]:
-        return (f"{value:0{self.width}d}" for value in self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """Literal texts."""
-
-    values: Sequence[str]
-
-    def count(self) -> int:
-        return len(self.values)
-
-    def texts(self) -> Iterator[str]:
-        return iter(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class _Choice:
-    """One of several expressions."""
-
-    patterns: Sequence[_Pattern]
-
-    def count(self) -> int:
-        return sum(pattern.count() for pattern in self.patterns)
-
-    def texts(self) -> Iterator[str]:
-        for pattern in self.patterns:
-            yield from pattern.texts()
-
-
-@dataclass(frozen=True, slots=True)
-class _Pattern:
-    """Concatenated slots; each level removes one of two backslashes, as braceexpand does."""
-
-    slots: Sequence[_Slot]
-    escape: bool
-
-    def count(self) -> int:
-        total = 1
-        for slot in self.slots:
-            total *= slot.count()
-        return total
-
-    def texts(self) -> Iterator[str]:
-        joined = map("".join, product(*(slot.texts() for slot in self.slots)))
-        if not self.escape:
-            return joined
-        return (_ESCAPED.sub(r"\1", text) if "\\" in text else text for text in joined)
-
-
-_Slot: TypeAlias = _Numbers | _Texts | _Choice
-
-
-def expand(expression: str, *, escape: bool = True) -> Iterator[str]:
+def expand(expression: str, *, escape: bool = True) -> list[str]:
     """Return the expansions of a brace expression, in order; one without braces expands to itself.
 
     escape=False keeps backslashes, so that braces cannot be escaped. Raises ValueError for unbalanced braces, for more
     than 10 million texts, and for more than 100 nested braces.
     """
     if "{" not in expression and "}" not in expression and "\\" not in expression:
-        return iter((expression,))
-    pattern = _parse(expression, escape)
-    try:
-        too_many = pattern.count() > MAX_NAMES
-    except OverflowError:  # of a range's length
-        too_many = True
-    if too_many:
-        raise ValueError(f"{expression[:200]!r} stands for more than {MAX_NAMES} names")
-    return pattern.texts()
+        return [expression]
+    return _Expansion(expression, escape).texts(expression)
 
 
 def expand_all(expressions: Iterable[str]) -> list[str]:
@@ -126,7 +55,7 @@ def collapse(names: Sequence[str]) -> list[str]:
     first = 0
     while first < len(names):
         end, expression = _run(names, first)
-        if end - first == 1 or list(expand(expression)) != list(names[first:end]):
+        if end - first == 1 or expand(expression) != list(names[first:end]):
             expressions.extend(map(_literal, names[first:end]))
         else:
             expressions.append(expression)
@@ -134,76 +63,91 @@ def collapse(names: Sequence[str]) -> list[str]:
     return expressions
 
 
-def _parse(text: str, escape: bool) -> _Pattern:
-    slots: list[_Slot] = []
-    start = depth = 0
-    for position, character in _unescaped(text, escape):
-        if character == "{":
-            if depth == 0 and position > start:
-                slots.append(_Texts((text[start:position],)))
-                start = position
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise ValueError(f"braces nested too deeply: {text[:200]!r}")
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                slots.extend(_braced(text[start + 1 : position], escape))
+class _Expansion:
+    """The expansion of one expression. Its limit holds for every list of texts before the list is made."""
+
+    def __init__(self, expression: str, escape: bool) -> None:
+        self._expression, self._escape = expression, escape
+
+    def texts(self, text: str) -> list[str]:
+        """Expand a piece of the expression; each level removes one of two backslashes, as braceexpand does."""
+        slots: list[list[str]] = []
+        start = depth = 0
+        for position, character in self._unescaped(text):
+            if character == "{":
+                if depth == 0 and position > start:
+                    slots.append([text[start:position]])
+                    start = position
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise ValueError(f"braces nested too deeply: {text[:200]!r}")
+            elif character == "}":
+                depth -= 1
+                if depth == 0:
+                    slots.append(self._braced(text[start + 1 : position]))
+                    self._check_count(math.prod(map(len, slots)))
+                    start = position + 1
+        if depth:
+            raise ValueError(f"braces that do not match: {text[:200]!r}")
+        slots.append([text[start:]])
+        joined = map("".join, product(*slots))
+        if not self._escape:
+            return list(joined)
+        return [_ESCAPED.sub(r"\1", text) if "\\" in text else text for text in joined]
+
+    def _braced(self, inner: str) -> list[str]:
+        """Expand `{inner}`: a range, a choice, or literal braces around an expression."""
+        if numbers := _INT_RANGE.match(inner):
+            return self._numbers(*numbers.groups())
+        if letters := _LETTER_RANGE.match(inner):
+            return _letters(*letters.groups())
+        alternatives = self._split_at_commas(inner)
+        if len(alternatives) == 1:
+            return [f"{{{text}}}" for text in self.texts(inner)]
+        texts: list[str] = []
+        for alternative in alternatives:
+            texts += self.texts(alternative)
+            self._check_count(len(texts))
+        return texts
+
+    def _numbers(self, first: str, last: str, step: str | None) -> list[str]:
+        padded = any(end.startswith(("0", "-0")) and end not in ("0", "-0") for end in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        start, end, by = int(first), int(last), int(step or 0) or 1
+        self._check_count(abs(end - start) // by + 1)
+        values = range(start, end + 1, by) if start < end else range(start, end - 1, -by)
+        return [f"{value:0{width}d}" for value in values]
+
+    def _split_at_commas(self, inner: str) -> list[str]:
+        """Split at the commas outside nested braces."""
+        alternatives: list[str] = []
+        start = depth = 0
+        for position, character in self._unescaped(inner):
+            if character == "," and depth == 0:
+                alternatives.append(inner[start:position])
                 start = position + 1
-    if depth:
-        raise ValueError(f"braces that do not match: {text[:200]!r}")
-    if start < len(text):
-        slots.append(_Texts((text[start:],)))
-    return _Pattern(slots, escape)
+            depth += {"{": 1, "}": -1, ",": 0}[character]
+        return [*alternatives, inner[start:]]
 
-
-def _unescaped(text: str, escape: bool) -> Iterator[tuple[int, str]]:
-    """Yield positions and characters of unescaped braces and commas."""
-    position = 0
-    while position < len(text):
-        character = text[position]
-        if escape and character == "\\":
+    def _unescaped(self, text: str) -> Iterator[tuple[int, str]]:
+        """Yield positions and characters of unescaped braces and commas."""
+        position = 0
+        while position < len(text):
+            character = text[position]
+            if self._escape and character == "\\":
+                position += 1
+            elif character in "{},":
+                yield position, character
             position += 1
-        elif character in "{},":
-            yield position, character
-        position += 1
+
+    def _check_count(self, count: int) -> None:
+        if count > MAX_NAMES:
+            raise ValueError(f"{self._expression[:200]!r} stands for more than {MAX_NAMES} names")
 
 
-def _braced(inner: str, escape: bool) -> list[_Slot]:
-    """Parse `{inner}`: a range, a choice, or literal braces around an expression."""
-    if numbers := _INT_RANGE.match(inner):
-        return [_numbers(*numbers.groups())]
-    if letters := _LETTER_RANGE.match(inner):
-        return [_letters(*letters.groups())]
-    alternatives = _split_at_commas(inner, escape)
-    if alternatives is None:
-        return [_Texts(("{",)), _Choice((_parse(inner, escape),)), _Texts(("}",))]
-    return [_Choice([_parse(alternative, escape) for alternative in alternatives])]
-
-
-def _split_at_commas(inner: str, escape: bool) -> list[str] | None:
-    alternatives: list[str] = []
-    start = depth = 0
-    for position, character in _unescaped(inner, escape):
-        if character == "," and depth == 0:
-            alternatives.append(inner[start:position])
-            start = position + 1
-        depth += {"{": 1, "}": -1, ",": 0}[character]
-    if depth or not alternatives:
-        return None
-    return [*alternatives, inner[start:]]
-
-
-def _numbers(first: str, last: str, step: str | None) -> _Numbers:
-    padded = any(end.startswith(("0", "-0")) and end not in ("0", "-0") for end in (first, last))
-    width = max(len(first), len(last)) if padded else 0
-    start, end, by = int(first), int(last), int(step or 0) or 1
-    return _Numbers(range(start, end + 1, by) if start < end else range(start, end - 1, -by), width)
-
-
-def _letters(first: str, last: str, step: str | None) -> _Texts:
+def _letters(first: str, last: str, step: str | None) -> list[str]:
     start, end, by = _LETTERS.index(first), _LETTERS.index(last), int(step or 0) or 1
-    return _Texts(_LETTERS[start : end + 1 : by] if start < end else _LETTERS[end : start + 1][::-1][::by])
+    return list(_LETTERS[start : end + 1 : by] if start < end else _LETTERS[end : start + 1][::-1][::by])
 
 
 def _run(names: Sequence[str], first: int) -> tuple[int, str]:
@@ -229,7 +173,7 @@ def _literal(name: str) -> str:
     """Return an expression that expands to `name` only."""
     for expression in (name, _SPECIAL.sub(r"\\\1", name)):
         try:
-            if list(expand(expression)) == [name]:
+            if expand(expression) == [name]:
                 return expression
         except ValueError:
             continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastpack.webdataset.samples import BASE_FIELDS, SourceInfo
+from fastpack.webdataset.base_sample import BASE_FIELDS, SourceInfo
 
 
 @dataclass(frozen=True)

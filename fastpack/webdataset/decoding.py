@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import pickle
@@ -12,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from fastpack.errors import MissingExtra, UntrustedCode
+from fastpack.errors import UntrustedCode, import_extra
 from fastpack.webdataset.av_container import open_container
 from fastpack.webdataset.av_decoder import AV_EXTENSIONS, AV_MODES, AVDecoder
 from fastpack.webdataset.av_decoder import MAX_DECODED_BYTES as MAX_AV_BYTES
@@ -78,7 +77,7 @@ class Decoder:
         self.max_bytes = MAX_DECODED_BYTES if max_decoded_bytes is None else max_decoded_bytes
         self.max_av_bytes = MAX_AV_BYTES if max_decoded_bytes is None else max_decoded_bytes
 
-    def __call__(self, part: str, data: bytes) -> Any:
+    def __call__(self, field: str, data: bytes) -> Any:
         """Decode a field named such as ``seg.png`` or ``json.gz``; bytes of unknown kinds are returned unchanged.
 
         Kinds: txt text transcript -> str; cls cls2 index inx id -> int; json jsn; npy -> array, npz -> {name: array},
@@ -88,7 +87,7 @@ class Decoder:
 
         Parameters
         ----------
-        part
+        field
             The name of the field.
         data
             Its bytes.
@@ -109,9 +108,9 @@ class Decoder:
         ValueError
             If the data are invalid; for images also OSError.
         """
-        if part == "gz" or part.endswith(".gz"):
-            part, data = part[:-3], gunzip(data, self.max_bytes)
-        kind = part.rpartition(".")[2]
+        if field == "gz" or field.endswith(".gz"):
+            field, data = field[:-3], gunzip(data, self.max_bytes)
+        kind = field.rpartition(".")[2]
         decode = _DECODERS.get(kind)
         if decode is not None:
             return decode(data)
@@ -143,10 +142,6 @@ class Decoder:
         return decoder.get_frames(self.video_decode_audio) if is_eager else decoder
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8")
-
-
 def _json(data: bytes) -> Any:
     """Return what json.loads returns, five times as fast."""
     if not _LONG_NUMBER.search(data):
@@ -158,11 +153,11 @@ def _json(data: bytes) -> Any:
 
 
 def _msgpack(data: bytes) -> Any:
-    return _module("msgpack", "msgpack", "decoding of .mp and .msg fields").unpackb(data)
+    return import_extra("msgpack", "msgpack", "decoding of .mp and .msg fields").unpackb(data)
 
 
 def _cbor(data: bytes) -> Any:
-    cbor2 = _module("cbor2", "cbor", "decoding of .cbor fields")
+    cbor2 = import_extra("cbor2", "cbor", "decoding of .cbor fields")
     try:
         return cbor2.loads(data)
     except ArithmeticError as error:  # raised by decimal, if cbor2 5.4 builds a number beyond its range
@@ -170,21 +165,12 @@ def _cbor(data: bytes) -> Any:
 
 
 def _torch_load(data: bytes) -> Any:
-    torch = _module("torch", "torch", "decoding of .pth fields")
+    torch = import_extra("torch", "torch", "decoding of .pth fields")
     return torch.load(io.BytesIO(data), weights_only=False, map_location="cpu")
 
 
-def _module(name: str, extra: str, purpose: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise MissingExtra(name, extra, purpose) from error
-
-
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text", "transcript"), _text),
+    **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     **dict.fromkeys(("json", "jsn"), _json),
     **dict.fromkeys(("ten", "tb"), decode_tenbin),

@@ -60,18 +60,14 @@ def field_access(value: Any, alternatives: list[list[str]]) -> Any:
 
 def _descend(value: Any, path: list[str]) -> Any:
     for depth, key in enumerate(path):
+        if not isinstance(value, (dict, list)):
+            kind = "null" if value is None else f"of type {type(value).__name__}"
+            raise FieldAccessError(f"{_shown(path)}: {_shown(path[:depth])} is {kind}, it has no [{key}]")
         try:
-            if isinstance(value, dict):
-                value = value[key]
-            elif isinstance(value, list):
-                value = value[int(key)]
-            else:
-                raise FieldAccessError(f"{_shown(path)}: {_shown(path[:depth])} is {_kind(value)}, it has no [{key}]")
-        except (KeyError, IndexError):
+            value = value[key] if isinstance(value, dict) else value[int(key)]
+        except LookupError:
             raise FieldAccessError(_missing(value, path, depth)) from None
-        except ValueError as error:
-            if isinstance(error, FieldAccessError):
-                raise
+        except ValueError:
             raise FieldAccessError(
                 f"{_shown(path)}: {_shown(path[:depth])} is a list, [{key}] is not a number"
             ) from None
@@ -89,10 +85,6 @@ def _missing(value: Any, path: list[str], depth: int) -> str:
 
 def _shown(path: list[str]) -> str:
     return path[0] + "".join(f"[{key}]" for key in path[1:])
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"of type {type(value).__name__}"
 
 
 class FieldMap:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import MissingExtra
+from fastpack.errors import import_extra
 from fastpack.webdataset.unpacking import MAX_DECODED_BYTES, TooLarge
 
 _EXTENSIONS = """
@@ -33,12 +33,9 @@ def open_image(data: bytes, bytes_per_pixel: int, max_bytes: int = MAX_DECODED_B
     Raises MissingExtra without Pillow, OSError, ValueError or SyntaxError for invalid images, Pillow's
     DecompressionBombError above 179 million pixels.
     """
-    try:
-        from PIL import Image
-    except ModuleNotFoundError as error:
-        if error.name != "PIL":
-            raise
-        raise MissingExtra("pillow", "media", "decoding of images") from error
+    import_extra("PIL", "media", "decoding of images", package="pillow")
+    from PIL import Image
+
     image = Image.open(io.BytesIO(data))
     if (n_bytes := image.width * image.height * bytes_per_pixel) > max_bytes:
         raise TooLarge(f"an image of {image.width} x {image.height} pixels, {n_bytes:,} bytes", max_bytes)

@@ -13,17 +13,17 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fastpack.errors import FormatError, JobError
-from fastpack.io import AnyPath, AtomicFile, PathLike, as_path, read_start
+from fastpack.io import AnyPath, AtomicFile, PathLike, RemotePath, as_path, read_start
 
 FOLDER = ".nv-meta"
 ENERGON_VERSION = "7.4.1"  # the version whose files are written
 MAX_BYTES = 1 << 28  # holds .info.json of several million shards
-_INFO, _LEGACY_INFO = ".info.json", ".info.yaml"
+_INFO, _LEGACY_INFO = ".info.json", ".info.yaml"  # the second was written before Energon 7
 SPLIT_CONFIG, DATASET_CONFIG = "split.yaml", "dataset.yaml"  # default names in `.nv-meta`
-_SPLIT, _SPLIT_JSON = SPLIT_CONFIG, "split.json"
 
 
 class NotPrepared(FileNotFoundError, ValueError):
@@ -48,10 +48,13 @@ def index_path(folder: PathLike) -> AnyPath:
 
 
 def make_folder(folder: PathLike) -> AnyPath:
-    """Make `.nv-meta` if it does not exist, and return its path. Raises JobError if it is a link."""
+    """Make `.nv-meta` with the permissions of its parent, and return its path. Raises JobError if it is a link."""
     path = meta_path(folder)
     check_folder(path)
     path.mkdir(exist_ok=True)
+    if not isinstance(path, RemotePath):
+        with suppress(OSError):  # another user's folder
+            path.chmod((os.stat(folder).st_mode | 0o700) & 0o7777)
     return path
 
 
@@ -64,7 +67,12 @@ def check_folder(path: AnyPath) -> None:
 
 def is_prepared(folder: PathLike) -> bool:
     """Return whether the folder has `.info.json`, or `.info.yaml` as written before Energon 7."""
-    return meta_path(folder, _INFO).is_file() or meta_path(folder, _LEGACY_INFO).is_file()
+    return _info_path(folder) is not None
+
+
+def _info_path(folder: PathLike) -> AnyPath | None:
+    paths = (meta_path(folder, name) for name in (_INFO, _LEGACY_INFO))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def read_info(folder: PathLike) -> dict[str, int]:
@@ -73,38 +81,37 @@ def read_info(folder: PathLike) -> dict[str, int]:
     Reads `.info.json`, else the older `.info.yaml`. Raises NotPrepared (a FileNotFoundError and ValueError) if neither
     exists, FormatError for a file without counts.
     """
-    for name in (_INFO, _LEGACY_INFO):
-        path = meta_path(folder, name)
-        if path.is_file():
-            tree = _load(path)
-            counts = tree.get("shard_counts") if isinstance(tree, dict) else None
-            if not isinstance(counts, dict):
-                raise FormatError(path, 0, _kind(counts), "a mapping shard_counts of shards to numbers of samples")
-            return {_shard_name(path, shard): _count(path, shard, count) for shard, count in counts.items()}
-    raise NotPrepared(f"{os.fspath(folder)} is not prepared: it has no {FOLDER}/{_INFO}. Run `fastpack prepare`.")
+    path = _info_path(folder)
+    if path is None:
+        raise NotPrepared(f"{os.fspath(folder)} is not prepared: it has no {FOLDER}/{_INFO}. Run `fastpack prepare`.")
+    counts: dict[str, int] = _mapping_in(path, _load(path), "shard_counts", "of shards to numbers of samples")
+    for shard, count in counts.items():
+        if not isinstance(shard, str):
+            raise FormatError(path, 0, repr(shard), "the path of a shard")
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise FormatError(path, 0, f"{count!r} for {shard}", "a number of samples")
+    return counts
 
 
 def read_version(folder: PathLike) -> str | None:
     """Return the Energon version in `.info.json` or `.info.yaml`, or None. Raises FormatError."""
-    path = next((path for path in (meta_path(folder, _INFO), meta_path(folder, _LEGACY_INFO)) if path.is_file()), None)
+    path = _info_path(folder)
     tree = None if path is None else _load(path)
     version = tree.get("energon_version") if isinstance(tree, dict) else None
     return None if version is None else str(version)
 
 
-def read_split(folder: PathLike, name: str = _SPLIT) -> Split:
+def read_split(folder: PathLike, name: str = SPLIT_CONFIG) -> Split:
     """Read the split file `name` (`.yaml` or `.json`), with braces expanded.
 
     If `split.yaml` does not exist, `split.json` is read. Raises FileNotFoundError, FormatError.
     """
     path = meta_path(folder, name)
-    if name == _SPLIT and not path.exists():
-        older = meta_path(folder, _SPLIT_JSON)
+    if name == SPLIT_CONFIG and not path.exists():
+        older = meta_path(folder, "split.json")
         path = older if older.exists() else path
     tree = _load(path, texts_only=True)
-    splits = tree.get("split_parts") if isinstance(tree, dict) else None
-    if not isinstance(splits, dict):
-        raise FormatError(path, 0, _kind(splits), "a mapping split_parts of splits to lists of shards")
+    splits = _mapping_in(path, tree, "split_parts", "of splits to lists of shards")
     exclude = _expanded(path, "exclude", tree.get("exclude"))
     return Split({name: _expanded(path, name, shards) for name, shards in splits.items()}, exclude)
 
@@ -118,7 +125,7 @@ def select_splits(path: PathLike, splits: Mapping[str, list[str]], names: Sequen
     return {name: splits[name] for name in (splits if names is None else names)}
 
 
-def read_dataset_yaml(folder: PathLike, name: str = "dataset.yaml") -> dict[str, Any]:
+def read_dataset_yaml(folder: PathLike, name: str = DATASET_CONFIG) -> dict[str, Any]:
     """Return the contents of `dataset.yaml`. Raises FileNotFoundError, FormatError."""
     return read_yaml(meta_path(folder, name))
 
@@ -136,17 +143,17 @@ def write_info(folder: PathLike, counts: Mapping[str, int], mode: int | None = N
     import yaml
 
     tree = {"energon_version": ENERGON_VERSION, "shard_counts": dict(counts)}
-    _write(meta_path(folder, _INFO), json.dumps(tree, indent=2), mode)
+    write_text(meta_path(folder, _INFO), json.dumps(tree, indent=2), mode)
     legacy = meta_path(folder, _LEGACY_INFO)
     if legacy.is_file():
-        _write(legacy, yaml.dump(tree), mode)
+        write_text(legacy, yaml.dump(tree), mode)
 
 
 def write_split(
     folder: PathLike,
     splits: Mapping[str, Sequence[str]],
     exclude: Sequence[str] = (),
-    name: str = _SPLIT,
+    name: str = SPLIT_CONFIG,
     mode: int | None = None,
 ) -> None:
     """Write a split file. Consecutive shards are written as one brace expression."""
@@ -159,21 +166,21 @@ def write_split(
         "exclude": braces.collapse(exclude),
     }
     text = json.dumps(tree, indent=2) if name.endswith(".json") else yaml.dump(tree, sort_keys=False)
-    _write(meta_path(folder, name), text, mode)
+    write_text(meta_path(folder, name), text, mode)
 
 
 def write_dataset_yaml(
-    folder: PathLike, definition: Mapping[str, Any], name: str = "dataset.yaml", mode: int | None = None
+    folder: PathLike, definition: Mapping[str, Any], name: str = DATASET_CONFIG, mode: int | None = None
 ) -> None:
     """Write `dataset.yaml`."""
     import yaml
 
-    _write(meta_path(folder, name), yaml.dump(dict(definition), sort_keys=False), mode)
+    write_text(meta_path(folder, name), yaml.dump(dict(definition), sort_keys=False), mode)
 
 
 def write_uuid(folder: PathLike, mode: int | None = None) -> None:
     """Write a new random `index.uuid`, which invalidates caches made from an older index (joins)."""
-    _write(meta_path(folder, "index.uuid"), str(uuid.uuid4()), mode)
+    write_text(meta_path(folder, "index.uuid"), str(uuid.uuid4()), mode)
 
 
 def _load(path: AnyPath, texts_only: bool = False) -> Any:
@@ -203,23 +210,20 @@ def _expanded(path: AnyPath, key: str, shards: Any) -> list[str]:
         raise FormatError(path, 0, f"{error} under {key}", "brace expressions") from error
 
 
-def _shard_name(path: AnyPath, shard: Any) -> str:
-    if not isinstance(shard, str):
-        raise FormatError(path, 0, repr(shard), "the path of a shard")
-    return shard
-
-
-def _count(path: AnyPath, shard: str, count: Any) -> int:
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise FormatError(path, 0, f"{count!r} for {shard}", "a number of samples")
-    return count
+def _mapping_in(path: AnyPath, tree: Any, key: str, meaning: str) -> dict[Any, Any]:
+    """Return the mapping under `key` of a file."""
+    found = tree.get(key) if isinstance(tree, dict) else None
+    if not isinstance(found, dict):
+        raise FormatError(path, 0, _kind(found), f"a mapping {key} {meaning}")
+    return found
 
 
 def _kind(value: Any) -> str:
     return "nothing" if value is None else type(value).__name__
 
 
-def _write(path: AnyPath, text: str, mode: int | None) -> None:
+def write_text(path: AnyPath, text: str, mode: int | None) -> None:
+    """Write a file in a folder that is not a link, and set its permissions unless `mode` is None."""
     check_folder(path.parent)
     with AtomicFile(path, follow=False) as file:
         file.write(text.encode())

@@ -135,25 +135,24 @@ class TarShards:
         return self._range(*self.locate(position), HEADER_WINDOW).key
 
     def _range(self, number: int, i: int, window: int) -> SampleRange:
-        shard = self._open.get(number) or self._load(number)
-        start, end = shard.offsets[i : i + 2].tolist()
+        tar, start, end = self._span(number, i)
         try:
             walker = self._walkers.pop()
         except IndexError:
             walker = Walker()
         try:
-            return SampleRange(shard.tar, start, end, walker, window)
+            return SampleRange(tar, start, end, walker, window)
         finally:
             self._walkers.append(walker)
 
+    def _span(self, number: int, i: int) -> tuple[Tar, int, int]:
+        shard = self._open.get(number) or self._load(number)
+        start, end = shard.offsets[i : i + 2].tolist()
+        return shard.tar, start, end
+
     def will_need(self, positions: Sequence[int]) -> None:
-        spans = []
-        for position in positions:
-            number, i = self.locate(position)
-            shard = self._open.get(number) or self._load(number)
-            start, end = shard.offsets[i : i + 2].tolist()
-            spans.append((shard.tar, start, end - start))
-        will_need(spans)
+        spans = [self._span(*self.locate(position)) for position in positions]
+        will_need([(tar, start, end - start) for tar, start, end in spans])
 
     def check_unchanged(self) -> None:
         for shard in list(self._open.values()):

@@ -8,12 +8,12 @@ from typing import Any
 
 from fastpack.errors import FastpackError, FormatError
 from fastpack.io import AnyPath
+from fastpack.webdataset.base_sample import CrudeSample, SourceInfo
 from fastpack.webdataset.cooking import choose_cooker
 from fastpack.webdataset.decoding import Decoder
 from fastpack.webdataset.metadata import DATASET_CONFIG, meta_path
 from fastpack.webdataset.open_shards import RawSample, Samples
 from fastpack.webdataset.sample_definition import Definition, read_definition
-from fastpack.webdataset.samples import CrudeSample, SourceInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from typing import Any
 
 from fastpack.errors import FormatError, UntrustedCode
 from fastpack.io import AnyPath, PathLike
+from fastpack.webdataset.base_sample import BASE_FIELDS
 from fastpack.webdataset.decoding import Decoder
 from fastpack.webdataset.field_map import FieldMap
 from fastpack.webdataset.metadata import meta_path, read_dataset_yaml
-from fastpack.webdataset.samples import BASE_FIELDS, SAMPLE_TYPES
+from fastpack.webdataset.samples import SAMPLE_TYPES
 
 # Options of Energon's loading, which do not apply to random access.
 _LOADING_OPTIONS = {

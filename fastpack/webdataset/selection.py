@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath
-from fastpack.webdataset.metadata import index_path, meta_path, read_info, read_split
+from fastpack.io import AnyPath, PathLike
+from fastpack.webdataset.metadata import index_path, meta_path, read_info, read_split, select_splits
 from fastpack.webdataset.open_shards import Samples, TarShards
 from fastpack.webdataset.sample_index import SampleIndex
 
@@ -53,17 +53,33 @@ def select(folder: AnyPath, split_part: str | None, split_config: str) -> Select
     )
 
 
+def splits_with_shards(folder: PathLike, names: Sequence[str] | None, split_config: str) -> list[str | None]:
+    """Return the splits `names` that have shards which are not excluded; [None], all shards, for None.
+
+    Raises as `read_split` and `select_splits`.
+    """
+    if names is None:
+        return [None]
+    split = read_split(folder, split_config)
+    chosen = select_splits(meta_path(folder, split_config), split.shards, names)
+    return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
+
+
 def _excluded_samples(exclude: Sequence[str], names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the excluded keys by shard, from entries `<shard>/<key>`; shards and keys may contain slashes."""
+    """Return the excluded keys by shard."""
     known = set(names)
     excluded: dict[str, set[str]] = {}
     for entry in exclude:
-        at = entry.find("/")
-        while at >= 0:
-            if entry[:at] in known:
-                excluded.setdefault(entry[:at], set()).add(entry[at + 1 :])
-            at = entry.find("/", at + 1)
+        for shard, key in shards_and_keys(entry, known):
+            excluded.setdefault(shard, set()).add(key)
     return excluded
+
+
+def shards_and_keys(entry: str, shards: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield each (shard, key) that an excluded `<shard>/<key>` can mean; shards and keys may contain slashes."""
+    for at, letter in enumerate(entry):
+        if letter == "/" and entry[:at] in shards:
+            yield entry[:at], entry[at + 1 :]
 
 
 class TarKeys:
@@ -71,10 +87,8 @@ class TarKeys:
 
     def __init__(self, folder: AnyPath, selection: Selection, shards: TarShards) -> None:
         self._folder, self._shards = folder, shards
-        first_positions = zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True)
-        self._first = dict(
-            first_positions
-        )  # position of a shard's first sample (the first occurrence of a repeated shard)
+        # Position of a shard's first sample; of a repeated shard, the first occurrence.
+        self._first = dict(zip(reversed(selection.tar_file_ids), reversed(shards.starts[:-1]), strict=True))
         self._index = SampleIndex(index_path(folder))
         self._has_index = self._index.path.is_file() and self._index.has_samples
         self._attach()

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
 
 from fastpack.errors import FastpackError, FormatError
 from fastpack.io import PathLike, as_path
+from fastpack.io.threads import in_order
 from fastpack.webdataset.tar_walk import TarWalk
 
 MAX_MEMBERS = 10_000_000  # need 1 GB of memory; usual shards have some thousands
@@ -89,32 +88,21 @@ def scan_shard(path: PathLike, *, max_members: int = MAX_MEMBERS) -> ShardScan:
     return ShardScan(path, keys, offsets, samples, names, content_offsets, sizes, sparse_fields, walk.n_members)
 
 
-def scan_shards(
-    paths: Iterable[PathLike], *, threads: int = 1, max_members: int = MAX_MEMBERS
-) -> Iterator[ShardScan | FastpackError | OSError]:
+def scan_shards(paths: Iterable[PathLike], *, threads: int = 1) -> Iterator[ShardScan | FastpackError | OSError]:
     """Yield for each path, in order, its scan or the error of `scan_shard`; `threads` shards are scanned at a time.
 
     At most 2 * threads scans are pending. Closing the iterator cancels those that have not started.
     """
     if threads < 1:
         raise ValueError(f"{threads} threads, expected at least one")
-    todo = iter(paths)
-    with ThreadPoolExecutor(threads, "scan") as pool:
-        waiting: list[Future[ShardScan]] = []
+
+    def scan(path: PathLike) -> ShardScan | FastpackError | OSError:
         try:
-            while True:
-                more = islice(todo, 2 * threads - len(waiting))
-                waiting += [pool.submit(scan_shard, path, max_members=max_members) for path in more]
-                if not waiting:
-                    return
-                try:
-                    result: ShardScan | FastpackError | OSError = waiting.pop(0).result()
-                except (FastpackError, OSError) as error:
-                    result = error
-                yield result
-                del result
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            return scan_shard(path)
+        except (FastpackError, OSError) as error:
+            return error
+
+    yield from in_order(scan, paths, threads)
 
 
 def shard_index_path(shard_path: PathLike) -> str:

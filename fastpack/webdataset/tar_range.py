@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import tarfile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, Status, is_in_memory, map_bytes, open_reader, read_at_random, stat_of, will_need
+from fastpack.io.file_reader import RangeStream
 from fastpack.kernels.codecs.tar_errors import Fault, Outcome, State, TarSyntaxError
 
 WINDOW = 1 << 18  # bytes per read: a range up to this size needs one system call
@@ -31,20 +31,30 @@ _REACHES_BEYOND = (Fault.SHORT_HEADER, Fault.DATA_END)
 Bytes = npt.NDArray[np.uint8]
 
 
-class MappedTar:
-    """A memory-mapped tar. Accessing a file that has shrunk kills the process."""
+class _OpenTar:
+    """What `check_unchanged` compares with."""
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
-        self._was = _identity(self.path)
+        self.status = stat_of(self.path)
+
+    def check_unchanged(self) -> None:
+        """Raise FormatError if the file has another size, modification time or inode than when it was opened."""
+        now = stat_of(self.path)
+        for name, what in (("st_size", "size"), ("st_mtime_ns", "modification time"), ("st_ino", "inode")):
+            if getattr(now, name) != getattr(self.status, name):
+                raise FormatError(self.path, 0, f"a file whose {what} has changed", "the file that was opened")
+
+
+class MappedTar(_OpenTar):
+    """A memory-mapped tar. Accessing a file that has shrunk kills the process."""
+
+    def __init__(self, path: PathLike) -> None:
+        super().__init__(path)
         self._data = map_bytes(path)
         self.n_bytes = len(self._data)
         self._address = self._data.ctypes.data
         self._at_random = False
-
-    def check_unchanged(self) -> None:
-        """Raise FormatError if the file has another size, modification time or inode than when it was opened."""
-        _check_unchanged(self.path, self._was)
 
     def window(self, start: int, end: int, most: int) -> Bytes:
         """Return bytes [start, end); `most` of them are needed first."""
@@ -67,24 +77,18 @@ class MappedTar:
         return is_in_memory(self._address + start, n_bytes)
 
 
-class ReadTar:
+class ReadTar(_OpenTar):
     """A tar read with pread: a file that has shrunk is an error, not a crash."""
 
     def __init__(self, path: PathLike) -> None:
-        self.path = os.fspath(path)
-        status = stat_of(self.path)
-        self._was = status.st_size, status.st_mtime_ns, status.st_ino
-        self._file = open_reader(path, status)
-        self._is_held = isinstance(status, Status) and status.tag is not None
-        self.n_bytes = self._was[0]
+        super().__init__(path)
+        self._file = open_reader(path, self.status)
+        self.n_bytes = self.status.st_size
 
     def check_unchanged(self) -> None:
-        """Raise FormatError if the file has another size, modification time or inode than when it was opened.
-
-        An object in a store is not checked: each request names the version that was opened.
-        """
-        if not self._is_held:
-            _check_unchanged(self.path, self._was)
+        """Do as `MappedTar`, unless each request to the store names the version that was opened."""
+        if not isinstance(self.status, Status) or self.status.tag is None:
+            super().check_unchanged()
 
     def window(self, start: int, end: int, most: int) -> Bytes:
         """Return at most `most` of the bytes [start, end), fewer only at the end of the file."""
@@ -116,18 +120,6 @@ class ReadTar:
 
 
 Tar = MappedTar | ReadTar
-
-
-def _identity(path: str) -> tuple[int, int, int]:
-    status = stat_of(path)
-    return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def _check_unchanged(path: str, was: tuple[int, int, int]) -> None:
-    now = _identity(path)
-    if now != was:
-        what = next(name for name, a, b in zip(("size", "modification time", "inode"), was, now, strict=True) if a != b)
-        raise FormatError(path, 0, f"a file whose {what} has changed", "the file that was opened")
 
 
 class Member(NamedTuple):
@@ -259,13 +251,18 @@ class SampleRange:
             raise self._too_short(start + len(data))
         return data
 
+    def _read_into(self, out: Bytes, start: int) -> int:
+        out[:] = np.frombuffer(self._read(start, len(out)), np.uint8)
+        return len(out)
+
     def _sparse_content(self, member: Member) -> bytes:
         """Read a sparse file with Python's tarfile, which supports all kinds."""
         path, offset = self._tar.path, member.offset
         if member.size > MAX_SPARSE_BYTES:
             raise FormatError(path, offset, f"a sparse file of {member.size} bytes", f"at most {MAX_SPARSE_BYTES}")
         try:
-            with tarfile.open(fileobj=_Stream(self), mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
+            stream = RangeStream(self._read_into, self.start, self.end - self.start)
+            with tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape") as tar:
                 info = next((info for info in tar if self.start + info.offset_data == offset), None)
                 file = None if info is None else tar.extractfile(info)
                 data = b"" if file is None else file.read(member.size + 1)
@@ -276,31 +273,3 @@ class SampleRange:
         if len(data) != member.size:
             raise FormatError(path, offset, f"{len(data)} bytes of a sparse file", member.size)
         return data
-
-
-class _Stream(io.RawIOBase):
-    """The range as a stream."""
-
-    def __init__(self, sample: SampleRange) -> None:
-        self._sample, self._position = sample, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        origin = (0, self._position, self._sample.end - self._sample.start)[whence]
-        self._position = origin + offset
-        return self._position
-
-    def readinto(self, out: Any) -> int:
-        start = self._sample.start + self._position
-        data = self._sample._read(start, max(0, min(len(out), self._sample.end - start)))
-        out[: len(data)] = data
-        self._position += len(data)
-        return len(data)

@@ -67,6 +67,9 @@ class TarWalk:
         self._window, self._base = self._read(0, len(self._buffer)), 0
         _check_not_compressed(self.path, self._window[:8].tobytes())
         self._span, self._seen_position, self._seen_members = 0, 0, 0
+        self._rows, self._samples = np.empty((_ROWS, 5), np.int64), np.empty((_ROWS, 3), np.int64)
+        self._text, self._name_text = np.empty(_TEXT_BYTES, np.uint8), np.empty(2 * MAX_NAME_BYTES, np.uint8)
+        self._name_ends = np.empty(_MAX_NAMES, np.int64)
         self._state = np.zeros(len(State), np.int64)
         self._state[State.MAX_MEMBERS], self._state[State.KEY_END] = max_members, -1
 
@@ -80,13 +83,8 @@ class TarWalk:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the contents in order; memory does not grow with the file."""
-        rows, samples = np.empty((_ROWS, 5), np.int64), np.empty((_ROWS, 3), np.int64)
-        text, name_text, name_ends = (
-            np.empty(_TEXT_BYTES, np.uint8),
-            np.empty(2 * MAX_NAME_BYTES, np.uint8),
-            np.empty(_MAX_NAMES, np.int64),
-        )
-        outcome, filled = _WINDOW, (self._state, rows, samples, text, name_text, name_ends)
+        filled = self._state, self._rows, self._samples, self._text, self._name_text, self._name_ends
+        outcome = _WINDOW
         while outcome != _END:
             try:
                 outcome = kernels.walk_tar(self._window, self._base, self.n_bytes, *filled)
@@ -95,24 +93,17 @@ class TarWalk:
             if outcome == _WINDOW:
                 self._move_window()
             else:
-                yield self._take(rows, samples, text, name_text, name_ends)
+                yield self._take()
         self._check_tail()
 
-    def _take(
-        self,
-        rows: npt.NDArray[np.int64],
-        samples: npt.NDArray[np.int64],
-        text: npt.NDArray[np.uint8],
-        name_text: npt.NDArray[np.uint8],
-        name_ends: npt.NDArray[np.int64],
-    ) -> Chunk:
+    def _take(self) -> Chunk:
         """Copy the outputs of the walk and reset them; only the last sample's key is kept."""
-        state = self._state
-        new = samples[: state[State.N_NEW]]
-        letters, names = text[: state[State.TEXT_END]].tobytes(), name_text.tobytes()
-        ends = name_ends[: state[State.N_PARTS]].tolist()
+        state, text = self._state, self._text
+        new = self._samples[: state[State.N_NEW]]
+        letters, names = text[: state[State.TEXT_END]].tobytes(), self._name_text.tobytes()
+        ends = self._name_ends[: state[State.N_PARTS]].tolist()
         chunk = Chunk(
-            fields=rows[: state[State.N_ROWS]].copy(),
+            fields=self._rows[: state[State.N_ROWS]].copy(),
             field_names=[names[start:end] for start, end in zip([0, *ends], ends, strict=False)],
             keys=[letters[start:end] for start, end in zip(new[:, 1].tolist(), new[:, 2].tolist(), strict=True)],
             starts=new[:, 0].copy(),

@@ -1,7 +1,3 @@
-import numpy as np
-import numpy.typing as npt
+from fastpack.kernels.codecs.json_np import validate_json_rows as validate_json_rows
 
 def use_simd(wanted: bool) -> bool: ...
-def validate_json_rows(
-    data: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], verdict: npt.NDArray[np.uint8]
-) -> None: ...

@@ -1,5 +1,6 @@
 import numpy as np
 import numpy.typing as npt
 
-def decode_index(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int, int]: ...
+from fastpack.kernels.codecs.pickled_index_decoder_np import decode_index as decode_index
+
 def decode_index_strictly(data: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], int, int]: ...

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from fastpack.kernels.codecs.codec_error import CodecError
+
 
 class Fault(IntEnum):
     """Why a pickled index is invalid; `constants_pxi` generates the numbers for Cython."""
@@ -59,18 +61,8 @@ STRICTER_THAN_PICKLE = frozenset(
 )
 
 
-class IndexSyntaxError(ValueError):
-    """The bytes are not a pickled list of integer pairs.
-
-    fault: the reason. offset: of the opcode, in bytes from the start of the data. found, expected: short texts.
-    """
-
-    def __init__(self, fault: Fault, offset: int, found: str, expected: str) -> None:
-        self.fault, self.offset, self.found, self.expected = fault, offset, found, expected
-        super().__init__(f"at byte {offset}: found {found}, expected {expected}")
-
-    def __reduce__(self) -> tuple[type[IndexSyntaxError], tuple[object, ...]]:
-        return type(self), (self.fault, self.offset, self.found, self.expected)
+class IndexSyntaxError(CodecError):
+    """The bytes are not a pickled list of integer pairs."""
 
 
 def syntax_error(fault: int, offset: int, opcode: int | None) -> IndexSyntaxError:

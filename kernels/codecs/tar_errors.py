@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from fastpack.kernels.codecs.codec_error import CodecError
+
 BLOCK = 512
 MAX_NAME_BYTES = 1 << 16
 MAX_RECORDS_BYTES = 1 << 20  # of the PAX records of one member; a usual member has some 100
@@ -93,18 +95,8 @@ TEXTS = {
 }
 
 
-class TarSyntaxError(ValueError):
-    """The bytes are not a tar archive, or a damaged one.
-
-    fault: the reason. offset: in bytes from the start of the file. found, expected: short texts.
-    """
-
-    def __init__(self, fault: Fault, offset: int, found: str, expected: str) -> None:
-        self.fault, self.offset, self.found, self.expected = fault, offset, found, expected
-        super().__init__(f"at byte {offset}: found {found}, expected {expected}")
-
-    def __reduce__(self) -> tuple[type[TarSyntaxError], tuple[object, ...]]:
-        return type(self), (self.fault, self.offset, self.found, self.expected)
+class TarSyntaxError(CodecError):
+    """The bytes are not a tar archive, or a damaged one."""
 
 
 def syntax_error(fault: int, offset: int, number: int = 0, data: bytes = b"") -> TarSyntaxError:

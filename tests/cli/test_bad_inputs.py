@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from command_line import Cli, actions
 
 from fastpack.cli import main
 from fastpack.cli.argument_parser import parsers_of
@@ -122,19 +123,14 @@ def number_options() -> list[tuple[str, str]]:
     return [
         (names[0], max(action.option_strings, key=lambda name: (name[:2] == "--", len(name))))
         for names, parser in parsers_of(build_parser()).items()
-        for action in parser._actions
+        for action in actions(parser)
         if action.option_strings and action.type is not None and action.metavar != "NAME,..."
     ]
 
 
 @pytest.mark.parametrize(("name", "option"), number_options())
-def test_invalid_numbers_are_usage_errors(
-    name: str, option: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([name, option, "many", "x"])
-    assert stopped.value.code == 2
-    printed = capsys.readouterr()
+def test_invalid_numbers_are_usage_errors(name: str, option: str, place: Path, cli: Cli) -> None:
+    printed = cli(name, option, "many", "x", code=2)
     assert printed.out == ""
     assert len(printed.err.splitlines()) == 2
     assert option in printed.err
@@ -152,15 +148,13 @@ def test_every_command_has_a_case() -> None:
         "shuffle_jsonl_data a.jsonl c.pbin", "filter b.pbin c.pbin --min-length 1",
     ],
 )  # fmt: skip
-def test_existing_outputs_are_kept(words: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_outputs_are_kept(words: str, place: Path, cli: Cli) -> None:
     Path("a.jsonl").write_text('{"text": "a"}\n')
-    assert main(["index", "a.jsonl", "-q"]) == 0
-    assert main(["pack", "a.jsonl", "--tokenizer", "bytes", "-o", "b.pbin", "-q", "--num-cpus", "1"]) == 0
+    cli("index", "a.jsonl", "-q")
+    cli("pack", "a.jsonl", "--tokenizer", "bytes", "-o", "b.pbin", "-q", "--num-cpus", "1")
     Path("c.pbin").write_bytes(b"old")
-    capsys.readouterr()
     before = seen(place)
-    assert main(words.split()) == 1
-    printed = capsys.readouterr()
+    printed = cli(*words.split(), code=1)
     assert printed.out == ""
     assert "--force" in printed.err, "what to do"
     assert seen(place) == before

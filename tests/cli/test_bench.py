@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import Cli
 
 from fastpack.cli import main
 from fastpack.cli.bench import share_in_cache
@@ -24,14 +24,9 @@ def shards(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def measured(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    assert main(["bench", *words, *SMALL, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 @pytest.mark.parametrize("packed", [False, True])
-def test_folders_of_shards(shards: Path, packed: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    found = measured(capsys, str(shards), *(["--eos-token-id", "3"] if packed else []))
+def test_folders_of_shards(shards: Path, packed: bool, cli: Cli) -> None:
+    found = cli.json("bench", *SMALL, str(shards), *(["--eos-token-id", "3"] if packed else []))
     assert found["samples"] == 2 * (20_000 // 65)
     assert found["outputs"] == ["input_ids", "labels"] + ["doc_ids"] * packed
     assert (found["seq_len"], found["batch_size"], found["path"]) == (64, 4, str(shards))
@@ -43,47 +38,43 @@ def test_folders_of_shards(shards: Path, packed: bool, capsys: pytest.CaptureFix
     assert 0 <= found["cold"]["in_cache_before"] <= 1
 
 
-def test_packed_files_and_raw_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert measured(capsys, str(PBIN), "--eos_token_id", "0")["samples"] == (9239 - 65) // 64 + 1
+def test_packed_files_and_raw_shards(tmp_path: Path, cli: Cli) -> None:
+    assert cli.json("bench", *SMALL, str(PBIN), "--eos_token_id", "0")["samples"] == (9239 - 65) // 64 + 1
     (tmp_path / "a.bin").write_bytes(np.arange(4000, dtype="<u4").tobytes())
-    assert measured(capsys, str(tmp_path))["samples"] == 4000 // 65
-    assert measured(capsys, str(tmp_path), "--file_pattern", "a.*")["samples"] == 4000 // 65
+    assert cli.json("bench", *SMALL, str(tmp_path))["samples"] == 4000 // 65
+    assert cli.json("bench", *SMALL, str(tmp_path), "--file_pattern", "a.*")["samples"] == 4000 // 65
 
 
-def test_text_output_has_one_line_per_measurement(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", str(shards), *SMALL]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_text_output_has_one_line_per_measurement(shards: Path, cli: Cli) -> None:
+    lines = cli("bench", shards, *SMALL).out.splitlines()
     for line, start in zip(lines, ("fastpack, files in memory", "fastpack, files dropped", "memcpy"), strict=False):
         assert line.startswith(start)
         assert "Mtok/s of CPU" in line
     assert "x memcpy" in lines[0]
 
 
-def test_torch_is_measured_if_installed(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_torch_is_measured_if_installed(shards: Path, cli: Cli) -> None:
     pytest.importorskip("torch", reason="torch is not installed: its DataLoader cannot be measured")
-    assert measured(capsys, str(shards))["torch"]["tokens_per_cpu_second"] > 0
-    assert main(["bench", str(shards), *SMALL]) == 0
-    assert capsys.readouterr().out.splitlines()[3].startswith("torch DataLoader, sample by sample")
+    assert cli.json("bench", *SMALL, str(shards))["torch"]["tokens_per_cpu_second"] > 0
+    assert cli("bench", shards, *SMALL).out.splitlines()[3].startswith("torch DataLoader, sample by sample")
 
 
-def test_a_missing_torch_is_reported(
-    shards: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_torch_is_reported(shards: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "fastpack.torch", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert main(["bench", str(shards), *SMALL]) == 0
-    printed = capsys.readouterr()
+    printed = cli("bench", shards, *SMALL)
     assert len(printed.out.splitlines()) == 3
     assert printed.err.splitlines()[-1] == "torch is not installed: its DataLoader was not measured"
-    assert measured(capsys, str(shards), "--quiet")["torch"] is None
+    assert cli.json("bench", *SMALL, str(shards), "--quiet")["torch"] is None
 
 
-def test_few_and_no_samples(shards: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", str(shards), "--seq-len", "15000", "--seconds", "0.01", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["batch_size"] == 2
-    assert main(["bench", str(shards), "--seq-len", "30000"]) == 1
-    assert "holds no sample of 30001 tokens: choose a shorter --seq-len" in capsys.readouterr().err
-    assert main(["bench", str(shards / "missing")]) == 1
+def test_few_and_no_samples(shards: Path, cli: Cli) -> None:
+    assert cli.json("bench", shards, "--seq-len", "15000", "--seconds", "0.01")["batch_size"] == 2
+    assert (
+        "holds no sample of 30001 tokens: choose a shorter --seq-len"
+        in cli("bench", shards, "--seq-len", "30000", code=1).err
+    )
+    cli("bench", shards / "missing", code=1)
     with pytest.raises(SystemExit):
         main(["bench", str(shards), "--batch-size", "0"])
 

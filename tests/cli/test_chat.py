@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
-
-from fastpack.cli import main
+from command_line import Cli
 
 GOOD = '{"turns": [{"from": "human", "value": "hi"}]}\n'
 
@@ -35,22 +33,19 @@ def same(case: str, peer: Path) -> bool:
         ["data", "prepare_instruction_tuning_data", "--config-file-path", "configs/one_byte.yaml"],
     ],
 )
-def test_all_spellings(words: list[str], peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 0
+def test_all_spellings(words: list[str], peer: Path, cli: Cli) -> None:
+    out, err = cli(*words)
     assert same("one_byte", peer)
-    out, err = capsys.readouterr()
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines[:3]] == ["train", "val", "test"]
     assert lines[0].endswith(".pbin")
     assert lines[3].startswith("out/one_byte/few_")
     assert err == ""
-    assert main([*words, "--quiet"]) == 0  # replaces an existing target, as Modalities does
-    assert capsys.readouterr() == ("", "")
+    assert cli(*words, "--quiet") == ("", "")
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chat", "configs/empty_partition.yaml", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+def test_json(cli: Cli) -> None:
+    report = cli.json("chat", "configs/empty_partition.yaml")
     assert report["seconds"] >= 0
     assert (report["dry_run"], report["kept_existing"]) == (False, False)
     assert report["config_path"].startswith(report["folder"] + "/instruction_chat_template_config.")
@@ -61,38 +56,32 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert (val["rows"], val["pbin_path"], val["skipped"]) == (0, None, [])
 
 
-def test_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chat", "configs/empty_partition.yaml", "--dry-run"]) == 0
-    out, _ = capsys.readouterr()
+def test_dry_run(cli: Cli) -> None:
+    out, _ = cli("chat", "configs/empty_partition.yaml", "--dry-run")
     assert "rows -> out/empty_partition/few_" in out
     assert "val: no rows; out/empty_partition/few_" in out
     assert out.endswith("nothing written (dry run)\n")
     assert not Path("out").exists()
-    assert main(["chat", "configs/empty_partition.yaml", "--dry_run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["dry_run"] is True
+    assert cli.json("chat", "configs/empty_partition.yaml", "--dry_run")["dry_run"] is True
 
 
-def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies(cli: Cli) -> None:
     words = ["chat", "configs/one_byte.yaml"]
-    assert main([*words, "-q"]) == 0
-    assert main([*words, "--file_existence_policy", "error"]) == 1
-    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
-    assert main([*words, "--file-existence-policy", "skip"]) == 0
-    assert capsys.readouterr().out.endswith(": exists, kept\n")
-    assert main([*words, "--force", "-q"]) == 0
+    cli(*words, "-q")
+    assert "exists. Pass --force to overwrite it." in cli(*words, "--file_existence_policy", "error", code=1).err
+    assert cli(*words, "--if-exists", "skip").out.endswith(": exists, kept\n")
+    cli(*words, "--force", "-q")
 
 
-def test_skipped_conversations_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_conversations_are_reported(cli: Cli) -> None:
     config = Path("configs/referring.yaml").read_text().replace("${settings.messages_key} ${chat_template_data.n}.", "")
     Path("c.yaml").write_text(config.replace("{% endfor %} ", "{% endfor %}"))
     Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)
-    assert main(["chat", "c.yaml"]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("chat", "c.yaml")
     assert err.count("skipped out/referring/few_") == 5
     assert "skipped 25 more (--json lists all)" in err
     assert " skipped -> out/referring/few_" in out
-    assert main(["chat", "c.yaml", "--on_faulty", "error"]) == 1
-    assert "empty text" in capsys.readouterr().err
+    assert "empty text" in cli("chat", "c.yaml", "--on_faulty", "error", code=1).err
 
 
 @pytest.mark.parametrize(
@@ -104,25 +93,21 @@ def test_skipped_conversations_are_reported(capsys: pytest.CaptureFixture[str]) 
         (["configs/packing.yaml"], 1, "split_config: found nothing"),
     ],
 )
-def test_failures(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chat", *words]) == code
-    out, err = capsys.readouterr()
+def test_failures(words: list[str], code: int, message: str, cli: Cli) -> None:
+    out, err = cli("chat", *words, code=code)
     assert out == ""
     assert message in err
     assert "Traceback" not in err
 
 
-def test_a_faulty_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_faulty_row_is_one_line(cli: Cli) -> None:
     Path("data/few.jsonl").write_text(GOOD + '{"turns": [{"from": "robot"}]}\n')
-    assert main(["chat", "configs/one_byte.yaml"]) == 1
-    err = capsys.readouterr().err
+    err = cli("chat", "configs/one_byte.yaml", code=1).err
     assert err.startswith('fastpack: error: data/few.jsonl: line 1 at byte 46: turn 0: from is "robot", not in the ')
     assert err.count("\n") == 1
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["prepare_instruction_tuning_data", "--help"])
-    out = capsys.readouterr().out
+def test_help(cli: Cli) -> None:
+    out = cli("prepare_instruction_tuning_data", "--help").out
     assert "example: fastpack chat instruction_tuning.yaml" in out
     assert "(default: override)" in out

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from command_line import Cli, actions, commands
 from terminal import run_on_terminal
 
 from fastpack.cli import main
-from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.completion import FILES, FOLDERS, SHELLS, completion_script
 from fastpack.cli.parser import COMMANDS, build_parser
 
@@ -113,8 +112,8 @@ def script(tmp_path: Path, shell: str) -> Path:
 QUESTIONS = {  # line -> (expected completions, unexpected completions)
     "fastpack inf": ({"info"}, {"index"}),
     "fastpack data create_raw": ({"create_raw_index"}, {"index"}),
-    "fastpack index --file-e": ({"--file-existence-policy"}, {"--threads"}),
-    "fastpack data create_raw_index --file-existence-policy ": ({"skip", "error", "override"}, {"corpus.jsonl"}),
+    "fastpack index --if-e": ({"--if-exists"}, {"--threads"}),
+    "fastpack data create_raw_index --if-exists ": ({"skip", "error", "overwrite"}, {"corpus.jsonl"}),
     "fastpack pack --engine t": ({"tokenizers", "tiktoken"}, {"auto"}),
     "fastpack index cor": ({"corpus.jsonl"}, {"--json"}),
     "fastpack quickstart ca": ({"cabinet"}, {"corpus.jsonl"}),
@@ -148,27 +147,26 @@ def test_every_name_and_option_is_in_the_script(shell: str, script: Path) -> Non
     for names in COMMANDS.values():
         for name in names:
             assert any(word == name or word.startswith(f"{name}:") for word in words), name
-    for command in parsers_of(build_parser()).values():
-        for name, action in command._option_string_actions.items():
+    for action in (action for command in commands().values() for action in actions(command)):
+        for name in action.option_strings:
             if "_" not in name and action.help != argparse.SUPPRESS:
                 found = name.lstrip("-") if shell == "fish" else name
                 assert any(found in word for word in words), name
 
 
 def test_every_value_has_a_kind_of_completion() -> None:
-    for parser in parsers_of(build_parser()).values():
-        for action in parser._actions:
+    for parser in commands().values():
+        for action in actions(parser):
             if action.nargs != 0 and not action.choices:
                 assert action.metavar in FILES | FOLDERS | WORDS, action
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_command_prints_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
+def test_the_command_prints_the_script(shell: str, cli: Cli) -> None:
+    printed = cli("completion", shell)
     script = completion_script(build_parser(), shell)
-    assert capsys.readouterr().out == script
-    assert main(["completion", shell, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"shell": shell, "script": script}
+    assert printed.out == script
+    assert cli.json("completion", shell) == {"shell": shell, "script": script}
     with pytest.raises(SystemExit) as stopped:
         main(["completion", "tcsh"])
     assert stopped.value.code == 2

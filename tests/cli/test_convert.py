@@ -92,11 +92,11 @@ def test_wrong_arguments(packed: Path) -> None:
         ({}, "its suffix is not that of a format"),
         ({"format": "manifest"}, "is not written by convert"),
         ({"format": "parquet"}, "unknown token format"),
-        ({"format": "pbin", "if_exists": "never"}, "choose one of error, skip, overwrite"),
+        ({"format": "pbin", "if_exists": "never"}, "found .never., expected"),
         ({"format": "npy", "dtype": "int32"}, "npy does not store int32"),
     ):
         with pytest.raises(ValueError, match=match):
-            fastpack.convert(packed, packed.with_name("out"), **options)  # type: ignore[arg-type]
+            fastpack.convert(packed, packed.with_name("out"), **options)
     with pytest.raises(ValueError, match="no sources"):
         fastpack.convert([], packed.with_name("out.pbin"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import sys
@@ -11,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from command_line import Cli
 
 import fastpack
-from fastpack.cli import main
 from fastpack.webdataset.browsing.mount_tree import SampleTree
 
 
@@ -34,62 +33,51 @@ def dataset(golden: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    assert main([*words, "--json"]) == code
-    return json.loads(capsys.readouterr().out)
+def test_version(cli: Cli) -> None:
+    assert cli("-V").out.startswith(f"fastpack {fastpack.__version__}\n")
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["-V"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out.startswith(f"fastpack {fastpack.__version__}\n")
-
-
-def test_info(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "info", str(dataset), "--split-config", "few.yaml", "--dataset-config", "text.yaml")
+def test_info(dataset: Path, cli: Cli) -> None:
+    found = cli.json("info", str(dataset), "--split-config", "few.yaml", "--dataset-config", "text.yaml")
     assert (found["type"], found["fields"]) == ("TextSample", {"text": "txt,json[caption]"})
     assert list(found["split"]) == ["one", "odd", "none"]
-    found = answer(capsys, "info", str(dataset), "--split-parts", "val,train")
+    found = cli.json("info", str(dataset), "--split-parts", "val,train")
     assert list(found["split"]) == ["val", "train"]
     for words, message in (
         (["--split-parts", "nobody"], "split.yaml has no split 'nobody', only 'train', 'val', 'test'"),
         (["--split-config", "gone.yaml"], "gone.yaml"),
         (["--dataset-config", "gone.yaml"], "gone.yaml"),
     ):
-        assert main(["info", str(dataset), *words]) == 1
-        assert message in capsys.readouterr().err
+        assert message in cli("info", dataset, *words, code=1).err
 
 
-def test_lint(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint(dataset: Path, cli: Cli) -> None:
     few = ["--split-config", "few.yaml", "--parallel", "3"]
-    found = answer(capsys, "lint", str(dataset), *few, "--split-parts", "one,none")
+    found = cli.json("lint", str(dataset), *few, "--split-parts", "one,none")
     assert (found["sound"], found["checked"]["decoded"]) == (True, 2)
-    found = answer(capsys, "lint", str(dataset), *few, "--split-parts", "one,odd", code=3)
+    found = cli.json("lint", str(dataset), *few, "--split-parts", "one,odd", code=3)
     assert any("cannot be decoded" in one["found"] for one in found["findings"] if one["severity"] == "error")
     text = ["--split-parts", "odd", "--dataset-config", "text.yaml"]  # does not read images
-    assert answer(capsys, "lint", str(dataset), *few, *text)["sound"]
-    assert not answer(capsys, "lint", str(dataset), "--dataset-config", "gone.yaml", code=3)["sound"]
-    assert main(["lint", str(dataset), "--split-parts", "nobody"]) == 1
-    assert "has no split 'nobody'" in capsys.readouterr().err
+    assert cli.json("lint", str(dataset), *few, *text)["sound"]
+    assert not cli.json("lint", str(dataset), "--dataset-config", "gone.yaml", code=3)["sound"]
+    assert "has no split 'nobody'" in cli("lint", dataset, "--split-parts", "nobody", code=1).err
 
 
-def test_preview(dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview(dataset: Path, cli: Cli) -> None:
     words = ["preview", str(dataset), "-n", "9", "--split-config", "few.yaml"]
-    found = answer(capsys, *words, "--split-parts", "odd,none,one")["samples"]
+    found = cli.json(*words, "--split-parts", "odd,none,one")["samples"]
     assert [(one["index"], one["key"]) for one in found] == [
         *((0, "val_v-1_0"), (1, "val_v-1_1")),
         *((2, "train_part_00_0"), (3, "train_part_00_1")),
     ]
-    later = answer(capsys, *words, "--split-parts", "odd,one", "--start", "3")["samples"]
+    later = cli.json(*words, "--split-parts", "odd,one", "--start", "3")["samples"]
     assert [one["key"] for one in later] == ["train_part_00_1"]
-    found = answer(capsys, *words, "--split-part", "one", "--dataset-config", "text.yaml")["samples"]
+    found = cli.json(*words, "--split-part", "one", "--dataset-config", "text.yaml")["samples"]
     assert {field["name"] for sample in found for field in sample["parts"]} == {"txt", "json"}
-    assert main(["preview", str(dataset), "--split-parts", "nobody"]) == 1
-    assert "has no split 'nobody'" in capsys.readouterr().err
+    assert "has no split 'nobody'" in cli("preview", dataset, "--split-parts", "nobody", code=1).err
 
 
-def test_mount(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_mount(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     calls: list[Any] = []
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=lambda *args, **_: calls.append(args)))
     expected = {entry.name: entry for entry in SampleTree(dataset, sample_folders=True).entries("train_part_00_1")}
@@ -98,11 +86,9 @@ def test_mount(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     db.close()
     target = tmp_path / "target"
     target.mkdir()
-    assert main(["mount", str(dataset), str(target), "-s"]) == 1
-    assert "--sample-folders --allow-slow" in capsys.readouterr().err
-    assert main(["mount", str(dataset), str(target), "--allow-slow"]) == 1
-    assert "--allow-slow needs --sample-folders" in capsys.readouterr().err
-    assert main(["mount", str(dataset), str(target), "-s", "-w"]) == 0
+    assert "--sample-folders --allow-slow" in cli("mount", dataset, target, "-s", code=1).err
+    assert "--allow-slow needs --sample-folders" in cli("mount", dataset, target, "--allow-slow", code=1).err
+    cli("mount", dataset, target, "-s", "-w")
     ((operations, _),) = calls
     assert operations.getattr("/train_part_00_1/txt")["st_size"] == expected["txt"].n_bytes
     tree = SampleTree(dataset, sample_folders=True, allow_slow=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 
 import fastpack
-from fastpack.cli import main
 from fastpack.datasets.mixture import MixtureDataset
 
 EOS, N_TOKENS = 2, 6_000
@@ -30,79 +28,70 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ran(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> Any:
-    assert main([*map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
-
-
-def test_bench_opens_the_dataset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_opens_the_dataset(folder: Path, cli: Cli) -> None:
     small = ["--kernels", "cython", "--seq-len", "64", "--batch-size", "4", "--seconds", "0.02"]
-    found = ran(capsys, "bench", folder / "manifest.fpm", *small)
+    found = cli.json("bench", folder / "manifest.fpm", *small)
     assert found["samples"] == 3 * (N_TOKENS // 65)
     (folder / "sub").mkdir()
     np.save(folder / "sub" / "x.npy", np.zeros(650, np.uint16))
-    fastpack.write_manifest(folder, file_pattern="**/x.npy", file_existence_policy="override")
-    assert ran(capsys, "bench", folder / "manifest.fpm", *small)["samples"] == 10
+    fastpack.write_manifest(folder, file_pattern="**/x.npy", if_exists="overwrite")
+    assert cli.json("bench", folder / "manifest.fpm", *small)["samples"] == 10
 
 
-def test_preview_shows_the_shards_in_order(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ran(capsys, "preview", folder / "manifest.fpm", "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1))
+def test_preview_shows_the_shards_in_order(folder: Path, cli: Cli) -> None:
+    found = cli.json("preview", folder / "manifest.fpm", "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1))
     dtype = [] if next(folder.glob("*.npy"), None) else ["--dtype", "uint16"]
-    of_folder = ran(capsys, "preview", folder, "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1), *dtype)
+    of_folder = cli.json("preview", folder, "--eos-token-id", str(EOS), "--start", str(N_TOKENS + 1), *dtype)
     assert (found["files"], found["dtype"], found["dtype_from"]) == (3, "uint16", "manifest")
     assert found["documents"] == of_folder["documents"]
     assert Path(found["documents"][0]["file"]).stem == "1"
-    assert main(["preview", str(folder / "manifest.fpm"), "-n", "1"]) == 0
-    assert capsys.readouterr().out.startswith("3 files, uint16 by the manifest\n")
+    assert cli("preview", folder / "manifest.fpm", "-n", "1").out.startswith("3 files, uint16 by the manifest\n")
     (folder / Path(found["documents"][0]["file"]).name).write_bytes(b"no")
-    assert main(["preview", str(folder / "manifest.fpm"), "--start", str(N_TOKENS)]) == 1
-    assert "manifest.fpm says" in capsys.readouterr().err
+    assert "manifest.fpm says" in cli("preview", folder / "manifest.fpm", "--start", N_TOKENS, code=1).err
 
 
-def test_preview_accepts_another_dtype(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preview_accepts_another_dtype(folder: Path, cli: Cli) -> None:
     headerless = next(folder.glob("*.npy"), None) is None
-    assert main(["preview", str(folder / "manifest.fpm"), "--dtype", "uint8", "-n", "1"]) == int(not headerless)
+    printed = cli("preview", folder / "manifest.fpm", "--dtype", "uint8", "-n", "1", code=int(not headerless))
     expected = "3 files, uint8 by --dtype\n" if headerless else "says its dtype itself"
-    assert expected in "".join(capsys.readouterr())
+    assert expected in "".join(printed)
 
 
-def test_report_reads_the_shards(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ran(capsys, "report", folder / "manifest.fpm", "-o", tmp_path / "a.html")
+def test_report_reads_the_shards(folder: Path, tmp_path: Path, cli: Cli) -> None:
+    found = cli.json("report", folder / "manifest.fpm", "-o", tmp_path / "a.html")
     dtype = [] if next(folder.glob("*.npy"), None) else ["--dtype", "uint16"]
-    of_folder = ran(capsys, "report", folder, "-o", tmp_path / "b.html", *dtype)
+    of_folder = cli.json("report", folder, "-o", tmp_path / "b.html", *dtype)
     for name in ("bytes", "tokens", "documents", "lengths", "packing", "ids", "files"):
         assert found[name] == of_folder[name], name
     assert (found["documents"], found["warnings"]) == (3 * 101, [])
     (tmp_path / "c.toml").write_text(f'[data]\ndataset_path = "{folder / "manifest.fpm"}"\n')
-    assert ran(capsys, "report", tmp_path / "c.toml", "-o", tmp_path / "c.html")["tokens"] == 3 * N_TOKENS
+    assert cli.json("report", tmp_path / "c.toml", "-o", tmp_path / "c.html")["tokens"] == 3 * N_TOKENS
     with open(sorted(folder.glob("1.*"))[0], "r+b") as file:
         file.truncate(900)
-    assert main(["report", str(folder / "manifest.fpm"), "-o", str(tmp_path / "d.html")]) == 1
-    assert "manifest.fpm says" in capsys.readouterr().err
+    assert "manifest.fpm says" in cli("report", folder / "manifest.fpm", "-o", tmp_path / "d.html", code=1).err
 
 
-def test_report_reads_headerless_shards_by_another_dtype(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_reads_headerless_shards_by_another_dtype(tmp_path: Path, cli: Cli) -> None:
     np.arange(1, 2001, dtype=np.uint16).tofile(tmp_path / "a.bin")
     fastpack.write_manifest(tmp_path)
-    found = ran(capsys, "report", tmp_path / "manifest.fpm", "-o", tmp_path / "a.html", "--dtype", "uint16")
+    found = cli.json("report", tmp_path / "manifest.fpm", "-o", tmp_path / "a.html", "--dtype", "uint16")
     assert (found["tokens"], found["files"]["summary"]["max"], found["ids"]["largest"]) == (2000, 2000, 2000)
 
 
-def test_verify_reads_tokens_on_request(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reads_tokens_on_request(folder: Path, cli: Cli) -> None:
     manifest = folder / "manifest.fpm"
-    assert ran(capsys, "verify", manifest, "--vocab-size", "900", "--eos-token-id", str(EOS))["findings"] == []
-    found = ran(capsys, "verify", manifest, "--vocab-size", "850", code=3)["findings"]
+    assert cli.json("verify", manifest, "--vocab-size", "900", "--eos-token-id", str(EOS))["findings"] == []
+    found = cli.json("verify", manifest, "--vocab-size", "850", code=3)["findings"]
     assert [Path(one["file"]).stem for one in found] == ["0", "1", "2"]
     assert all(one["expected"] == "ids below the vocabulary's 850" for one in found)
     shard = np.fromfile(found[0]["file"], np.uint8)[found[0]["offset"] :][:2].view(np.uint16)[0]
     assert found[0]["found"] == f"token {shard}"
-    assert "no token 901" in ran(capsys, "verify", manifest, "--eos-token-id", "901")["findings"][0]["found"]
+    assert "no token 901" in cli.json("verify", manifest, "--eos-token-id", "901")["findings"][0]["found"]
 
 
-def test_validate_suggests_verify_for_a_manifest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_suggests_verify_for_a_manifest(folder: Path, cli: Cli) -> None:
     for words in ([], ["--deep"], ["--json"]):
-        assert main(["validate", str(folder / "manifest.fpm"), *words]) == 1
-        out, err = capsys.readouterr()
+        out, err = cli("validate", folder / "manifest.fpm", *words, code=1)
         manifest = folder / "manifest.fpm"
         assert out == ""
         assert err == (

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from fastpack.cli import main
+from command_line import Cli
 
 
 @pytest.fixture
@@ -28,43 +27,36 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("options", [[], ["-s", "-d"], ["--sample_folders", "--detach", "-q"]])
 def test_options_are_passed_to_fuse(
-    golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], options: list[str], capsys: pytest.CaptureFixture[str]
+    golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], options: list[str], cli: Cli
 ) -> None:
-    assert main(["mount", str(golden / "energon" / "split"), str(tmp_path), *options]) == 0
+    printed = cli("mount", golden / "energon" / "split", tmp_path, *options)
     (call,) = mounted
     assert call["target"] == str(tmp_path)
     assert call["foreground"] == (not options)
     assert call["ro"] is True
     name = "/train_part_00_0/jpg" if options else "/train_part_00_0.jpg"
     assert call["operations"].getattr(name)["st_size"] == 631
-    assert bool(capsys.readouterr().err) == ("-q" not in options)
+    assert bool(printed.err) == ("-q" not in options)
 
 
-def test_unmountable_datasets_are_errors(
-    golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["mount", str(golden / "energon" / "split"), str(tmp_path / "absent")]) == 1
-    assert "absent: Not a directory" in capsys.readouterr().err
-    assert main(["mount", str(tmp_path), str(tmp_path)]) == 1
-    assert "is not prepared" in capsys.readouterr().err
+def test_unmountable_datasets_are_errors(golden: Path, tmp_path: Path, mounted: list[dict[str, Any]], cli: Cli) -> None:
+    assert "absent: Not a directory" in cli("mount", golden / "energon" / "split", tmp_path / "absent", code=1).err
+    assert "is not prepared" in cli("mount", tmp_path, tmp_path, code=1).err
     assert mounted == []
 
 
 def test_missing_or_failing_fuse_is_an_error(
-    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     dataset = str(golden / "energon" / "split")
     monkeypatch.setitem(sys.modules, "mfusepy", None)
-    assert main(["mount", dataset, str(tmp_path)]) == 1
-    assert "fastpack-llm[mount]" in capsys.readouterr().err
+    assert "fastpack-llm[mount]" in cli("mount", dataset, tmp_path, code=1).err
 
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError(1)  # before init is called
 
     monkeypatch.setitem(sys.modules, "mfusepy", SimpleNamespace(FUSE=refuse))
-    assert main(["mount", dataset, str(tmp_path)]) == 1
-    out, err = capsys.readouterr()
+    out, err = cli("mount", dataset, tmp_path, code=1)
     assert err.startswith("fastpack: error: ")
     assert "/dev/fuse" in err
-    assert main(["mount", dataset, str(tmp_path), "--json"]) == 1
-    assert capsys.readouterr().out == out == ""
+    assert cli("mount", dataset, tmp_path, "--json", code=1).out == out == ""

@@ -9,11 +9,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from command_line import FASTPACK, Cli, started
 
 from fastpack.cli import main
 from fastpack.tokens.pbin.packed_file import PackedFile
@@ -42,22 +42,20 @@ def golden_bytes(name: str = "docs_bpe2000") -> bytes:
         ["pack"],
         ["pack_encoded_data"],
         ["data", "pack_encoded_data", "--file_existence_policy", "error"],
-        ["pack", "--file-existence-policy", "skip", "--num-cpus", "1"],
+        ["pack", "--if-exists", "skip", "--num-cpus", "1"],
     ],
 )
-def test_a_configuration(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words, "configs/docs_bpe2000.yaml"]) == 0
+def test_a_configuration(words: list[str], cli: Cli) -> None:
+    out, err = cli(*words, "configs/docs_bpe2000.yaml")
     assert Path("pbin/docs_bpe2000.pbin").read_bytes() == golden_bytes()
-    out, err = capsys.readouterr()
     assert out.startswith("pbin/docs_bpe2000.pbin: 60 documents, 9,239 tokens, in ")
     assert err == ""
 
 
 @pytest.mark.parametrize("tokenizer", [TOKENIZER, f"{TOKENIZER}/tokenizer.json"])
 @pytest.mark.filterwarnings("error")
-def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", "docs.jsonl", "--tokenizer", tokenizer, "--eod-token", EOD, "--num-cpus", "2", "--json"]) == 0
-    out, err = capsys.readouterr()
+def test_flags(tokenizer: str, cli: Cli) -> None:
+    out, err = cli("pack", "docs.jsonl", "--tokenizer", tokenizer, "--eod-token", EOD, "--num-cpus", "2", "--json")
     report = json.loads(out)
     assert report.pop("seconds") >= 0
     assert report == {
@@ -79,7 +77,7 @@ def test_flags(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("docs.idx").read_bytes() == Path("idx/docs.idx").read_bytes()
 
 
-def test_both_spellings_and_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_spellings_and_a_target(cli: Cli) -> None:
     words = [
         "pack",
         "docs.jsonl",
@@ -92,19 +90,23 @@ def test_both_spellings_and_a_target(capsys: pytest.CaptureFixture[str]) -> None
         "--num_cpus",
         "1",
     ]
-    assert main([*words, "--index_path", "idx/docs.idx", "--on_faulty", "error", "-o", "out/a.pbin", "--quiet"]) == 0
-    assert capsys.readouterr() == ("", "")
+    assert cli(*words, "--index_path", "idx/docs.idx", "--on_faulty", "error", "-o", "out/a.pbin", "--quiet") == (
+        "",
+        "",
+    )
     assert Path("out/a.pbin").read_bytes() == golden_bytes()
     assert not Path("docs.idx").exists()
 
 
-def test_the_old_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_old_command(cli: Cli) -> None:
     words = ["create_packed_data", "docs.jsonl", "--index_path", "idx/docs.idx", "--dst_path", "old.pbin"]
     words += ["--tokenizer_type", "GPT2TokenizerFast", "--jq_pattern", ".text"]
-    assert main([*words, "--tokenizer_file", f"{TOKENIZER}/tokenizer.json"]) == 0
+    cli(*words, "--tokenizer_file", f"{TOKENIZER}/tokenizer.json")
     assert Path("old.pbin").read_bytes() == golden_bytes()
-    assert main(["create_packed_data", "docs.jsonl", "--index_path", "idx/docs.idx"]) == 1
-    assert "data/tokenizer/tokenizer.json" in capsys.readouterr().err
+    assert (
+        "data/tokenizer/tokenizer.json"
+        in cli("create_packed_data", "docs.jsonl", "--index_path", "idx/docs.idx", code=1).err
+    )
 
 
 def test_flags_override_the_configuration() -> None:
@@ -117,46 +119,42 @@ def test_flags_override_the_configuration() -> None:
     assert not Path("pbin").exists()
 
 
-def test_skipped_documents_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_documents_are_reported(cli: Cli) -> None:
     lines = [{"text": "good"}, *({"text": ""} for _ in range(8)), {"text": "last"}]
     Path("s.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
-    assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("pack", "s.jsonl", "--tokenizer", "bytes")
     assert out.startswith("s.pbin: 2 documents, 10 tokens, 8 skipped, in ")
     assert err.count("skipped line") == 5
     assert "skipped line 2: empty text\n" in err
     assert "skipped 3 more" in err
-    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--force", "--json"]) == 0
-    skipped = json.loads(capsys.readouterr().out)["skipped"]
+    skipped = cli.json("pack", "s.jsonl", "--tokenizer", "bytes", "--force")["skipped"]
     assert skipped == [{"line": i, "reason": "empty text"} for i in range(2, 10)]
-    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "-o", "t.pbin", "--on-faulty", "error"]) == 1
-    out, err = capsys.readouterr()
+    out, err = cli("pack", "s.jsonl", "--tokenizer", "bytes", "-o", "t.pbin", "--on-faulty", "error", code=1)
     assert err == "fastpack: error: s.jsonl: line 2 at byte 17: empty text\n"
     assert (out, Path("t.pbin").exists()) == ("", False)
 
 
-def test_invalid_json_lines_while_indexing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_json_lines_while_indexing(cli: Cli) -> None:
     Path("s.jsonl").write_text('{"text": "a"}\nnot json\n{"text": "b"}\n')
-    assert main(["pack", "s.jsonl", "--tokenizer", "bytes", "--on-faulty", "error"]) == 1
-    assert "s.jsonl: line 2 at byte 14: not JSON: Expecting value at character 0\n" in capsys.readouterr().err
+    assert (
+        "s.jsonl: line 2 at byte 14: not JSON: Expecting value at character 0\n"
+        in cli("pack", "s.jsonl", "--tokenizer", "bytes", "--on-faulty", "error", code=1).err
+    )
     assert not Path("s.idx").exists()
-    assert main(["pack", "s.jsonl", "--tokenizer", "bytes"]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("pack", "s.jsonl", "--tokenizer", "bytes")
     assert out.startswith("s.pbin: 2 documents, 4 tokens, 1 skipped")
     assert "skipped line 2: not JSON: Expecting value at character 0\n" in err
     assert "faulty line" not in err
 
 
-def test_policies_for_an_existing_target(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_for_an_existing_target(cli: Cli) -> None:
     Path("docs.pbin").write_bytes(b"old")
     words = ["pack", "docs.jsonl", "--tokenizer", "bytes"]
-    assert main(words) == 1
-    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in cli(*words, code=1).err
     assert not Path("docs.idx").exists()
-    assert main([*words, "--file-existence-policy", "skip"]) == 0
-    assert capsys.readouterr().out == "docs.pbin: exists, kept\n"
+    assert cli(*words, "--if-exists", "skip").out == "docs.pbin: exists, kept\n"
     assert Path("docs.pbin").read_bytes() == b"old"
-    assert main([*words, "--file_existence_policy", "override", "--quiet"]) == 0
+    cli(*words, "--file_existence_policy", "override", "--quiet")
     assert Path("docs.pbin").stat().st_size > 3
 
 
@@ -180,38 +178,30 @@ def test_policies_for_an_existing_target(capsys: pytest.CaptureFixture[str]) -> 
         (["docs.jsonl", "--tokenizer", TOKENIZER, "--eod-token", "nosuch"], 1, "not represented by a single token id"),
     ],
 )
-def test_failures(words: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", *words]) == code
-    out, err = capsys.readouterr()
+def test_failures(words: list[str], code: int, message: str, cli: Cli) -> None:
+    out, err = cli("pack", *words, code=code)
     assert out == ""
     assert message in err
     assert "Traceback" not in err
     assert not Path("docs.pbin").exists()
 
 
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["pack", "--help"])
-    assert "example: fastpack pack corpus.jsonl" in capsys.readouterr().out
+def test_help(cli: Cli) -> None:
+    assert "example: fastpack pack corpus.jsonl" in cli("pack", "--help").out
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_keeps_finished_work_and_names_resume(sent: signal.Signals, code: int, peer: Path) -> None:
     """No target and no worker remains, only the files that --resume needs."""
     Path("big.jsonl").write_bytes(Path("jsonl/docs.jsonl").read_bytes() * 1500)
-    command = [sys.executable, "-m", "fastpack", "pack", "big.jsonl", "--num-cpus", "2", "--engine", "tokenizers"]
+    command = [*FASTPACK, "pack", "big.jsonl", "--num-cpus", "2", "--engine", "tokenizers"]
     command += ["--tokenizer", TOKENIZER, "--eod-token", EOD, "-q"]
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
-    )
     partial = Path(".big.pbin.partial")
-    while (not partial.exists() or partial.stat().st_size < 1 << 18) and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(sent)
-    _, errors = process.communicate(timeout=60)
+    with started(command) as process:
+        while (not partial.exists() or partial.stat().st_size < 1 << 18) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert re.fullmatch(r"fastpack: stopped at \d+ %; run the same command with --resume to continue\n", errors)
     left = sorted(path.name for path in peer.glob("*big*"))
@@ -236,88 +226,79 @@ def several(peer: Path) -> list[str]:
 
 @pytest.mark.parametrize("sources", [["parts"], ["parts/*"], ["parts/a.jsonl", "parts/b.jsonl.gz"]])
 @pytest.mark.parametrize("engine", ["auto", "tokenizers"])
-def test_several_sources_into_one_target(
-    sources: list[str], engine: str, peer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_sources_into_one_target(sources: list[str], engine: str, peer: Path, cli: Cli) -> None:
     options = [*several(peer), "--engine", engine]
-    assert main(["pack", *sources, *options, "-o", "all.pbin"]) == 0
-    assert json.loads(capsys.readouterr().out)["documents"] == 60
+    assert json.loads(cli("pack", *sources, *options, "-o", "all.pbin").out)["documents"] == 60
     assert Path("all.pbin").read_bytes() == golden_bytes()
     assert sorted(os.listdir("parts")) == ["a.jsonl", "b.jsonl.gz"]  # no index is left behind
 
 
 @pytest.mark.parametrize("option", ["--per-source", "--per_source"])
-def test_several_sources_into_one_target_each(option: str, peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_sources_into_one_target_each(option: str, peer: Path, cli: Cli) -> None:
     options = several(peer)
-    assert main(["pack", "parts", *options, option, "-o", "packed"]) == 0
-    files = json.loads(capsys.readouterr().out)["files"]
+    files = json.loads(cli("pack", "parts", *options, option, "-o", "packed").out)["files"]
     assert [(file["path"], file["documents"]) for file in files] == [("packed/a.pbin", 25), ("packed/b.pbin", 35)]
-    assert main(["pack", "parts", *options[:-1], option, "-o", "packed", "--resume"]) == 0
-    assert capsys.readouterr().out.splitlines()[:2] == ["packed/a.pbin: exists, kept", "packed/b.pbin: exists, kept"]
+    assert cli("pack", "parts", *options[:-1], option, "-o", "packed", "--resume").out.splitlines()[:2] == [
+        "packed/a.pbin: exists, kept",
+        "packed/b.pbin: exists, kept",
+    ]
 
 
-def test_several_sources_need_a_target(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_sources_need_a_target(peer: Path, cli: Cli) -> None:
     options = several(peer)
-    assert main(["pack", "parts", *options]) == 2
-    assert "--output is needed for several sources" in capsys.readouterr().err
-    assert main(["pack", "parts", *options, "-o", "x.pbin", "--index-path", "docs.idx"]) == 2
-    assert "--index-path takes one source" in capsys.readouterr().err
+    assert "--output is needed for several sources" in cli("pack", "parts", *options, code=2).err
+    assert (
+        "--index-path takes one source"
+        in cli("pack", "parts", *options, "-o", "x.pbin", "--index-path", "docs.idx", code=2).err
+    )
 
 
 @pytest.mark.parametrize("option", ["--dry-run", "--dry_run"])
-def test_a_dry_run_writes_nothing_and_reports_the_plan(
-    option: str, peer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_writes_nothing_and_reports_the_plan(option: str, peer: Path, cli: Cli) -> None:
     before = sorted(os.listdir())
     options = ["--tokenizer", TOKENIZER, "--eod-token", EOD]
-    assert main(["pack", "docs.jsonl", *options, option]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("pack", "docs.jsonl", *options, option)
     assert re.fullmatch(
         r"docs\.pbin: would hold about 9,\d\d\d tokens, 1[89],\d\d\d bytes; 2 byte\(s\) a token, from docs\.jsonl "
         r"\(60 lines, [\d,]+ bytes\), tokenised by tokenizers\n",
         out,
     )
     assert err == ""
-    assert main(["pack", "docs.jsonl", *options, option, "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = cli.json("pack", "docs.jsonl", *options, option)
     assert report["dry_run"] is True
     assert report["files"][0]["lines"] == 60
     assert sorted(os.listdir()) == before
     Path("docs.pbin").write_bytes(b"")
-    assert main(["pack", "docs.jsonl", *options, option]) == 1
-    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in cli("pack", "docs.jsonl", *options, option, code=1).err
 
 
-def test_an_unsupported_engine_is_an_error(peer: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", "docs.jsonl", "--tokenizer", "bytes", "--engine", "gigatoken"]) == 1
-    assert "the engine gigatoken does not fit" in capsys.readouterr().err
+def test_an_unsupported_engine_is_an_error(peer: Path, cli: Cli) -> None:
+    assert (
+        "the engine gigatoken does not fit"
+        in cli("pack", "docs.jsonl", "--tokenizer", "bytes", "--engine", "gigatoken", code=1).err
+    )
     assert not Path("docs.pbin").exists()
 
 
-def test_an_unknown_key_is_an_error_that_lists_the_known_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_key_is_an_error_that_lists_the_known_ones(tmp_path: Path, cli: Cli) -> None:
     source = tmp_path / "a.jsonl"
     source.write_text('{"content": "a", "id": 1}\n' * 3)
     words = ["pack", str(source), "--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
-    assert main(words) == 1
-    error = capsys.readouterr().err
+    error = cli(*words, code=1).err
     assert "none of the 3 documents could be packed" in error
     assert "the jq pattern is .text, and the first document has the keys content, id" in error
     assert not source.with_suffix(".pbin").exists()
-    assert main([*words, "--jq-pattern", ".content"]) == 0
+    cli(*words, "--jq-pattern", ".content")
     assert source.with_suffix(".pbin").exists()
 
 
-def test_other_text_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_text_is_rejected(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
     (folder / "notes.txt").write_text("a poem\nof two lines\n")
     words = ["--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
-    assert main(["pack", str(folder / "notes.txt"), *words]) == 1
-    assert "none of the 2 lines of" in capsys.readouterr().err
-    assert main(["pack", str(folder), *words]) == 1
-    assert "no .jsonl, .ndjson (.gz, .zst) files found" in capsys.readouterr().err
+    assert "none of the 2 lines of" in cli("pack", folder / "notes.txt", *words, code=1).err
+    assert "no .jsonl, .ndjson (.gz, .zst) files found" in cli("pack", folder, *words, code=1).err
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 
 import fastpack
 from fastpack.cli import main
@@ -53,10 +53,9 @@ def options(folder: Path, *more: str) -> list[str]:
     return ["prepare", str(folder), "--non-interactive", "--split-ratio", "8,1,1", *more]
 
 
-def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prepare(folder: Path, golden: Path, cli: Cli) -> None:
     map_text = '{"image": "jpg", "caption": "json[caption],txt"}'
-    assert main(options(folder, "--sample-type", "CaptioningSample", "--field-map", map_text)) == 0
-    out, err = capsys.readouterr()
+    out, err = cli(*options(folder, "--sample-type", "CaptioningSample", "--field-map", map_text))
     assert out.splitlines() == [
         f"{folder}: 19 samples in 10 shards",
         "train: 8 shards, 14 samples",
@@ -69,10 +68,9 @@ def test_prepare(folder: Path, golden: Path, capsys: pytest.CaptureFixture[str])
         assert (folder / ".nv-meta" / name).read_bytes() == (golden / "energon/split/.nv-meta" / name).read_bytes()
 
 
-def test_both_spellings_and_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_spellings_and_json(folder: Path, cli: Cli) -> None:
     words = ["prepare", str(folder), "--non_interactive", "--split_parts", "train:train/", "--split_parts", "val:val/"]
-    assert main([*words, "--num_workers", "2", "--sample_type", "CrudeWebdataset", "--json", "--exclude", "_1"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = cli.json(*words, "--num_workers", "2", "--sample_type", "CrudeWebdataset", "--exclude", "_1")
     assert list(result["splits"]) == ["train", "val"]
     assert result["samples"] == sum(result["shards"].values()) == 15
     assert result["part_types"] == ["jpg", "txt", "json", "mask.png"]
@@ -80,20 +78,15 @@ def test_both_spellings_and_json(folder: Path, capsys: pytest.CaptureFixture[str
     assert nvmeta.read_dataset_yaml(folder) == {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
 
 
-def test_an_already_prepared_dataset(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(options(folder, "-q")) == 0
-    assert capsys.readouterr() == ("", "")
-    assert main(options(folder)) == 1
-    assert "Pass --force-overwrite to prepare it again." in capsys.readouterr().err
-    assert main(options(folder, "--force-overwrite")) == 0
-    assert "(10 unchanged)" in capsys.readouterr().out
-    assert main(options(folder, "--resume", "--walk-all")) == 0
-    assert "unchanged" not in capsys.readouterr().out
+def test_an_already_prepared_dataset(folder: Path, cli: Cli) -> None:
+    assert cli(*options(folder, "-q")) == ("", "")
+    assert "Pass --force-overwrite to prepare it again." in cli(*options(folder), code=1).err
+    assert "(10 unchanged)" in cli(*options(folder, "--force-overwrite")).out
+    assert "unchanged" not in cli(*options(folder, "--resume", "--walk-all")).out
 
 
-def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", str(folder), "--split-ratio", "1,1,1", "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+def test_dry_run(folder: Path, cli: Cli) -> None:
+    assert cli("prepare", folder, "--split-ratio", "1,1,1", "--dry-run").out.splitlines() == [
         f"{folder}: would walk 10 of 10 shards",
         "train: 3 shards",
         "val: 3 shards",
@@ -103,13 +96,11 @@ def test_dry_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (folder / ".nv-meta").exists()
 
 
-def test_bad_shards_and_warnings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_shards_and_warnings(folder: Path, cli: Cli) -> None:
     os.truncate(folder / "val/v-1.tar", 600)
-    assert main(options(folder)) == 1
-    assert f"fastpack: error: {folder}/val/v-1.tar: at byte " in capsys.readouterr().err
+    assert f"fastpack: error: {folder}/val/v-1.tar: at byte " in cli(*options(folder), code=1).err
     words = ["prepare", str(folder), "--non-interactive", "--split-glob", "train:train/*.tar", "--split-glob", "x:y"]
-    assert main([*words, "--skip-bad-shards"]) == 0
-    err = capsys.readouterr().err.splitlines()
+    err = cli(*words, "--skip-bad-shards").err.splitlines()
     assert err[0].startswith(f"left out: val/v-1.tar: {folder}/val/v-1.tar: at byte ")
     assert err[1:] == [
         "warning: the split x has no shards: loading it will fail",
@@ -123,14 +114,13 @@ def test_without_sample_tables(folder: Path) -> None:
     assert (folder / "val/v-1.tar.idx").stat().st_size == 24
 
 
-def test_indexes_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", str(folder), "--tar-index-only"]) == 1
-    assert "is not prepared" in capsys.readouterr().err
-    assert main(options(folder, "-q")) == 0
+def test_indexes_only(folder: Path, cli: Cli) -> None:
+    assert "is not prepared" in cli("prepare", folder, "--tar-index-only", code=1).err
+    cli(*options(folder, "-q"))
     nvmeta.index_path(folder).unlink()
-    assert main(["prepare", str(folder), "--tar_index_only"]) == 0
+    cli("prepare", folder, "--tar_index_only")
     assert len(SampleIndex(nvmeta.index_path(folder))) == 19
-    assert main(["prepare", str(folder), "--tar-index-only", "--exclude", "x"]) == 2
+    cli("prepare", folder, "--tar-index-only", "--exclude", "x", code=2)
 
 
 @pytest.mark.parametrize(
@@ -148,35 +138,31 @@ def test_indexes_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--split-ratio", "8,1,1", "--fix-duplicates"], "fix-duplicates DIR NEWDIR"),
     ],
 )
-def test_usage(folder: Path, words: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", str(folder), *words]) == 2
-    out, err = capsys.readouterr()
+def test_usage(folder: Path, words: list[str], reason: str, cli: Cli) -> None:
+    out, err = cli("prepare", folder, *words, code=2)
     assert (out, err.count("\n")) == ("", 1)
     assert reason in err
     assert not (folder / ".nv-meta").exists()
 
 
-def test_jsonl(golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jsonl(golden: Path, tmp_path: Path, cli: Cli) -> None:
     source = tmp_path / "blank_lines.jsonl"
     shutil.copy(golden / "energon/jsonl/blank_lines.jsonl", source)
-    assert main(["prepare", str(source), "--dry-run"]) == 0
-    assert capsys.readouterr().out == f"{source}.idx: would index 24 bytes of {source}\n"
-    assert main(["prepare", str(source)]) == 0
-    assert capsys.readouterr().out == f"{source}.idx: 2 samples\n"
+    assert cli("prepare", source, "--dry-run").out == f"{source}.idx: would index 24 bytes of {source}\n"
+    assert cli("prepare", source).out == f"{source}.idx: 2 samples\n"
     index = source.with_suffix(".jsonl.idx")
     assert index.read_bytes() == (golden / "energon/jsonl/blank_lines.jsonl.idx").read_bytes()
-    assert main(["prepare", str(source), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {
+    assert cli.json("prepare", source) == {
         "path": str(index),
         "source_bytes": 24,
         "samples": 2,
         "written": True,
         "dry_run": False,
     }
-    assert main(["prepare", str(source), "--split-ratio", "8,1,1"]) == 2
-    assert main(["prepare", str(tmp_path / "none.jsonl")]) == 1
+    cli("prepare", source, "--split-ratio", "8,1,1", code=2)
+    cli("prepare", tmp_path / "none.jsonl", code=1)
     (tmp_path / "x.txt").touch()
-    assert main(["prepare", str(tmp_path / "x.txt")]) == 1
+    cli("prepare", tmp_path / "x.txt", code=1)
 
 
 QUESTIONS = [
@@ -187,9 +173,9 @@ QUESTIONS = [
 ]
 
 
-def test_assistant_with_a_field_map(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assistant_with_a_field_map(folder: Path, answers: Answers, cli: Cli) -> None:
     asked = answers("8, 1, 1", "", "12", "x", "1", "y", "jpg", "json[a],nothing", "json[a],txt", "")
-    assert main(["prepare", str(folder)]) == 0
+    out = cli("prepare", folder).out
     field = "Please enter a webdataset field name for "
     assert asked == [
         *QUESTIONS[:2],
@@ -204,7 +190,6 @@ def test_assistant_with_a_field_map(folder: Path, answers: Answers, capsys: pyte
         "sample_type": {"__module__": "megatron.energon", "__class__": "ImageClassificationSample"},
         "field_map": {"image": "jpg", "label": "json[a],txt"},
     }
-    out = capsys.readouterr().out
     assert "sample 1 of train/part_00.tar:\n - jpg\n - txt\n - json\n{" in out
     assert "11. CrudeWebdataset" in out
     assert out.endswith("Done\n")
@@ -228,20 +213,18 @@ def test_assistant_for_a_prepared_dataset_with_a_loader(folder: Path, answers: A
     assert "def sample_loader" in loader.read_text()
 
 
-def test_assistant_can_be_cancelled(folder: Path, answers: Answers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assistant_can_be_cancelled(folder: Path, answers: Answers, cli: Cli) -> None:
     answers("8,1,1", "n")
-    assert main(["prepare", str(folder)]) == 0
-    assert "manually" in capsys.readouterr().out
+    assert "manually" in cli("prepare", folder).out
     assert not (folder / ".nv-meta/dataset.yaml").exists()
     before = (folder / ".nv-meta/split.yaml").read_bytes()
     answers("")
-    assert main(["prepare", str(folder), "--split-ratio", "1,1,1"]) == 0
+    cli("prepare", folder, "--split-ratio", "1,1,1")
     assert (folder / ".nv-meta/split.yaml").read_bytes() == before
     answers("y", "8,1")
-    assert main(["prepare", str(folder)]) == 2
+    cli("prepare", folder, code=2)
     answers("y")
-    assert main(["prepare", str(folder)]) == 1
-    assert "the input ended before all questions were answered" in capsys.readouterr().err
+    assert "the input ended before all questions were answered" in cli("prepare", folder, code=1).err
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 
 from fastpack.cli import main
 
@@ -29,16 +30,10 @@ def tokenizer(golden: Path) -> str:
     return str(golden / "modalities" / "tokenizers" / "tok_bpe2000" / "tokenizer.json")
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> tuple[str, str]:
-    assert main(["preview", *map(str, words)]) == code
-    out, err = capsys.readouterr()
-    return out, err
-
-
-def test_packed_documents_are_shown(corpus: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", str(corpus), "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>", "-q"]) == 0
+def test_packed_documents_are_shown(corpus: Path, tokenizer: str, cli: Cli) -> None:
+    cli("pack", corpus, "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>", "-q")
     packed = corpus.with_suffix(".pbin")
-    out, err = printed(capsys, packed, "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>")
+    out, err = cli("preview", packed, "--tokenizer", tokenizer, "--eod-token", "<|endoftext|>")
     assert err == ""
     assert [line.split(":")[0] for line in out.splitlines() if line[0] != " "] == [
         "document 0, from token 0",
@@ -47,43 +42,43 @@ def test_packed_documents_are_shown(corpus: Path, tokenizer: str, capsys: pytest
     ]
     assert "  tokens    G|r|\\xc3|\\xbc|n|\\||\\xe6" in out
     assert "  text      Grün|日本\n            next line<|endoftext|>\n" in out
-    found = json.loads(printed(capsys, packed, "--tokenizer", tokenizer, "--json", "-n", "9")[0])
+    found = cli.json("preview", packed, "--tokenizer", tokenizer, "-n", "9")
     assert [one["text"] for one in found["documents"]] == [f"{text}<|endoftext|>" for text in TEXTS]
-    out, err = printed(capsys, packed, "-n", "1", "--max-tokens", "2", "--start", "3")
+    out, err = cli("preview", packed, "-n", "1", "--max-tokens", "2", "--start", "3")
     assert out.splitlines()[0] == "document 3, from token 32: 5 tokens, the first 2 shown"
     assert err == "token ids only. Pass --tokenizer T to decode them to text\n"
-    assert printed(capsys, packed, "-q") == ("", "")
+    assert cli("preview", packed, "-q") == ("", "")
 
 
-def test_texts_are_selected_as_in_packing(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = printed(capsys, corpus, "-n", "2")
+def test_texts_are_selected_as_in_packing(corpus: Path, cli: Cli) -> None:
+    out, err = cli("preview", corpus, "-n", "2")
     assert (out.splitlines()[1], err) == ("  text      Hello world", "")
-    assert "HELLO" in printed(capsys, corpus, "--jq-pattern", ".n.t", "--max-characters", "5")[0]
-    (found,) = json.loads(printed(capsys, corpus, "--tokenizer", "bytes", "-n1", "--json")[0])["lines"]
+    assert "HELLO" in cli("preview", corpus, "--jq-pattern", ".n.t", "--max-characters", "5")[0]
+    (found,) = cli.json("preview", corpus, "--tokenizer", "bytes", "-n1")["lines"]
     assert found["ids"] == [*b"Hello world", 256]
     assert found["pieces"][-1] == "<|endoftext|>"
 
 
-def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards(tmp_path: Path, tokenizer: str, cli: Cli) -> None:
     np.array([40, 0, 41, 0], np.uint16).tofile(tmp_path / "tokenized_0.bin")
-    out, err = printed(capsys, tmp_path)
+    out, err = cli("preview", tmp_path)
     assert out.startswith(
         "1 file, uint32 by the size of the first file (override with --dtype)\ntokenized_0.bin, from token 0:"
     )
     assert "Pass --eos-token-id ID, the token that ends a document" in err
-    assert "1 file, uint16 by --dtype\n" in printed(capsys, tmp_path, "--dtype", "uint16", "--eos-token-id", "0")[0]
+    assert "1 file, uint16 by --dtype\n" in cli("preview", tmp_path, "--dtype", "uint16", "--eos-token-id", "0")[0]
     fields = {"name": "x", "dataset_path": "x", "description": "x", "date_downloaded": "x", "download_source": "x"}
     info = {"tokenizer": "t5-base", "file_prefix": "/x/tokenized"}
     metadata: dict[str, Any] = {**fields, "data_content": "text", "tokenized_info": info}
     (tmp_path / "metadata.json").write_text(json.dumps(metadata))
-    out, err = printed(capsys, tmp_path)
+    out, err = cli("preview", tmp_path)
     assert out.startswith("1 file, uint16 by tatm's metadata\n")
     assert "names the tokenizer 't5-base', which is not a file on this machine" in err
     (tmp_path / "tokenizer.json").write_bytes(Path(tokenizer).read_bytes())
-    out, err = printed(capsys, tmp_path, "--eos-token-id", "0", "-n", "1")
+    out, err = cli("preview", tmp_path, "--eos-token-id", "0", "-n", "1")
     assert (out.splitlines()[3], err) == ("  tokens    H|[EOS 0]", "")
-    assert "  tokens  " not in printed(capsys, tmp_path, "--tokenizer", "none")[0]
-    found = json.loads(printed(capsys, tmp_path, "--json")[0])
+    assert "  tokens  " not in cli("preview", tmp_path, "--tokenizer", "none")[0]
+    found = cli.json("preview", tmp_path)
     assert (found["dtype"], found["dtype_from"], found["tokenizer"]) == (
         "uint16",
         "metadata",
@@ -102,14 +97,14 @@ def test_shards(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[st
         (["a.pbin", "--tokenizer", "bytes", "--eod-token", "</s>"], 1, "has one special token"),
         (["a.jsonl", "--index-path", "absent.idx"], 1, "absent.idx: No such file"),
         (["a.jsonl", "--jq-pattern", ".["], 1, "jq rejects the pattern '.['"),
-        (["a.bin", "--dtype", "text"], 1, "dtype 'text' is unknown: uint16 or uint32"),
+        (["a.bin", "--dtype", "text"], 1, "dtype 'text': expected one of integers"),
         (["empty.bin"], 1, "cannot mmap an empty file: empty.bin"),
     ],
 )
 def test_errors_are_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
     words: list[str],
     code: int,
     message: str,
@@ -122,7 +117,7 @@ def test_errors_are_one_line(
     Path("a.jsonl").write_text("{}\n")
     Path("a.bin").write_bytes(b"1234")
     Path("empty.bin").touch()
-    out, err = printed(capsys, *words, code=code)
+    out, err = cli("preview", *words, code=code)
     assert message in err
     assert err.count("fastpack: error: ") == 1
     assert "internal" not in err
@@ -130,11 +125,8 @@ def test_errors_are_one_line(
 
 
 @pytest.mark.parametrize("option", ["--start", "-n", "--max-tokens", "--max-characters"])
-def test_negative_numbers_are_usage_errors(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1"])
-    assert stopped.value.code == 2
-    assert "-1 is below 0" in capsys.readouterr().err
+def test_negative_numbers_are_usage_errors(option: str, cli: Cli) -> None:
+    assert "-1 is below 0" in cli("preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1", code=2).err
 
 
 @pytest.mark.parametrize(
@@ -164,29 +156,27 @@ def test_a_terminal_asks_for_more(
     assert ("\\u65e5" in text) == (encoding != "utf-8")
 
 
-def test_warnings_are_one_line_each(tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_one_line_each(tmp_path: Path, tokenizer: str, cli: Cli) -> None:
     from fastpack.io import pickled_index
 
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' * 5000)
     rows = np.array([(14 * number, 13) for number in range(5000)])
     path.with_suffix(".idx").write_bytes(pickled_index.encode(rows) + b"more")
-    out, err = printed(capsys, path, "--start", "4999", "-n", "1")
+    out, err = cli("preview", path, "--start", "4999", "-n", "1")
     assert out.startswith("line 4999: 13 bytes\n")
     assert err.startswith(f"warning: {path.with_suffix('.idx')}: 4 bytes after the index, at byte ")
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("start", [0, 2, 4, 30_000])
-def test_a_stale_index_is_an_error(corpus: Path, capsys: pytest.CaptureFixture[str], start: int) -> None:
+def test_a_stale_index_is_an_error(corpus: Path, cli: Cli, start: int) -> None:
     """Also if the missing lines are after the shown ones, once the end of the index was read."""
     if start == 30_000:
         corpus.write_text('{"text": "short"}\n' * start)
-    assert main(["index", str(corpus)]) == 0
+    cli("index", corpus)
     with corpus.open("a") as file:
         file.write('{"text": "more"}\n')
-    assert main(["preview", str(corpus), "--start", str(start)]) == 1
-    assert "corpus.idx is not the index of" in capsys.readouterr().err
+    assert "corpus.idx is not the index of" in cli("preview", corpus, "--start", start, code=1).err
     corpus.write_text("\n" + corpus.read_text())
-    assert main(["preview", str(corpus), "-n", "1"]) == 1
-    assert "corpus.idx is not the index of" in capsys.readouterr().err
+    assert "corpus.idx is not the index of" in cli("preview", corpus, "-n", "1", code=1).err

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from command_line import Cli
 
 import fastpack
 from fastpack.cli import main
@@ -16,10 +17,9 @@ from fastpack.cli.quickstart import texts
 STAGES = ["gather", "index", "pack", "batches"]
 
 
-def test_real_text_becomes_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_real_text_becomes_batches(tmp_path: Path, cli: Cli) -> None:
     words = ["quickstart", str(tmp_path / "q"), "--seq-len", "512", "--batch-size", "8", "--seconds", "0.2", "--json"]
-    assert main(words) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = json.loads(cli(*words).out)
     assert [stage["stage"] for stage in result["stages"]] == STAGES
     assert all(stage["seconds"] > 0 and stage["rate"] > 0 for stage in result["stages"])
     assert result["memcpy_ratio"] > 0
@@ -34,12 +34,9 @@ def test_real_text_becomes_batches(tmp_path: Path, capsys: pytest.CaptureFixture
         assert tokens[:-1].astype(np.uint8).tobytes().decode() == lines[i]["text"]
 
 
-def test_one_line_per_stage_and_a_second_run_replaces_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_line_per_stage_and_a_second_run_replaces_the_first(tmp_path: Path, cli: Cli) -> None:
     for _ in range(2):
-        assert main(["quickstart", str(tmp_path), "--seconds", "0"]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = cli("quickstart", tmp_path, "--seconds", "0").out.splitlines()
         assert [line.split()[0] for line in lines[:4]] == STAGES
         n_bytes = sum(path.stat().st_size for path in tmp_path.iterdir())
         assert lines[4].endswith(
@@ -49,35 +46,31 @@ def test_one_line_per_stage_and_a_second_run_replaces_the_first(
 
 
 @pytest.mark.parametrize("words", [["DIR"], ["--keep", "DIR"]])
-def test_a_named_folder_is_kept(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_folder_is_kept(words: list[str], tmp_path: Path, cli: Cli) -> None:
     words = [word.replace("DIR", str(tmp_path / "kept")) for word in words]
-    assert main(["quickstart", *words, "--seconds", "0", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    result = cli.json("quickstart", *words, "--seconds", "0")
     paths = [Path(path) for path in result["files"].values()]
     assert {path.parent for path in paths} == {(tmp_path / "kept").resolve()}
     assert result["bytes"] == sum(path.stat().st_size for path in paths)
 
 
-def test_without_a_folder_no_files_remain(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_folder_no_files_remain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "current").mkdir()
     (tmp_path / "temporary").mkdir()
     monkeypatch.chdir(tmp_path / "current")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    assert main(["quickstart", "--seconds", "0"]) == 0
-    assert capsys.readouterr().out.endswith(" MB in a temporary folder, now removed (--keep DIR keeps them)\n")
-    assert main(["quickstart", "--seconds", "0", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    assert cli("quickstart", "--seconds", "0").out.endswith(
+        " MB in a temporary folder, now removed (--keep DIR keeps them)\n"
+    )
+    result = cli.json("quickstart", "--seconds", "0")
     assert result["bytes"] > 1_000_000
     assert result["files"] is None
     assert [*(tmp_path / "current").iterdir(), *(tmp_path / "temporary").iterdir()] == []
 
 
-def test_a_batch_larger_than_the_corpus_is_reduced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_larger_than_the_corpus_is_reduced(tmp_path: Path, cli: Cli) -> None:
     words = ["quickstart", str(tmp_path), "--seconds", "0", "--seq-len", "4000000", "--batch-size", "64"]
-    assert main(words) == 0
-    assert "of [" in capsys.readouterr().out
+    assert "of [" in cli(*words).out
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 from terminal import run_on_terminal
 
 from fastpack.cli.progress import _Bar, _LogLines, end_progress, progress
@@ -85,7 +86,7 @@ def test_a_terminal_shows_and_clears_a_progress_bar(slow_source: Path) -> None:
     assert "B/s" in seen.text
     assert "<00:" in seen.text, "no time left"
     last = seen.text.replace("\r\n", "\n").rstrip("\n").split("\n")[-1].split("\r")[-1]
-    assert last == f"{slow_source.with_suffix('.idx')}: 150000 lines, {slow_source.stat().st_size} bytes indexed"
+    assert last == f"{slow_source.with_suffix('.idx')}: 150,000 lines, {slow_source.stat().st_size:,} bytes indexed"
 
 
 def test_no_progress_bar_if_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,15 +195,9 @@ def test_help_is_coloured_only_on_a_terminal() -> None:
         (["index", "a", "--dry"], "unknown option --dry"),
     ],
 )
-def test_typos_are_answered_with_the_nearest_match(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fastpack.cli import main
+def test_typos_are_answered_with_the_nearest_match(words: list[str], message: str, cli: Cli) -> None:
 
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    error, see = capsys.readouterr().err.splitlines()
+    error, see = cli(*words, code=2).err.splitlines()
     assert error.startswith(f"fastpack: error: {message}")
     assert see.startswith("see: fastpack ")
     assert see.endswith("--help")

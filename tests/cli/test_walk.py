@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import Cli, actions
 
-from fastpack.cli import main
 from fastpack.cli.argument_parser import parsers_of
 from fastpack.cli.parser import COMMANDS, build_parser, manual_parser, normal
 
@@ -43,8 +43,8 @@ def test_help_example_and_groups(names: tuple[str, ...]) -> None:
     assert examples(parser), names
     for group in parser._action_groups:
         assert len(group._group_actions) <= MOST_OPTIONS, f"{names[0]}: {group.title}: too many for one group"
-        for action in group._group_actions:
-            assert action.help, f"{names[0]} {action.option_strings or action.dest} has no help"
+    for action in actions(parser):
+        assert action.help, f"{names[0]} {action.option_strings or action.dest} has no help"
 
 
 @pytest.mark.parametrize("names", PARSERS, ids=lambda names: names[0])
@@ -59,13 +59,10 @@ def test_examples_parse(names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("names", PARSERS, ids=lambda names: names[0])
-def test_help_of_each_name(names: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_each_name(names: tuple[str, ...], cli: Cli) -> None:
     texts = set()
     for words in ([names[0], "--help"], ["help", names[0]], ["data", names[-1], "-h"]):
-        with pytest.raises(SystemExit) as stopped:
-            main(words)
-        assert stopped.value.code == 0
-        texts.add(capsys.readouterr().out.replace(names[-1], names[0]).partition("\n\n")[2])
+        texts.add(cli(*words).out.replace(names[-1], names[0]).partition("\n\n")[2])
     assert len(texts) == 1, "one help, however it is asked for"
     assert examples(PARSERS[names])[0] in texts.pop().replace(names[-1], names[0]) or names[-1] != names[0]
 
@@ -84,17 +81,9 @@ def test_the_man_page_has_every_command_and_option() -> None:
         assert f"fastpack {names[0]}" in plain
         assert all(name in plain for name in names)
         assert all(example in plain for example in examples(parser))
-        for action in parser._actions:
+        for action in actions(parser):
             if action.help != argparse.SUPPRESS:
                 assert all(option in plain for option in action.option_strings if option not in ("-h", "--help"))
-
-
-def test_every_command_is_tested() -> None:
-    """The tests of its module call main(["NAME", ...])."""
-    texts = "".join(path.read_text() for path in ROOT.glob("tests/**/test_*.py") if path.name != Path(__file__).name)
-    for names in PARSERS:
-        for name in names:
-            assert f'"{name}"' in texts or name.replace("_", "-") in names[:1], f"no test runs {name}"
 
 
 def test_building_the_parser_imports_only_the_standard_library() -> None:

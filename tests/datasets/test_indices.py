@@ -21,7 +21,7 @@ def window_dataset(folder: Path) -> Any:
 
 def packed_file(folder: Path) -> Path:
     path = folder / "a.pbin"
-    with fastpack.PackedWriter(path, 2, file_existence_policy="override") as writer:
+    with fastpack.PackedWriter(path, 2, if_exists="overwrite") as writer:
         writer.append_many(np.arange(100), [5] * 20)
     return path
 
@@ -34,7 +34,7 @@ def tatm_dataset(folder: Path) -> Any:
 def lines(folder: Path) -> Path:
     path = folder / "x.jsonl"
     path.write_text('{"text": "a"}\n' * 20)
-    fastpack.create_raw_index(path, file_existence_policy="override")
+    fastpack.create_raw_index(path, if_exists="overwrite")
     return path
 
 

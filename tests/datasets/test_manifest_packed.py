@@ -112,9 +112,9 @@ def test_the_manifest_provides_the_facts(folder: Path) -> None:
     )
     assert manifest_file.offsets.tolist() == [12, 12, 12]
     np.save(folder / "a.npy", np.arange(5))  # flat shards take precedence
-    fastpack.write_manifest(folder, file_existence_policy="override", eos_token_id=1, checksums=True)
+    fastpack.write_manifest(folder, if_exists="overwrite", eos_token_id=1, checksums=True)
     assert Manifest(folder / "manifest.fpm").names() == ["a.npy"]
-    fastpack.write_manifest(folder, file_pattern="*.pbin", eos_token_id=1, file_existence_policy="override")
+    fastpack.write_manifest(folder, file_pattern="*.pbin", eos_token_id=1, if_exists="overwrite")
     assert Manifest(folder / "manifest.fpm").documents.tolist() == [2, 2, 2]
 
 
@@ -186,7 +186,7 @@ def test_a_manifest_is_refused_where_an_index_is_needed(folder: Path) -> None:
         with pytest.raises(ValueError, match="a manifest of packed files opens as PackedMemMapDatasetContinuous"):
             build()
     np.save(folder / "a.npy", np.arange(5))
-    fastpack.write_manifest(folder, file_existence_policy="override")
+    fastpack.write_manifest(folder, if_exists="overwrite")
     with pytest.raises(FileNotFoundError, match=r"No files matching '\*\*/\*\.pbin' in"):
         opened(folder)
 

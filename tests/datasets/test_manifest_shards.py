@@ -178,7 +178,7 @@ def test_another_header_of_the_same_size_is_detected_in_a_copy(folder: Path, tmp
 def test_pickles_are_small_and_refer_to_the_manifest(folder: Path) -> None:
     for number in range(3, 400):
         np.save(folder / f"{number}.npy", np.arange(20, dtype=np.uint16))
-    fastpack.write_manifest(folder, file_existence_policy="override")
+    fastpack.write_manifest(folder, if_exists="overwrite")
     dataset = opened_ready(folder)
     dataset[0]
     assert len(dataset._bounds) == 401
@@ -186,7 +186,7 @@ def test_pickles_are_small_and_refer_to_the_manifest(folder: Path) -> None:
     assert len(data) < 1000
     mixture = pickle.loads(pickle.dumps(fastpack.MixtureDataset([dataset, dataset], ["a", "b"])))
     np.testing.assert_array_equal(mixture.batch([815])["input_ids"], dataset.batch([6])["input_ids"])
-    fastpack.write_manifest(folder, file_pattern="1*.npy", file_existence_policy="override")
+    fastpack.write_manifest(folder, file_pattern="1*.npy", if_exists="overwrite")
     with pytest.raises(FormatError, match=r"manifest\.fpm: at byte 12: .* as when the dataset was opened"):
         pickle.loads(data)
 
@@ -217,7 +217,7 @@ def test_suspicious_data_raise_warnings(tmp_path: Path) -> None:
     trimmed = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin", dtype="uint16", trim_zero_tail=True)
     assert len(trimmed) == 500
     assert trimmed[499]["labels"][-1] == 5000
-    fastpack.write_manifest(tmp_path, dtype="uint16", file_existence_policy="override")
+    fastpack.write_manifest(tmp_path, dtype="uint16", if_exists="overwrite")
     with pytest.warns(DataWarning, match="trim_zero_tail"):
         given_then = MemoryMappedDataset(tmp_path / "manifest.fpm", 10, "*.bin")
     assert given_then[0]["labels"].tolist() == [*range(2, 11)]

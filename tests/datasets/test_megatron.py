@@ -18,7 +18,7 @@ EXPECTED = sorted((Path(__file__).parents[1] / "golden" / "modalities" / "expect
 
 def write(path: Path, lengths: list[int], token_size: int = 2) -> np.ndarray:
     tokens = np.arange(sum(lengths)) % 251
-    with fastpack.PackedWriter(path, token_size, file_existence_policy="override") as writer:
+    with fastpack.PackedWriter(path, token_size, if_exists="overwrite") as writer:
         writer.append_many(tokens, lengths)
     return tokens
 

@@ -67,7 +67,7 @@ def test_golden_documents(stem: str, backend: str) -> None:
 
 def packed_file(folder: Path, tokens: np.ndarray, token_size: int) -> Path:
     path = folder / "a.pbin"
-    with fastpack.PackedWriter(path, token_size, file_existence_policy="override") as writer:
+    with fastpack.PackedWriter(path, token_size, if_exists="overwrite") as writer:
         writer.append_many(tokens, [len(tokens)])
     return path
 

@@ -7,21 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from command_line import commands
 
 import fastpack
-from fastpack.cli.parser import build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CODE = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\bfastpack\.(\w+)(?:\.(\w+))?")
 COMMAND = re.compile(r"^(?:\$ )?fastpack (?:data )?([a-z][\w-]*)(?![\w.-]*[./])")
-
-
-def commands() -> set[str]:
-    """Return all names and aliases of commands."""
-    actions = build_parser()._actions
-    return {name for action in actions if isinstance(action.choices, dict) for name in action.choices}
 
 
 def exists(name: str, within: str) -> bool:
@@ -35,14 +29,10 @@ def exists(name: str, within: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_exist(page: Path) -> None:
     text = page.read_text()
-    known = commands()
+    known = set(commands())
     for span in CODE.findall(text):
         for name, within in NAME.findall(span):
             if name not in ("py", "json", "1"):
                 assert exists(name, within), f"{page.name}: {span}: fastpack.{name} {within} does not exist"
         if named := COMMAND.match(span):
             assert named[1] in {*known, "help"}, f"{page.name}: {span}: unknown command"
-
-
-def test_commands_includes_aliases() -> None:
-    assert {"pack", "pack_encoded_data", "index", "prepare", "lint", "info"} <= commands()

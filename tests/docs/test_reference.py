@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import actions, commands
 
 import fastpack
-from fastpack.cli.parser import build_parser
 
 pytest.importorskip("sphinx", reason="sphinx is not installed; `pip install -e '.[docs]'`")
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_extensions"))
@@ -20,10 +20,9 @@ import command_reference
 
 def test_the_command_reference_has_every_command_alias_and_option() -> None:
     page = command_reference.reference()
-    (commands,) = (a.choices for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    for name, parser in commands.items():
+    for name, parser in commands().items():
         assert f"## {name}\n" in page or f"`{name}`" in page
-        shown = [action for action in parser._actions if action.help != argparse.SUPPRESS]
+        shown = [action for action in actions(parser) if action.help != argparse.SUPPRESS]
         options = {option for action in shown for option in action.option_strings} - {"-h", "--help"}
         assert not {option for option in options if "_" not in option and option not in page}
 

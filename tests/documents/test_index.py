@@ -30,7 +30,7 @@ EXPECTED = json.loads((Path(__file__).parents[1] / "golden/modalities/idx_expect
 
 def index_of(lines: bytes, tmp_path: Path, **options: object) -> list[list[int]]:
     (tmp_path / "x.jsonl").write_bytes(lines)
-    create_raw_index(tmp_path / "x.jsonl", file_existence_policy="override", **options)  # type: ignore[arg-type]
+    create_raw_index(tmp_path / "x.jsonl", if_exists="overwrite", **options)  # type: ignore[arg-type]
     return read_raw_index(tmp_path / "x.idx").tolist()
 
 
@@ -185,14 +185,14 @@ def test_policies(tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl", tmp_path / "x.idx"
     source.write_bytes(b"{}\n")
     target.write_bytes(b"old")
-    with pytest.raises(ValueError, match=r"exists\. Pass file_existence_policy"):
+    with pytest.raises(ValueError, match=r"exists\. Pass if_exists"):
         create_raw_index(source)
     with pytest.raises(TargetExists):
         create_raw_data_index(source, target)
-    assert create_raw_index(source, file_existence_policy="skip").written is False
+    assert create_raw_index(source, if_exists="skip").written is False
     assert target.read_bytes() == b"old"
-    with pytest.raises(ValueError, match="unknown file existence policy"):
-        create_raw_index(source, file_existence_policy="append")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="if_exists: found"):
+        create_raw_index(source, if_exists="append")  # type: ignore[arg-type]
     assert create_raw_data_index(source, target, "override").entries == 1
     assert read_raw_index(target).tolist() == [[0, 2]]
 
@@ -206,7 +206,7 @@ def test_source_missing_or_replaced(tmp_path: Path) -> None:
     (tmp_path / "soft.idx").symlink_to(source)
     for target in (None, source, tmp_path / "link.idx", tmp_path / "soft.idx"):
         with pytest.raises(ValueError, match="replace the raw data"):
-            create_raw_index(source, target, file_existence_policy="override")
+            create_raw_index(source, target, if_exists="overwrite")
     assert source.read_bytes() == b"{}\n"
     with pytest.raises(ValueError, match="num_threads"):
         create_raw_index(source, tmp_path / "y", num_threads=0)
@@ -242,7 +242,7 @@ def stop(done, total):
     if done > total // 2:
         print("half", flush=True)
         sys.stdin.readline()
-fastpack.create_raw_index(sys.argv[1], progress=stop, file_existence_policy="override")
+fastpack.create_raw_index(sys.argv[1], progress=stop, if_exists="overwrite")
 """
 
 
@@ -260,14 +260,14 @@ def test_a_kill_leaves_no_index(tmp_path: Path) -> None:
             child.send_signal(signal.SIGKILL)
             child.wait(20)
         assert (target.read_bytes() if target.exists() else None) == old
-    assert create_raw_index(source, file_existence_policy="override").entries == 300_000
+    assert create_raw_index(source, if_exists="overwrite").entries == 300_000
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.idx", "x.jsonl"]
 
 
 MEASURED = """
 import resource, sys, fastpack, fastpack.documents.create_index
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-fastpack.create_raw_index(sys.argv[1], file_existence_policy="override", validate=sys.argv[2] == "1")
+fastpack.create_raw_index(sys.argv[1], if_exists="overwrite", validate=sys.argv[2] == "1")
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 

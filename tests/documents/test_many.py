@@ -37,9 +37,7 @@ def test_each_index_equals_that_of_create_raw_index(
         path.with_suffix(".idx").name for path in sorted(corpus.rglob("*.jsonl"), key=str)
     ]
     for result in results:
-        alone = create_raw_index(
-            result.path.with_suffix(".jsonl"), tmp_path / "alone.idx", file_existence_policy="override"
-        )
+        alone = create_raw_index(result.path.with_suffix(".jsonl"), tmp_path / "alone.idx", if_exists="overwrite")
         assert result.path.read_bytes() == alone.path.read_bytes()
         assert (result.entries, result.bytes) == (alone.entries, alone.bytes)
     total = sum(path.stat().st_size for path in corpus.rglob("*.jsonl"))
@@ -62,7 +60,7 @@ def test_the_policy_applies_to_each_file(corpus: Path) -> None:
     (corpus / "0" / "3.idx").write_bytes(b"mine")
     with pytest.raises(TargetExists):
         create_raw_indices(corpus)
-    results = create_raw_indices(corpus, file_existence_policy="skip")
+    results = create_raw_indices(corpus, if_exists="skip")
     assert [result.path.name for result in results if not result.written][-1] == "3.idx"
     assert (corpus / "0" / "3.idx").read_bytes() == b"mine"
 

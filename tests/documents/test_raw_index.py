@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastpack import FormatError, read_raw_index, repair_raw_index, write_raw_index
-from fastpack.documents.raw_index import JsonlFile, RawIndexWriter
+from fastpack.documents.lines_reader import LargeFileLinesReader
+from fastpack.documents.raw_index import open_raw_index_writer
 from fastpack.documents.raw_index_check import default_index_path
 
 GOLDEN_INDICES = ("docs", "docs_crlf", "edge_padded", "edge_scalars", "edge_u2028", "many", "one")
@@ -103,35 +104,20 @@ def test_read_never_unpickles(tmp_path: Path) -> None:
 def test_writer_leaves_nothing_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.idx"
     path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), RawIndexWriter(path) as writer:
+    with pytest.raises(RuntimeError), open_raw_index_writer(path) as writer:
         writer.append(np.array([[0, 1]]))
         raise RuntimeError
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_jsonl_file(golden: Path) -> None:
-    raw = golden / "modalities/jsonl/docs.jsonl"
-    lines = raw.read_bytes().split(b"\n")[:-1]
-    file = JsonlFile(raw, golden / "modalities/idx/docs.idx")
-    assert len(file) == len(lines)
-    assert [file.line(i) for i in range(len(file))] == lines
-    assert [file.span(i) for i in range(len(file))] == [line + b"\n" for line in lines]
-    copy = pickle.loads(pickle.dumps(file))
-    assert copy._data is None
-    assert copy.line(5) == lines[5]
-    file.close()
-    assert file.line(5) == lines[5]
-    assert JsonlFile(raw, index=np.array([[0, 3]])).index.tolist() == [[0, 3]]
-
-
 def test_an_index_that_ends_after_its_file(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"{}\n[]\n")
     write_raw_index(tmp_path / "x.idx", [[0, 2], [3, 4]])
     with pytest.raises(FormatError, match="entry 1"):
-        len(JsonlFile(tmp_path / "x.jsonl"))
+        LargeFileLinesReader(tmp_path / "x.jsonl")
     write_raw_index(tmp_path / "x.idx", [[3, 3], [0, 2]])  # each largest number alone would reach beyond
-    assert JsonlFile(tmp_path / "x.jsonl").line(0) == b"[]\n"
+    assert LargeFileLinesReader(tmp_path / "x.jsonl")[0] == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +133,7 @@ def test_repair_of_a_legacy_index_of_modalities(golden: Path, tmp_path: Path) ->
     """Modalities v0.2.0 indexed this file in characters; the current index equals the repaired one."""
     raw, old = golden / "modalities/jsonl/docs_crlf.jsonl", golden / "modalities/legacy/v0.2.0/docs_crlf.v0.2.0.idx"
     with pytest.warns(UserWarning, match="in characters"):
-        assert not JsonlFile(raw, old).line(3).endswith(b"}")
+        assert not LargeFileLinesReader(raw, old)[3].endswith("}")
     assert repair_raw_index(raw, old, out_path=tmp_path / "new.idx") == 15
     assert (tmp_path / "new.idx").read_bytes() == (golden / "modalities/idx/docs_crlf.idx").read_bytes()
 
@@ -187,7 +173,7 @@ def test_repair(backend: str, tmp_path: Path, newline: bytes, last_newline: bool
     changed = repair_raw_index(path)
     assert read_raw_index(tmp_path / "x.idx").tolist() == true_index(raw)
     assert changed == sum(list(row) != true for row, true in zip(old, true_index(raw), strict=True))
-    assert JsonlFile(path).line(3).rstrip().endswith(b"}")
+    assert LargeFileLinesReader(path)[3].rstrip().endswith("}")
 
 
 def test_repair_does_not_add_dropped_lines(tmp_path: Path) -> None:

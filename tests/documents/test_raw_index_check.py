@@ -132,7 +132,7 @@ def test_an_index_of_the_unchanged_file_is_accepted(
     """In any order, with faulty lines left out."""
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"\n".join(lines) + b"\n" * last_newline)
-    fastpack.create_raw_index(path, drop_faulty_entries=True, file_existence_policy="override")
+    fastpack.create_raw_index(path, drop_faulty_entries=True, if_exists="overwrite")
     rows = fastpack.read_raw_index(path.with_suffix(".idx"))
     np.random.default_rng(seed).shuffle(rows)
     fastpack.write_raw_index(path.with_suffix(".idx"), rows)
@@ -150,9 +150,9 @@ def test_the_index_of_another_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"is the index of .*a\.json,"):
         fastpack.create_raw_index(tmp_path / "a.jsonl")
     with pytest.warns(fastpack.DataWarning, match=r"a\.idx is not the index of .*a\.jsonl"):
-        assert not fastpack.create_raw_index(tmp_path / "a.jsonl", file_existence_policy="skip").written
+        assert not fastpack.create_raw_index(tmp_path / "a.jsonl", if_exists="skip").written
     with pytest.warns(fastpack.DataWarning, match=r"was the index of .*a\.json; now it is that of .*a\.jsonl"):
-        fastpack.create_raw_index(tmp_path / "a.jsonl", file_existence_policy="override")
+        fastpack.create_raw_index(tmp_path / "a.jsonl", if_exists="overwrite")
     assert read_index(tmp_path / "a.jsonl") == 3
     with pytest.raises(StaleIndex, match=r"It is the index of .*a\.jsonl"):
         fastpack.MemMapDataset(tmp_path / "a.json", len, "input_ids")
@@ -161,7 +161,7 @@ def test_the_index_of_another_file_is_named(tmp_path: Path) -> None:
 def test_files_with_the_same_lines_share_an_index(tmp_path: Path) -> None:
     for name in ("a.json", "a.jsonl"):
         (tmp_path / name).write_text('{"text": "same"}\n' * 3)
-        fastpack.create_raw_index(tmp_path / name, file_existence_policy="override")
+        fastpack.create_raw_index(tmp_path / name, if_exists="overwrite")
         assert read_index(tmp_path / "a.json") == 3
 
 

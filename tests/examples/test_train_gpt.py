@@ -31,21 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts += [inspect.getsource(value) for value in vars(json.decoder).values() if inspect.isfunction(value)]
     source = folder / "a.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    fastpack.create_raw_index(source)
-    settings = {
-        "src_path": str(source),
-        "dst_path": str(folder / "a.pbin"),
-        "index_path": str(folder / "a.idx"),
-        "jq_pattern": ".text",
-        "num_cpus": 1,
-        "eod_token": "<|endoftext|>",
-        "processing_batch_size": 100,
-        "raw_samples_queue_size": 8,
-        "processed_samples_queue_size": 8,
-    }
-    tokenizer = {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}}
-    fastpack.pack_encoded_data({"settings": settings, "tokenizer": tokenizer})
-    return folder / "a.pbin"
+    return Path(fastpack.pack(source, tokenizer="bytes").path)
 
 
 def run(example: ModuleType, corpus: Path, checkpoint: Path, *words: str) -> list[float]:

@@ -41,7 +41,7 @@ GIB = 1 << 30
 
 
 def pack(path: Path, documents: list[list[int]], size: int = 2) -> Path:
-    with PackedWriter(path, size, file_existence_policy="override") as writer:
+    with PackedWriter(path, size, if_exists="overwrite") as writer:
         for ids in documents:
             writer.append(np.array(ids, np.int64))
     return path

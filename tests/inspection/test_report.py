@@ -176,7 +176,7 @@ def test_names_are_escaped_in_html(tmp_path: Path) -> None:
     texts = "".join(page.texts)
     for shown in ("<script>alert(1)<!script>", "&lt;b&gt;", "a\\u000ab\\u001b[2J", "\\udcff\\udcfe", "\\u202egnp"):
         assert shown in texts
-    fastpack.report(folders[0], tmp_path / "r.html", file_existence_policy="override")
+    fastpack.report(folders[0], tmp_path / "r.html", if_exists="overwrite")
     Page((tmp_path / "r.html").read_text()).check()
 
 
@@ -205,7 +205,7 @@ def test_the_page_contains_the_findings_of_verify(tmp_path: Path) -> None:
     assert result.numbers is not None
     assert any("ids below the vocabulary's 5" in one["text"] for one in result.numbers["warnings"])
     assert "ids below the vocabulary" in (tmp_path / "r.html").read_text()
-    clean = fastpack.report(tmp_path / "s", tmp_path / "r.html", check=False, file_existence_policy="override")
+    clean = fastpack.report(tmp_path / "s", tmp_path / "r.html", check=False, if_exists="overwrite")
     assert clean.numbers is not None
     assert clean.numbers["warnings"] == []
 
@@ -217,7 +217,7 @@ def test_existing_pages_and_damage(tmp_path: Path, capsys: pytest.CaptureFixture
     before = page.read_bytes()
     assert main(["report", str(PACKED), "-o", str(page)]) == 1
     assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
-    assert main(["report", str(PACKED), "-o", str(page), "--file-existence-policy", "skip", "--json"]) == 0
+    assert main(["report", str(PACKED), "-o", str(page), "--if-exists", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(page), "written": False, "kept_existing": True}
     assert main(["report", str(PACKED), "-o", str(page), "--force", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -232,4 +232,4 @@ def test_existing_pages_and_damage(tmp_path: Path, capsys: pytest.CaptureFixture
     assert page.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.pbin", "r.html"]
     with pytest.raises(fastpack.JobError, match="at least one path"):
-        fastpack.report([], page, file_existence_policy="override")
+        fastpack.report([], page, if_exists="overwrite")

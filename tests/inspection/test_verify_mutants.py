@@ -66,7 +66,7 @@ def test_repair_writes_a_sound_file_or_raises_a_plain_error(tmp_path: Path) -> N
     for mutant in mutants(path.read_bytes()):
         path.write_bytes(mutant)
         try:
-            result = repair(path, target, eos_token_id=EOS, file_existence_policy="override")
+            result = repair(path, target, eos_token_id=EOS, if_exists="overwrite")
         except (FormatError, JobError):
             continue
         report = verify(target if result.written else path)
@@ -81,7 +81,7 @@ def test_repair_of_an_index(tmp_path: Path, changed: str) -> None:
     path = tmp_path / changed
     for mutant in mutants(path.read_bytes()):
         path.write_bytes(mutant)
-        repair(tmp_path / "a.jsonl", tmp_path / "b.idx", file_existence_policy="override")
+        repair(tmp_path / "a.jsonl", tmp_path / "b.idx", if_exists="overwrite")
         index = tmp_path / ("b.idx" if (tmp_path / "b.idx").exists() else "a.idx")
         lines = fastpack.read_raw_index(index)
         data = (tmp_path / "a.jsonl").read_bytes()

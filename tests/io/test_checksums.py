@@ -98,7 +98,7 @@ def test_verify_compares_checksums(tmp_path: Path) -> None:
 def test_a_writer_removes_the_checksums_of_the_old_file(tmp_path: Path) -> None:
     path = packed_file(tmp_path / "a.pbin")
     write_checksums(path)
-    with fastpack.PackedWriter(path, 1, file_existence_policy="override") as writer:
+    with fastpack.PackedWriter(path, 1, if_exists="overwrite") as writer:
         writer.append([2, 2])
         assert (tmp_path / "a.pbin.fpsum").exists()
     assert verify(path).findings == []

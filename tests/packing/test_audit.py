@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pack_sources import config_of, line, settings_of, write_source
+from command_line import Cli
+from pack_sources import batch_bytes, config_of, disk_full_after, line, settings_of, write_source
 
-from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import JobError
@@ -130,12 +130,10 @@ def test_default_compares_documents_of_the_whole_run(source: Path, compared: lis
 
 
 def test_workers_resume_and_ranks_count_compared_documents(
-    source: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     pytest.importorskip("gigatoken")
-    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 100_000)
-    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 100_000)
+    batch_bytes(monkeypatch, 100_000)
     config = config_of(source, HF, eod_token=EOD)
     local = pack_encoded_data(config, engine="gigatoken", audit=0.25)
     assert 1700 < local.audited_documents < 2300
@@ -146,29 +144,22 @@ def test_workers_resume_and_ranks_count_compared_documents(
             {**config, "settings": {**config["settings"], "num_cpus": 2}},
             engine="gigatoken",
             audit=0.25,
-            file_existence_policy="override",
+            if_exists="overwrite",
         )
     assert workers.audited_documents == local.audited_documents
     assert Path(workers.path).read_bytes() == expected
     Path(local.path).unlink()
-
-    def stop(done: int, total: int) -> None:
-        if done > total // 2:
-            raise OSError(28, "No space left on device")
-
     with pytest.raises(OSError, match="No space"):
-        pack_encoded_data(config, engine="gigatoken", audit=0.25, resume=True, progress=stop)
+        pack_encoded_data(config, engine="gigatoken", audit=0.25, resume=True, progress=disk_full_after(0.5))
     resumed = pack_encoded_data(config, engine="gigatoken", audit=0.25, resume=True)
     assert resumed.resumed_documents > 0
     assert resumed.audited_documents == pytest.approx(local.audited_documents, abs=300)
     assert resumed.audited_documents > 0.2 * resumed.documents
     Path(local.path).unlink()
     words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD, "--engine", "gigatoken"]
-    words += ["--audit", "0.25", "--part-bytes", "300000"]
-    assert main([*words, "--rank", "0", "--world-size", "1", "-q"]) == 0
-    capsys.readouterr()
-    assert main([*words, "--collect", "--json"]) == 0
-    out, err = capsys.readouterr()
+    words += ["--audit", "0.25", "--task-bytes", "300000"]
+    cli(*words, "--rank", "0", "--world-size", "1", "-q")
+    out, err = cli(*words, "--collect", "--json")
     audited = json.loads(out)["audited_documents"]
     assert 1700 < audited < 2300
     assert f"{audited:,} documents compared with tokenizers during the run: the same ids" in err

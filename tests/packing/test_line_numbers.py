@@ -9,8 +9,9 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
+from command_line import Cli
 from hypothesis import given, settings
-from pack_sources import config_of, line, settings_of
+from pack_sources import batch_bytes, config_of, line, settings_of
 
 import fastpack
 from fastpack.cli import main
@@ -18,7 +19,6 @@ from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.errors import JobError
-from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 from fastpack.packing.settings import Source
@@ -59,8 +59,7 @@ def index_json(path: Path) -> None:
 def test_documents_and_skipped_lines_are_all_lines(
     name: str, batch: int, num_cpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
 ) -> None:
-    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", batch)
-    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", batch)
+    batch_bytes(monkeypatch, batch, checkpoints=False)
     source = write(tmp_path / name, LINES)
     if name == "x.jsonl":
         index_json(source)
@@ -80,7 +79,7 @@ def test_index_of_some_lines(tmp_path: Path) -> None:
     result = pack_encoded_data(config_of(source))
     assert result.skipped == [{"line": n, "reason": "not in the index"} for n in (1, 2, 3, 6, 7, 8, 9)]
     write_raw_index(source.with_suffix(".idx"), rows[[9, 3]])
-    again = pack_encoded_data(config_of(source), file_existence_policy="override")
+    again = pack_encoded_data(config_of(source), if_exists="overwrite")
     assert numbers(again) == [1, 2, 3, 5, 6, 7, 8, 9]
 
 
@@ -141,9 +140,7 @@ def test_ranks_give_the_local_line_numbers(indexed: bool, bytes_per_task: int | 
 def test_resumed_run_lists_every_line_once(
     stop_after: int, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 30)
-    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 30)
+    batch_bytes(monkeypatch, 30)
     source = write(tmp_path / "x.jsonl", LINES)
     index_json(source)
     calls: list[int] = []
@@ -195,7 +192,7 @@ def test_line_numbers_of_any_index_in_any_number_of_chunks(
     assert sorted(found) == [(row + 1, row in kept) for row in range(len(rows))]
 
 
-def test_empty_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_source_is_an_error(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "empty.jsonl").touch()
     with gzip.open(tmp_path / "none.jsonl.gz", "wb"):
         pass
@@ -204,8 +201,7 @@ def test_empty_source_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[
     for sources in (["empty.jsonl"], ["none.jsonl.gz"], ["empty.jsonl", "none.jsonl.gz"]):
         paths = [str(tmp_path / name) for name in sources]
         output = [] if len(paths) == 1 else ["-o", str(tmp_path / "x.pbin")]
-        assert main(["pack", *paths, "--tokenizer", "bytes", *output]) == 1
-        out, err = capsys.readouterr()
+        out, err = cli("pack", *paths, "--tokenizer", "bytes", *output, code=1)
         assert out == ""
         assert "empty" in err.splitlines()[-1]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "none.jsonl.gz"]
@@ -217,17 +213,15 @@ def test_empty_source_among_others_is_accepted(tmp_path: Path) -> None:
     assert main(["pack", str(tmp_path), "--tokenizer", "bytes", "-o", str(tmp_path / "x.pbin"), "-q"]) == 0
 
 
-def test_index_of_an_empty_file_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_index_of_an_empty_file_warns(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "empty.jsonl").touch()
-    assert main(["index", str(tmp_path / "empty.jsonl")]) == 1
-    assert "empty.jsonl: line 1 at byte 0: the file is empty" in capsys.readouterr().err
+    assert "empty.jsonl: line 1 at byte 0: the file is empty" in cli("index", tmp_path / "empty.jsonl", code=1).err
 
 
-def test_command_reports_physical_line_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_physical_line_numbers(tmp_path: Path, cli: Cli) -> None:
     source = write(tmp_path / "x.jsonl", LINES)
     words: list[Any] = ["pack", str(source), "--tokenizer", "bytes", "--json"]
     for more in ([], ["--force"]):
-        assert main([*words, *more]) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = json.loads(cli(*words, *more).out)
         assert [found["line"] for found in report["skipped"]] == list(LEFT_OUT)
         assert report["documents"] + len(report["skipped"]) == len(LINES)

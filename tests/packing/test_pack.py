@@ -12,12 +12,12 @@ import hypothesis.strategies as st
 import pytest
 import yaml
 from hypothesis import example, given, settings
-from pack_sources import as_tokens, config_of, line, pack_lines, write_source
+from pack_sources import as_tokens, batch_bytes, config_of, line, pack_lines, write_source
 from packed_files import documents_of
 
 from fastpack.documents.raw_index import read_raw_index, repair_raw_index
 from fastpack.errors import FormatError
-from fastpack.packing import packing_pipeline, source_batches
+from fastpack.packing import source_batches
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 
@@ -62,10 +62,9 @@ def test_bytes_do_not_depend_on_the_batch_size(modalities_folder: Path, monkeypa
     config["settings"]["num_cpus"] = 1
     expected = Path("golden_pbin/docs_bpe2000.pbin").read_bytes()
     for n_bytes, n_lines in ((1, 16_384), (3000, 2), (1 << 20, 7)):
-        monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", n_bytes)
-        monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", n_bytes)
+        batch_bytes(monkeypatch, n_bytes, checkpoints=False)
         monkeypatch.setattr(source_batches, "MAX_BATCH_LINES", n_lines)
-        assert Path(pack_encoded_data(config, file_existence_policy="override").path).read_bytes() == expected
+        assert Path(pack_encoded_data(config, if_exists="overwrite").path).read_bytes() == expected
 
 
 FAULTY = {
@@ -143,8 +142,7 @@ def test_skipping_faulty_documents_equals_packing_the_valid_ones(
 ) -> None:
     bad = {row for row, _ in FAULTY.values()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing_pipeline, "MIN_BATCH_BYTES", batch)
-        patch.setattr(packing_pipeline, "MAX_BATCH_BYTES", batch)
+        batch_bytes(patch, batch, checkpoints=False)
         mixed, _ = pack_lines(tmp_path, lines)
         mixed_bytes = Path(mixed.path).read_bytes()
     good, found = pack_lines(tmp_path, [row for row in lines if row not in bad])
@@ -163,9 +161,9 @@ def test_existence_policies(tmp_path: Path) -> None:
         pack_encoded_data(config)
     with pytest.raises(FileExistsError):
         pack_encoded_data(config)
-    assert pack_encoded_data(config, file_existence_policy="skip") == PackResult(str(target), 0, 0, kept_existing=True)
+    assert pack_encoded_data(config, if_exists="skip") == PackResult(str(target), 0, 0, kept_existing=True)
     assert target.read_bytes() == b"old"
-    pack_encoded_data(config, file_existence_policy="override")
+    pack_encoded_data(config, if_exists="overwrite")
     assert documents_of(target) == [as_tokens("new")]
 
 
@@ -181,14 +179,7 @@ def test_index_in_characters_is_rejected_with_the_repair_command(golden: Path, m
     """Modalities 0.5.0 truncates or drops such lines; fastpack packs nothing until the index is repaired."""
     source, legacy = Path("jsonl/docs_crlf.jsonl"), Path("docs_crlf.v0.2.0.idx")
     shutil.copy(golden / "modalities" / "legacy" / "v0.2.0" / legacy, legacy)
-    settings = {
-        "src_path": str(source),
-        "dst_path": "out.pbin",
-        "index_path": str(legacy),
-        "eod_token": "<|endoftext|>",
-    }
-    settings |= {"jq_pattern": ".text", "num_cpus": 1}
-    config = {"settings": settings, "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes"}}
+    config = config_of(source, dst_path="out.pbin", index_path=str(legacy))
     with pytest.raises(ValueError, match="--repair-legacy"):
         pack_encoded_data(config)
     assert not Path("out.pbin").exists()

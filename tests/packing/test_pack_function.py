@@ -74,7 +74,7 @@ def test_invalid_arguments_raise_before_packing(corpus: Path, tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"exists\. Pass if_exists='overwrite'"):
         fastpack.pack(corpus, tokenizer="bytes")
     assert not corpus.with_suffix(".idx").exists()
-    assert fastpack.pack(corpus, tokenizer="bytes", file_existence_policy="override").documents == 200
+    assert fastpack.pack(corpus, tokenizer="bytes", if_exists="overwrite").documents == 200
     with pytest.raises(ValueError, match=r"^num_workers: found 0, expected an int of at least 1"):
         fastpack.pack(corpus, tokenizer="bytes", num_cpus=0)
 

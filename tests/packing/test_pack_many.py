@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pack_sources import config_to, disk_full_after, interrupt
 
 from fastpack import PackedFile, create_raw_index, pack_each, pack_encoded_data, plan_packing
 from fastpack.errors import DataWarning, FormatError
@@ -25,12 +26,6 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-
-def config_of(src_path: Any, dst_path: Any, **changes: Any) -> dict[str, Any]:
-    settings = {"src_path": src_path, "dst_path": dst_path, "jq_pattern": ".text", "num_cpus": 1}
-    settings |= {"eod_token": "<|endoftext|>", **changes}
-    return {"settings": settings, "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes"}}
 
 
 def make_lines(n_lines: int, seed: int) -> list[bytes]:
@@ -59,7 +54,7 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def whole(corpus: Path, tmp_path: Path) -> bytes:
-    result = pack_encoded_data(config_of(tmp_path / "whole.jsonl", tmp_path / "whole.pbin"))
+    result = pack_encoded_data(config_to(tmp_path / "whole.jsonl", tmp_path / "whole.pbin"))
     assert result.documents == 501
     return (tmp_path / "whole.pbin").read_bytes()
 
@@ -79,8 +74,8 @@ def test_many_sources_give_the_bytes_of_one_concatenated_source(
     for given in (corpus, str(corpus / "**" / "*.jsonl*"), sorted(corpus.rglob("*.jsonl*"))):
         seen: list[tuple[int, int]] = []
         result = pack_encoded_data(
-            config_of(given, tmp_path / "out.pbin", num_cpus=num_cpus),
-            file_existence_policy="override",
+            config_to(given, tmp_path / "out.pbin", num_cpus=num_cpus),
+            if_exists="overwrite",
             progress=lambda *args: seen.append(args),  # noqa: B023 (called before the next round)
         )
         assert (tmp_path / "out.pbin").read_bytes() == whole
@@ -92,12 +87,12 @@ def test_many_sources_give_the_bytes_of_one_concatenated_source(
 
 @pytest.mark.parametrize("num_cpus", [1, 2])
 def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, small_batches: None) -> None:
-    results = pack_each(config_of(corpus, tmp_path / "out", num_cpus=num_cpus))
+    results = pack_each(config_to(corpus, tmp_path / "out", num_cpus=num_cpus))
     names = ["a.pbin", "b.pbin", "c.pbin", "sub/d.pbin", "sub/e.pbin"]
     assert [os.path.relpath(result.path, tmp_path / "out") for result in results] == names
     assert [result.documents for result in results] == [150, 90, 1, 60, 200]
     tokens = b"".join(PackedFile(result.path).data.tobytes() for result in results)
-    combined = pack_encoded_data(config_of(corpus, tmp_path / "combined.pbin"))
+    combined = pack_encoded_data(config_to(corpus, tmp_path / "combined.pbin"))
     assert PackedFile(combined.path).data.tobytes() == tokens
     assert sorted(p.name for p in (tmp_path / "out").rglob("*") if p.is_file()) == [
         "a.pbin",
@@ -109,14 +104,14 @@ def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, sm
 
 
 def test_default_output_folder_is_that_of_the_sources(corpus: Path) -> None:
-    results = pack_each(config_of([corpus / "a.jsonl", corpus / "sub" / "e.jsonl.gz"], None))
+    results = pack_each(config_to([corpus / "a.jsonl", corpus / "sub" / "e.jsonl.gz"], None))
     assert [result.path for result in results] == [str(corpus / "a.pbin"), str(corpus / "sub" / "e.pbin")]
 
 
 def test_two_sources_with_the_same_target_raise_before_writing(corpus: Path, tmp_path: Path) -> None:
     (corpus / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n'))
     with pytest.raises(ValueError, match=r"would both be packed into .*a\.pbin"):
-        pack_each(config_of(corpus, tmp_path / "out"))
+        pack_each(config_to(corpus, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -124,8 +119,8 @@ def test_existence_policy_applies_to_each_file(corpus: Path, tmp_path: Path) -> 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "b.pbin").write_bytes(b"mine")
     with pytest.raises(TargetExists):
-        pack_each(config_of(corpus, tmp_path / "out"))
-    results = pack_each(config_of(corpus, tmp_path / "out"), file_existence_policy="skip")
+        pack_each(config_to(corpus, tmp_path / "out"))
+    results = pack_each(config_to(corpus, tmp_path / "out"), file_existence_policy="skip")
     assert [result.kept_existing for result in results] == [False, True, False, False, False]
     assert (tmp_path / "out" / "b.pbin").read_bytes() == b"mine"
 
@@ -133,12 +128,12 @@ def test_existence_policy_applies_to_each_file(corpus: Path, tmp_path: Path) -> 
 def test_skipped_documents_name_their_source(corpus: Path, tmp_path: Path, small_batches: None) -> None:
     bad = b'{"text": null}\n\n{"text": 3}\n'
     (corpus / "c.jsonl.gz").write_bytes(gzip.compress(make_lines(30, 1)[0] + b"\n" + bad + b'{"text": "ok"}'))
-    result = pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"))
+    result = pack_encoded_data(config_to(corpus, tmp_path / "out.pbin"))
     source = str(corpus / "c.jsonl.gz")
     assert [(s.get("source"), s["line"]) for s in result.skipped] == [(source, 2), (source, 3), (source, 4)]
     assert result.documents == 502
     with pytest.raises(ValueError, match=r"c\.jsonl\.gz: line 2 at byte \d+: the result is null"):
-        pack_encoded_data(config_of(corpus, tmp_path / "strict.pbin"), on_faulty="error")
+        pack_encoded_data(config_to(corpus, tmp_path / "strict.pbin"), on_faulty="error")
     assert not (tmp_path / "strict.pbin").exists()
 
 
@@ -146,27 +141,27 @@ def test_damaged_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
     path = corpus / "sub" / "e.jsonl.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(FormatError, match=r"e\.jsonl\.gz: at byte \d+"):
-        pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"))
+        pack_encoded_data(config_to(corpus, tmp_path / "out.pbin"))
     assert sorted(os.listdir(tmp_path)) == ["in", "whole.idx", "whole.jsonl"]
 
 
 def test_explicit_index_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a single source that is not compressed"):
-        pack_encoded_data(config_of(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
+        pack_encoded_data(config_to(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
 
 
 def test_plan_predicts_the_run(corpus: Path, tmp_path: Path) -> None:
     before = sorted(os.listdir(tmp_path))
-    (plan,) = plan_packing(config_of([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
+    (plan,) = plan_packing(config_to([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
     assert sorted(os.listdir(tmp_path)) == before
-    result = pack_encoded_data(config_of([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
+    result = pack_encoded_data(config_to([corpus / "a.jsonl", corpus / "b.jsonl"], tmp_path / "out.pbin"))
     assert (plan.path, plan.lines, plan.kept_existing) == (result.path, result.documents, False)
     assert plan.token_size_in_bytes == 2
     assert plan.estimated_tokens is not None
     assert 0.99 < plan.estimated_tokens / result.tokens < 1.01  # the sample contains all documents
     with pytest.raises(TargetExists):
-        plan_packing(config_of(corpus / "a.jsonl", tmp_path / "out.pbin"))
-    plans = plan_packing(config_of(corpus, tmp_path / "each"), each=True)
+        plan_packing(config_to(corpus / "a.jsonl", tmp_path / "out.pbin"))
+    plans = plan_packing(config_to(corpus, tmp_path / "each"), each=True)
     assert [plan.lines for plan in plans] == [150, 90, None, None, None]
 
 
@@ -184,14 +179,11 @@ def test_failed_run_is_resumed_at_its_checkpoint(
 
     monkeypatch.setattr(BytesTokenizer, "encode_many", count)
 
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    config = config_of(corpus, tmp_path / "out.pbin")
+    config = config_to(corpus, tmp_path / "out.pbin")
     runs = 0
     while not (tmp_path / "out.pbin").exists():
         try:
-            result = pack_encoded_data(config, resume=True, progress=stop if runs % 20 < 19 else None)
+            result = pack_encoded_data(config, resume=True, progress=interrupt if runs % 20 < 19 else None)
         except KeyboardInterrupt:
             runs += 1
     assert runs >= 19
@@ -208,14 +200,9 @@ def test_documents_skipped_before_the_failure_are_still_reported(
 ) -> None:
     monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
     (tmp_path / "x.jsonl").write_bytes(b'{"text": ""}\n{"text": "a"}\n' * 40)
-    config = config_of([tmp_path / "x.jsonl"], tmp_path / "x.pbin")
-
-    def stop(done: int, total: int) -> None:
-        if done > 300:
-            raise OSError(28, "No space left on device")
-
+    config = config_to([tmp_path / "x.jsonl"], tmp_path / "x.pbin")
     with pytest.raises(OSError, match="No space left"):
-        pack_encoded_data(config, resume=True, progress=stop)
+        pack_encoded_data(config, resume=True, progress=disk_full_after(0.3))
     result = pack_encoded_data(config, resume=True)
     assert result.resumed_documents > 0
     assert [s["line"] for s in result.skipped] == list(range(1, 81, 2))
@@ -225,12 +212,8 @@ def test_failed_run_without_resume_leaves_no_files(
     corpus: Path, tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
-
-    def stop(done: int, total: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with pytest.raises(OSError, match="No space"):
-        pack_encoded_data(config_of(corpus, tmp_path / "out.pbin"), progress=stop)
+        pack_encoded_data(config_to(corpus, tmp_path / "out.pbin"), progress=disk_full_after(0))
     assert not [path for path in tmp_path.iterdir() if "out" in path.name]
 
 
@@ -247,7 +230,7 @@ def test_interrupted_run_can_be_resumed(
         if done > total // 2:
             raise error
 
-    config = config_of(corpus, tmp_path / "out.pbin", num_cpus=num_cpus)
+    config = config_to(corpus, tmp_path / "out.pbin", num_cpus=num_cpus)
     with pytest.raises(error) as stopped:
         pack_encoded_data(config, progress=stop)
     share = 100 * calls[-1] // sum(path.stat().st_size for path in corpus.rglob("*.jsonl*"))
@@ -264,12 +247,9 @@ def test_resume_starts_again_when_a_source_changed(
 ) -> None:
     monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0)
 
-    def stop(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    config = config_of(corpus, tmp_path / "out.pbin")
+    config = config_to(corpus, tmp_path / "out.pbin")
     with pytest.raises(KeyboardInterrupt):
-        pack_encoded_data(config, resume=True, progress=stop)
+        pack_encoded_data(config, resume=True, progress=interrupt)
     os.utime(corpus / "b.jsonl", (1, 1))
     with pytest.warns(DataWarning, match="started again"):
         result = pack_encoded_data(config, resume=True)
@@ -299,7 +279,7 @@ pack_encoded_data({
 def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: Path) -> None:
     source, target = tmp_path / "x.jsonl.gz", tmp_path / "x.pbin"
     source.write_bytes(gzip.compress(b"".join(line + b"\n" for line in make_lines(30_000, 5)), 1))
-    pack_encoded_data(config_of(source, tmp_path / "whole.pbin"))
+    pack_encoded_data(config_to(source, tmp_path / "whole.pbin"))
     rng = random.Random(7)
     kills = 0
     while True:
@@ -320,7 +300,7 @@ def test_random_kills_and_resumes_give_the_same_bytes(num_cpus: int, tmp_path: P
         if target.exists():
             break
     assert target.read_bytes() == (tmp_path / "whole.pbin").read_bytes()
-    pack_encoded_data(config_of(source, target), resume=True)
+    pack_encoded_data(config_to(source, target), resume=True)
     assert kills >= 2
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from pack_sources import settings_of
+from command_line import Cli
+from pack_sources import batch_bytes, config_to, disk_full_after, settings_of
 
 import fastpack
-from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
-from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_each, pack_encoded_data
 
 EOD = 256
@@ -28,13 +26,8 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def config_of(src: Path, dst: Path, **tokenizer: Any) -> dict[str, Any]:
-    given = {"src_path": [src], "dst_path": dst, "jq_pattern": ".text", "num_cpus": 1, "eod_token": "<|endoftext|>"}
-    return {"settings": given, "tokenizer": tokenizer or {"variant_key": "builtin_bytes", "config": {}}}
-
-
 def packed_tokens(corpus: Path) -> np.ndarray:
-    pack_encoded_data(config_of(corpus, corpus.with_suffix(".pbin")), file_existence_policy="override")
+    pack_encoded_data(config_to([corpus], corpus.with_suffix(".pbin")), if_exists="overwrite")
     return fastpack.PackedFile(corpus.with_suffix(".pbin")).data
 
 
@@ -44,7 +37,7 @@ def saved(tokens: np.ndarray, path: Path) -> bytes:
 
 
 def test_bytes_equal_numpy_save(corpus: Path, tmp_path: Path) -> None:
-    result = pack_encoded_data(config_of(corpus, tmp_path / "x.npy"))
+    result = pack_encoded_data(config_to([corpus], tmp_path / "x.npy"))
     tokens = packed_tokens(corpus)
     assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
     assert (result.documents, result.tokens, len(result.skipped)) == (392, len(tokens), 8)
@@ -56,17 +49,10 @@ def test_bytes_equal_numpy_save(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_resume(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 1000)
-    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 1000)
-
-    def stop(done: int, _total: int) -> None:
-        if done > 6000:
-            raise KeyboardInterrupt
-
-    config = config_of(corpus, tmp_path / "x.npy")
-    with pytest.raises(KeyboardInterrupt):
-        pack_encoded_data(config, resume=True, progress=stop)
+    batch_bytes(monkeypatch, 1000)
+    config = config_to([corpus], tmp_path / "x.npy")
+    with pytest.raises(OSError, match="No space"):
+        pack_encoded_data(config, resume=True, progress=disk_full_after(0.4))
     assert not (tmp_path / "x.npy").exists()
     result = pack_encoded_data(config, resume=True)
     assert 0 < result.resumed_documents < result.documents == 392
@@ -74,7 +60,7 @@ def test_resume(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_ranks_give_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
-    plan = plan_pack(settings_of(config_of(corpus, tmp_path / "x.npy")), bytes_per_task=3000)
+    plan = plan_pack(settings_of(config_to([corpus], tmp_path / "x.npy")), bytes_per_task=3000)
     assert len(plan.tasks) > 2
     run_rank(plan, 0, 1)
     (result,) = collect_pack(plan)
@@ -83,7 +69,7 @@ def test_ranks_give_the_same_bytes(corpus: Path, tmp_path: Path) -> None:
     assert (tmp_path / "x.npy").read_bytes() == saved(tokens, tmp_path / "expected.npy")
 
 
-def test_small_vocabularies_use_two_bytes_per_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_vocabularies_use_two_bytes_per_token(tmp_path: Path, cli: Cli) -> None:
     words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "[E]": 2}, "unk_token": "[E]"}}
     words |= {"pre_tokenizer": {"type": "Whitespace"}, "version": "1.0"}
     words |= {"added_tokens": [{"id": 2, "content": "[E]", "special": True}]}
@@ -92,10 +78,9 @@ def test_small_vocabularies_use_two_bytes_per_token(tmp_path: Path, capsys: pyte
     (tmp_path / "tokenizer.json").write_text(json.dumps(words))
     (tmp_path / "c.jsonl").write_text('{"text": "a b"}\n{"text": "b"}\n')
     words_of = ["pack", str(tmp_path / "c.jsonl"), "--tokenizer", str(tmp_path / "tokenizer.json"), "--eod-token=[E]"]
-    assert main([*words_of, "-o", str(tmp_path / "x.npy"), "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"][0]["token_size_in_bytes"] == 2
+    assert cli.json(*words_of, "-o", tmp_path / "x.npy", "--dry-run")["files"][0]["token_size_in_bytes"] == 2
     for name in ("x.npy", "x.pbin"):
-        assert main([*words_of, "-o", str(tmp_path / name), "-q"]) == 0
+        cli(*words_of, "-o", tmp_path / name, "-q")
     shard = np.load(tmp_path / "x.npy")
     assert (shard.dtype, shard.tolist()) == (np.uint16, [0, 1, 2, 1, 2])
     assert fastpack.PackedFile(tmp_path / "x.pbin").token_size_in_bytes == 1
@@ -103,10 +88,10 @@ def test_small_vocabularies_use_two_bytes_per_token(tmp_path: Path, capsys: pyte
 
 def test_no_documents_give_an_empty_shard(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text("")
-    assert pack_encoded_data(config_of(tmp_path / "c.jsonl", tmp_path / "x.npy")).tokens == 0
+    assert pack_encoded_data(config_to([tmp_path / "c.jsonl"], tmp_path / "x.npy")).tokens == 0
     assert np.load(tmp_path / "x.npy").shape == (0,)
 
 
 def test_npy_target_cannot_be_a_folder(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"into a separate \.pbin in this folder, whose name must not end in \.npy"):
-        pack_each(config_of(corpus, tmp_path / "x.npy"))
+        pack_each(config_to([corpus], tmp_path / "x.npy"))

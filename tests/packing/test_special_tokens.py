@@ -5,19 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_sources import BYTES, config_of, line, settings_of, tokenizer_of, write_source
+from command_line import Cli
+from pack_sources import BYTES, batch_bytes, config_of, disk_full_after, line, settings_of, tokenizer_of, write_source
 from packed_files import documents_of
 
 import fastpack
-from fastpack.cli import main
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning, JobError
-from fastpack.packing import packing_pipeline
 from fastpack.packing.pack import pack_encoded_data
 from fastpack.packing.pack_result import PackResult
 
@@ -35,7 +36,7 @@ def source_of(folder: Path, texts: list[str] = TEXTS) -> Path:
 
 
 def pack_quietly(config: dict[str, Any], **options: Any) -> PackResult:
-    return pack_encoded_data(config, file_existence_policy="override", **options)
+    return pack_encoded_data(config, if_exists="overwrite", **options)
 
 
 def reference(text: str, *, split: bool) -> list[int]:
@@ -184,19 +185,13 @@ def test_compressed_sources_and_ranks_give_the_local_counts(tmp_path: Path) -> N
         )
         plan = plan_pack(settings_of(config, special_tokens_in_text=rule), bytes_per_task=60)
         run_rank(plan, 0, 1)
-        if rule == "keep":
-            with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                (distributed,) = collect_pack(plan)
-            with pytest.warns(DataWarning, match="8 EOS tokens inside documents: 6 documents"):
-                local = pack_quietly(
-                    {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}}
-                )
-        else:
+        config["settings"]["dst_path"] = tmp_path / "local.pbin"
+        text = "8 EOS tokens inside documents: 6 documents"
+        warns = partial(pytest.warns, DataWarning, match=text) if rule == "keep" else nullcontext
+        with warns():
             (distributed,) = collect_pack(plan)
-            local = pack_quietly(
-                {**config, "settings": {**config["settings"], "dst_path": tmp_path / "local.pbin"}},
-                special_tokens_in_text=rule,
-            )
+        with warns():
+            local = pack_quietly(config, special_tokens_in_text=rule)
         assert Path(distributed.path).read_bytes() == Path(local.path).read_bytes()
         assert (distributed.eos_inside, distributed.documents_with_eos_inside, distributed.skipped) == (
             local.eos_inside,
@@ -213,18 +208,11 @@ def test_compressed_sources_and_ranks_give_the_local_counts(tmp_path: Path) -> N
 def test_resume_keeps_counts_and_a_changed_rule_starts_again(
     tmp_path: Path, small_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing_pipeline, "CHECKPOINT_SECONDS", -1)
-    monkeypatch.setattr(packing_pipeline, "MIN_BATCH_BYTES", 60)
-    monkeypatch.setattr(packing_pipeline, "MAX_BATCH_BYTES", 60)
+    batch_bytes(monkeypatch, 60)
     config = config_of(source_of(tmp_path, TEXTS * 3), HF, eod_token=EOD)
-
-    def stop(done: int, total: int) -> None:
-        if done > total // 2:
-            raise OSError(28, "No space left on device")
-
     for rule, stale in (("keep", False), ("split", True)):
         with pytest.raises(OSError, match="No space"):
-            pack_encoded_data(config, resume=True, progress=stop, special_tokens_in_text="keep")
+            pack_encoded_data(config, resume=True, progress=disk_full_after(0.5), special_tokens_in_text="keep")
         with pytest.warns(
             DataWarning, match="started again" if stale else "12 EOS tokens inside documents: 9 documents"
         ):
@@ -239,27 +227,21 @@ def test_unknown_rule_is_rejected(tmp_path: Path) -> None:
         pack_encoded_data(config_of(source_of(tmp_path), HF), special_tokens_in_text="drop")  # type: ignore[arg-type]
 
 
-def test_info_verify_and_report_show_special_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_verify_and_report_show_special_tokens(tmp_path: Path, cli: Cli) -> None:
     source = source_of(tmp_path)
     words = ["pack", str(source), "--tokenizer", str(GOLDEN), "--eod-token", EOD]
-    assert main(words) == 0
+    err = cli(*words).err
     packed = str(source.with_suffix(".pbin"))
-    err = capsys.readouterr().err
     assert f"{packed}: {SENTENCE}. --special-tokens-in-text split encodes" in err
-    assert main(["info", packed, "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = cli.json("info", packed)
     assert (facts["eos_inside"], facts["documents_with_eos_inside"]) == (4, 3)
     assert SENTENCE in facts["warnings"]
-    assert main(["verify", packed, "--json"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    (finding,) = cli.json("verify", packed)["findings"]
     assert (finding["severity"], finding["found"]) == ("warning", SENTENCE)
-    assert main(["report", packed, "-o", str(tmp_path / "r.html"), "--json"]) == 0
-    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    warnings = cli.json("report", packed, "-o", tmp_path / "r.html")["warnings"]
     assert [one["text"] for one in warnings] == [SENTENCE]
     for rule, documents, inside in (("split", 7, 0), ("skip", 2, 0)):
-        assert main([*words, "--force", "--special-tokens-in-text", rule, "--json"]) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = cli.json(*words, "--force", "--special-tokens-in-text", rule)
         assert (report["documents"], report["eos_inside"]) == (documents, inside)
     assert fastpack.verify(packed).findings == []
-    assert main([*words, "--force", "--special_tokens_in_text", "error"]) == 1
-    assert "line 2 at byte" in capsys.readouterr().err
+    assert "line 2 at byte" in cli(*words, "--force", "--special_tokens_in_text", "error", code=1).err

@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from command_line import Cli
+from pack_sources import config_of
 
 import fastpack
 from fastpack import DataWarning, StaleIndex
-from fastpack.cli import main
 
 
 def lines(first: int, end: int) -> str:
@@ -28,9 +29,8 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_command_rebuilds_the_index_with_a_message(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", str(source), "--tokenizer", "bytes", "--force"]) == 0
-    out, err = capsys.readouterr()
+def test_command_rebuilds_the_index_with_a_message(source: Path, cli: Cli) -> None:
+    out, err = cli("pack", source, "--tokenizer", "bytes", "--force")
     assert "100 documents" in out
     assert f"x.idx is not the index of {source} as it is now (the line at byte 115 has no entry): making it" in err
     assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 100
@@ -38,39 +38,28 @@ def test_command_rebuilds_the_index_with_a_message(source: Path, capsys: pytest.
 
 def test_python_rebuilds_the_index_and_warns(source: Path) -> None:
     with pytest.warns(DataWarning, match=r"x\.idx is not the index of .*: it was rebuilt"):
-        result = fastpack.pack(source, tokenizer="bytes", file_existence_policy="override")
+        result = fastpack.pack(source, tokenizer="bytes", if_exists="overwrite")
     assert result.documents == 100
 
 
-def test_dry_run_counts_the_lines(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pack", str(source), "--tokenizer", "bytes", "--force", "--dry-run"]) == 0
-    assert "(100 lines, " in capsys.readouterr().out
+def test_dry_run_counts_the_lines(source: Path, cli: Cli) -> None:
+    assert "(100 lines, " in cli("pack", source, "--tokenizer", "bytes", "--force", "--dry-run").out
     assert len(fastpack.read_raw_index(source.with_suffix(".idx"))) == 5
 
 
-def test_explicit_index_is_replaced_only_with_force(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explicit_index_is_replaced_only_with_force(source: Path, cli: Cli) -> None:
     named = source.with_suffix(".idx").rename(source.with_name("other.idx"))
     target = source.with_name("other.pbin")
     with pytest.raises(StaleIndex, match=r"--index-path .*other\.idx --force` rebuilds it"):
         fastpack.pack(source, target, tokenizer="bytes", index_path=named)
     words = ["pack", str(source), "--tokenizer", "bytes", "-o", str(target), "--index-path", str(named)]
-    assert main(words) == 1
+    cli(*words, code=1)
     assert not target.exists()
-    capsys.readouterr()
-    assert main([*words, "--force"]) == 0
-    assert "100 documents" in capsys.readouterr().out
+    assert "100 documents" in cli(*words, "--force").out
 
 
 def test_configuration_with_a_stale_index_fails(source: Path) -> None:
-    config = {
-        "settings": {
-            "src_path": str(source),
-            "dst_path": str(source.with_name("y.pbin")),
-            "jq_pattern": ".text",
-            "eod_token": "<|endoftext|>",
-        },
-        "tokenizer": {"component_key": "tokenizer", "variant_key": "builtin_bytes", "config": {}},
-    }
+    config = config_of(source, dst_path=source.with_name("y.pbin"))
     with pytest.raises(StaleIndex, match="the line at byte 115 has no entry"):
         fastpack.pack_encoded_data(config)
     config["settings"]["src_path"] = [str(source)]  # several sources need no index
@@ -79,35 +68,28 @@ def test_configuration_with_a_stale_index_fails(source: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["--per-source"]])
-def test_folder_is_packed_without_its_stale_index(
-    source: Path, more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_is_packed_without_its_stale_index(source: Path, more: list[str], cli: Cli) -> None:
     source.with_name("z.jsonl").write_text(lines(0, 3))
     target = [] if more else ["-o", str(source.with_name("all.pbin"))]
-    assert main(["pack", str(source.parent), "--tokenizer", "bytes", "--force", *target, *more]) == 0
-    out, err = capsys.readouterr()
+    out, err = cli("pack", source.parent, "--tokenizer", "bytes", "--force", *target, *more)
     assert "10" in out
     assert "the lines of" in err
     packed = fastpack.PackedFile(source.with_suffix(".pbin") if more else source.with_name("all.pbin"))
     assert len(packed) == (100 if more else 103)
 
 
-def test_ranks_reject_a_stale_index(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranks_reject_a_stale_index(source: Path, cli: Cli) -> None:
     words = ["pack", str(source), "--tokenizer", "bytes", "--force", "--rank", "0", "--world-size", "1"]
-    assert main(words) == 1
-    assert "x.idx is not the index of" in capsys.readouterr().err
+    assert "x.idx is not the index of" in cli(*words, code=1).err
 
 
-def test_files_with_the_same_stem_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_with_the_same_stem_do_not_share_an_index(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.json").write_text(lines(0, 5))
     (tmp_path / "a.jsonl").write_text(lines(200, 220))
-    assert main(["index", str(tmp_path / "a.json")]) == 0
-    capsys.readouterr()
+    cli("index", tmp_path / "a.json")
     words = ["pack", str(tmp_path / "a.jsonl"), "--tokenizer", "bytes"]
-    assert main(words) == 1
-    assert f"It is the index of {tmp_path / 'a.json'}" in capsys.readouterr().err
-    assert main([*words, "--force"]) == 0
-    out, err = capsys.readouterr()
+    assert f"It is the index of {tmp_path / 'a.json'}" in cli(*words, code=1).err
+    out, err = cli(*words, "--force")
     assert "20 documents" in out
     assert f"(it is that of {tmp_path / 'a.json'}): making it" in err
 
@@ -128,6 +110,6 @@ def test_resume_reports_a_finished_file_older_than_its_source(tmp_path: Path) ->
     path.write_text(lines(0, 50))
     later = path.stat().st_mtime_ns + 10**9
     os.utime(path, ns=(later, later))
-    fastpack.create_raw_index(path, file_existence_policy="override")
+    fastpack.create_raw_index(path, if_exists="overwrite")
     with pytest.warns(DataWarning, match=r"x\.pbin is complete and was kept, but .*x\.jsonl has changed since"):
         assert fastpack.pack(path, tokenizer="bytes", resume=True).kept_existing

@@ -38,7 +38,7 @@ def main(words: list[str]) -> None:
     if kind == "upload":
         data = content(int(seed), int(rest[1]))
         for _ in range(int(amount)):
-            _killed([partial(_upload, rest[0], data)], rng)
+            _killed([partial(upload, rest[0], data)], rng)
         return
     known = {url: content(*map(int, about.split(":"))) for url, _, about in (word.rpartition("=") for word in rest)}
     end = time.monotonic() + float(amount)
@@ -87,7 +87,7 @@ def _use(known: dict[str, bytes], seed: float) -> None:
             raise ValueError(f"wrong bytes of {url}")
 
 
-def _upload(url: str, data: bytes) -> None:
+def upload(url: str, data: bytes) -> None:
     with AtomicFile(url) as file:
         file.write(data)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import sqlite3
 import tarfile
 import warnings
 from pathlib import Path
+
+import tar_files
 
 import fastpack
 from fastpack.webdataset import metadata as nvmeta
@@ -16,13 +17,7 @@ RATIO = (8, 1, 1)
 
 
 def write_tar(path: Path, members: list[str], content: bytes = b"{}") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for name in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
-    return path
+    return tar_files.write_tar(path, [(name, content) for name in members], tarfile.USTAR_FORMAT)
 
 
 def rows(folder: Path, table: str) -> list[tuple[object, ...]]:

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+
+from command_line import run_process, started
 
 COMMAND = [sys.executable, "-c", "import sys; from fastpack.cli import main; sys.exit(main(sys.argv[1:]))"]
 
 
 def run(words: Sequence[str], folder: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run one command in `folder`."""
-    environment = {**os.environ, **(env or {})}
-    return subprocess.run([*COMMAND, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return run_process([*COMMAND, *words], cwd=folder, env={**os.environ, **(env or {})})
 
 
 def run_and_kill(words: Sequence[str], folder: Path, n_ranks: int, kills: int, seed: int) -> int:
@@ -24,25 +26,20 @@ def run_and_kill(words: Sequence[str], folder: Path, n_ranks: int, kills: int, s
     rng = random.Random(seed)
     hits = 0
     while True:
-        started = [
-            subprocess.Popen(
-                [*COMMAND, *words, "--rank", str(rank), "--world-size", str(n_ranks)],
-                cwd=folder,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(n_ranks)
-        ]
-        if hits < kills:
-            time.sleep(rng.uniform(0.2, 0.9))
-            victim = rng.choice(started)
-            victim.kill()
         codes = []
-        for process in started:
-            _, errors = process.communicate(timeout=120)
-            codes.append(process.returncode)
-            assert process.returncode in (0, -9), errors
+        with ExitStack() as stack:
+            commands = (
+                [*COMMAND, *words, "--rank", str(rank), "--world-size", str(n_ranks)] for rank in range(n_ranks)
+            )
+            options = {"cwd": folder, "stdout": subprocess.DEVNULL}
+            processes = [stack.enter_context(started(command, **options)) for command in commands]
+            if hits < kills:
+                time.sleep(rng.uniform(0.2, 0.9))
+                rng.choice(processes).kill()
+            for process in processes:
+                _, errors = process.communicate(timeout=300)
+                codes.append(process.returncode)
+                assert process.returncode in (0, -9), errors
         if -9 not in codes:
             if hits >= kills:
                 return hits

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+SMALL_BLOCK = 1 << 16  # bytes; the fixture small_blocks divides objects into such blocks
 Fault = Literal["503", "404", "403", "cut", "short", "slow", "stall", "flip", "lost"]
 Chooser = Callable[[int, str, str], Fault | None]  # (number of the request, from 1; method; path) -> fault
 
@@ -124,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             if kept.pop("x-goog-if-generation-match", None) == "0":
                 kept["if-none-match"] = "*"
         # A timeout must close the connection too: an unclosed socket is a warning in whichever test runs next.
-        with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=300)) as backend:
+        with closing(http.client.HTTPConnection(where.hostname or "", where.port, timeout=SECONDS)) as backend:
             backend.request(self.command, self.path, body, kept)
             answer = backend.getresponse()
             content = answer.read()
@@ -149,17 +150,16 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "flip" and content:
             middle = len(content) // 2
             content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        self.send_response(status)
         length = headers.pop("Content-Length", None) or headers.pop("content-length", None)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        # A HEAD response declares the length of the omitted body.
-        self.send_header("Content-Length", str(length if self.command == "HEAD" and length else len(content)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
         try:
-            self._send(content, fault)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            # A HEAD response declares the length of the omitted body.
+            self.send_header("Content-Length", str(length if self.command == "HEAD" and length else len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self._send(content, fault)
         except OSError:  # the client disconnected
             self.close_connection = True
 
@@ -183,6 +183,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
 
+SECONDS = 300  # after which a request to moto fails; a loaded machine may take minutes
 _KEY = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=any"
 _HOP = ("connection", "transfer-encoding", "host", "content-length-ignored", "date", "server")
 socketserver.BaseServer.allow_reuse_address = True
@@ -193,6 +194,7 @@ class Store:
 
     def __init__(self) -> None:
         import boto3
+        from botocore.config import Config
         from moto.server import ThreadedMotoServer
 
         self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -200,7 +202,8 @@ class Store:
         _, port = self._server.get_host_and_port()
         self.url = f"http://127.0.0.1:{port}"
         keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
-        self._client = boto3.client("s3", endpoint_url=self.url, **keys)
+        patient = Config(connect_timeout=SECONDS, read_timeout=SECONDS)
+        self._client = boto3.client("s3", endpoint_url=self.url, config=patient, **keys)
         self._client.create_bucket(Bucket="bucket")
 
     def put(self, name: str, content: bytes) -> str:
@@ -209,7 +212,9 @@ class Store:
         return f"s3://bucket/{name}"
 
     def get(self, name: str) -> bytes:
-        return self._client.get_object(Bucket="bucket", Key=name)["Body"].read()  # type: ignore[no-any-return]
+        with closing(self._client.get_object(Bucket="bucket", Key=name)["Body"]) as body:
+            return body.read()  # type: ignore[no-any-return]
 
     def close(self) -> None:
+        self._client.close()
         self._server.stop()

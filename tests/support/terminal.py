@@ -75,7 +75,7 @@ def run_on_terminal(
                 send = ""
         else:
             raise TimeoutError(f"{command} after {timeout} s: {seen.decode(errors='replace')}")
-        return TerminalOutput(seen.decode(errors="replace"), process.wait(timeout=10))
+        return TerminalOutput(seen.decode(errors="replace"), process.wait(timeout=60))
     finally:
         process.kill()
         process.wait()

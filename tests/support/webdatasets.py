@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import sqlite3
@@ -11,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import tar_files
 import yaml
 
 from fastpack.documents.offset_index import write_offset_index
@@ -32,13 +32,7 @@ CREATE INDEX idx_sample_parts_full ON sample_parts(tar_file_id, sample_index, pa
 
 
 def write_tar(path: Path, members: Members) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for member in members:
-            name, data = member if isinstance(member, tuple) else (member.name, b"")
-            info = tarfile.TarInfo(name) if isinstance(member, tuple) else member
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+    tar_files.write_tar(path, [member if isinstance(member, tuple) else (member, b"") for member in members])
 
 
 def prepare(folder: Path, shards: Sequence[str], split: dict[str, list[str]], exclude: Sequence[str] = ()) -> None:

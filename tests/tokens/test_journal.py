@@ -29,7 +29,7 @@ def leave(writer: CheckpointedPackedWriter) -> None:
 
 
 def whole(folder: Path, documents: list[list[int]]) -> bytes:
-    with PackedWriter(folder / "whole.pbin", 2, file_existence_policy="override") as writer:
+    with PackedWriter(folder / "whole.pbin", 2, if_exists="overwrite") as writer:
         for document in documents:
             writer.append(document)
     return (folder / "whole.pbin").read_bytes()

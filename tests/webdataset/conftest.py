@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tar_files import write_tar
 
 from fastpack.documents.offset_index import write_offset_index
 from fastpack.webdataset.metadata import (
@@ -25,15 +25,6 @@ Members = Sequence[tuple[str, bytes]]
 Prepare = Callable[..., Path]
 
 
-def write_tar(path: Path, members: Members, format: int = tarfile.GNU_FORMAT) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=format) as tar:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-
-
 def prepare(
     folder: Path,
     shards: Mapping[str, Members | None] | None = None,
@@ -46,7 +37,7 @@ def prepare(
     shards = {"a.tar": None} if shards is None else shards
     for name, members in shards.items():
         if members is not None:
-            write_tar(folder / name, members)
+            write_tar(folder / name, members, tarfile.GNU_FORMAT)
     scans = [scan_shard(folder / name) for name in shards]
     for scan in scans:
         write_offset_index(shard_index_path(scan.path), scan.sample_offsets)

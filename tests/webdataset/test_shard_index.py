@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tar_files import tar_bytes
 
 from fastpack.documents.offset_index import (
     jsonl_offsets_path,
@@ -33,13 +33,7 @@ FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
 
 def archive(members: Sequence[tuple[str, bytes]], tar_format: int = tarfile.GNU_FORMAT) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=tar_format, errors="surrogateescape") as out:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            out.addfile(info, io.BytesIO(data))
-    return file.getvalue()
+    return tar_bytes(members, tar_format)
 
 
 def write(folder: Path, data: bytes, name: str = "x.tar") -> Path:
@@ -195,14 +189,14 @@ def test_pending_scans_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     begun: list[str] = []
     lock = threading.Lock()
 
-    def scan(path: str, *, max_members: int) -> str:
+    def scan(path: str) -> str:
         with lock:
             begun.append(path)
-        return f"{path} {max_members}"
+        return f"scan of {path}"
 
     monkeypatch.setattr(webdataset, "scan_shard", scan)
-    scans = scan_shards([str(i) for i in range(100)], threads=2, max_members=5)
-    assert next(scans) == "0 5"
+    scans = scan_shards([str(i) for i in range(100)], threads=2)
+    assert next(scans) == "scan of 0"
     scans.close()  # type: ignore[attr-defined]
     assert len(begun) <= 4
     with pytest.raises(ValueError, match="0 threads"):

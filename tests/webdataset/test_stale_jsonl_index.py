@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import tarfile
 from pathlib import Path
 
 import pytest
+from tar_files import write_tar
 
 import fastpack
 from fastpack import StaleIndex
@@ -70,12 +70,7 @@ def test_an_unchanged_file_is_accepted(tmp_path: Path, name: str, age: int) -> N
 
 
 def write_shard(path: Path, keys: range) -> None:
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for key in keys:
-            data = f"text {key}".encode()
-            member = tarfile.TarInfo(f"{key:04d}.txt")
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
+    write_tar(path, {f"{key:04d}.txt": f"text {key}".encode() for key in keys}, tarfile.USTAR_FORMAT)
 
 
 def test_samples_added_to_a_shard_are_detected(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tar_files import tar_bytes
 
 from fastpack.errors import FormatError, JobError
 from fastpack.webdataset import tar_walk as tar
@@ -16,13 +16,7 @@ from fastpack.webdataset.tar_walk import TarWalk
 
 
 def archive(*members: tuple[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as out:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            out.addfile(info, io.BytesIO(data))
-    return file.getvalue()
+    return tar_bytes(members)
 
 
 def write(folder: Path, data: bytes) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 from fastpack.documents.compressed import SUFFIXES
 from fastpack.documents.source_paths import InputNotFound
 from fastpack.io import PathLike, map_bytes
-from fastpack.packing.yaml_config import load_yaml
+from fastpack.packing.yaml_config import load_yaml, mapping_at, text_at, wrong_value
 
 PARTITIONS = ("train", "val", "test")
 HASH_DIGITS = 7
@@ -59,31 +59,26 @@ def load_chat_config(path: PathLike) -> ChatConfig:
 
 
 def _checked(path: str, tree: Mapping[str, Any]) -> ChatConfig:
-    settings = _mapping(tree, "settings")
-    split = _mapping(settings, "split_config", "settings.")
-    roles = _mapping(
-        _mapping(tree, "instruction_data_transformation"), "role_mapping", "instruction_data_transformation."
-    )
-    for role, name in roles.items():
-        if not isinstance(role, str) or not isinstance(name, str):
-            raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected strings (quote them)")
+    settings = mapping_at(tree, "settings")
+    split = mapping_at(settings, "split_config", "settings.")
+    roles = _roles(mapping_at(tree, "instruction_data_transformation"))
     return ChatConfig(
         path=path,
         content=map_bytes(path).tobytes(),
         src_path=_existing(settings, "src_path"),
         dst_path=_target(settings),
-        messages_key=_text(settings, "messages_key", "settings."),
-        weights=_weights(_mapping(split, "splitting", "settings.split_config.")),
+        messages_key=text_at(settings, "messages_key", "settings."),
+        weights=_weights(mapping_at(split, "splitting", "settings.split_config.")),
         seed=_integer(split, "seed", "settings.split_config."),
         pbin_config_path=_existing(settings, "pbin_creation_config_file_path"),
-        role_mapping=_roles(_mapping(tree, "instruction_data_transformation")),
-        template=_text(tree, "jinja2_chat_template", ""),
+        role_mapping=roles,
+        template=text_at(tree, "jinja2_chat_template"),
         template_data=_template_data(tree),
     )
 
 
 def _roles(transformation: Mapping[str, Any]) -> Mapping[str, str]:
-    roles = _mapping(transformation, "role_mapping", "instruction_data_transformation.")
+    roles = mapping_at(transformation, "role_mapping", "instruction_data_transformation.")
     for role, name in roles.items():
         if not isinstance(role, str) or not isinstance(name, str):
             raise ValueError(f"role_mapping: found {role!r}: {name!r}, expected strings (quote them)")
@@ -91,7 +86,7 @@ def _roles(transformation: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _template_data(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    data = _mapping(tree, "chat_template_data")
+    data = mapping_at(tree, "chat_template_data")
     for key in data:
         if not isinstance(key, str):
             raise ValueError(f"chat_template_data: found the key {key!r}, expected a string (quote it)")
@@ -108,31 +103,17 @@ def _weights(splitting: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def _target(settings: Mapping[str, Any]) -> Path:
-    path = Path(_text(settings, "dst_path", "settings."))
+    path = Path(text_at(settings, "dst_path", "settings."))
     if not path.name or path.suffix in (".idx", ".pbin", *SUFFIXES):
         raise ValueError(f"settings.dst_path: found {os.fspath(path)!r}, expected the name of a JSON Lines file")
     return path
 
 
 def _existing(settings: Mapping[str, Any], key: str) -> Path:
-    path = Path(_text(settings, key, "settings."))
+    path = Path(text_at(settings, key, "settings."))
     if not path.is_file():
         raise InputNotFound(f"settings.{key}: {path} does not exist or is not a file")
     return path
-
-
-def _mapping(tree: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
-    value = tree.get(key)
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected a mapping")
-    return value
-
-
-def _text(tree: Mapping[str, Any], key: str, prefix: str) -> str:
-    value = tree.get(key)
-    if not isinstance(value, str):
-        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected a string")
-    return value
 
 
 def _integer(tree: Mapping[str, Any], key: str, prefix: str) -> int:
@@ -143,9 +124,5 @@ def _integer(tree: Mapping[str, Any], key: str, prefix: str) -> int:
     except (ValueError, OverflowError):
         number = None
     if number is None or (isinstance(value, float) and number != value):
-        raise ValueError(f"{prefix}{key}: found {_found(value)}, expected an integer")
+        raise wrong_value(f"{prefix}{key}", value, "an integer")
     return number
-
-
-def _found(value: object) -> str:
-    return "nothing" if value is None else repr(value)[:200]

@@ -16,7 +16,7 @@ from fastpack.display import Result, facts
 from fastpack.documents.create_index import create_raw_index
 from fastpack.documents.json_fields import compile_pattern
 from fastpack.documents.source_paths import InputNotFound
-from fastpack.io import POLICIES, AtomicFile, PathLike, Progress, may_write
+from fastpack.io import POLICIES, AtomicFile, ExistencePolicy, PathLike, Progress, may_write
 from fastpack.packing.chat.chat_config import PARTITIONS, ChatConfig, load_chat_config
 from fastpack.packing.chat.conversations import chat_rows
 from fastpack.packing.chat.file_names import OutputNames, PartitionNames
@@ -25,12 +25,9 @@ from fastpack.packing.pack_job import pack_files
 from fastpack.packing.pack_result import Skipped
 from fastpack.packing.settings import (
     Engine,
-    IfExists,
     OnError,
     PackSettings,
     Source,
-    existence_policy,
-    on_error_rule,
 )
 from fastpack.packing.yaml_config import load_yaml
 
@@ -163,7 +160,7 @@ class PreparedChat(Result):
 def prepare_instruction_tuning_data(
     config_path: PathLike,
     *,
-    if_exists: IfExists = "overwrite",
+    if_exists: ExistencePolicy = "overwrite",
     on_error: OnError = "skip",
     engine: Engine = "auto",
     dry_run: bool = False,
@@ -236,15 +233,14 @@ def prepare_instruction_tuning_data(
     [('train', 20, 180)]
     >>> folder.cleanup()
     """
-    policy = existence_policy(if_exists)
-    if policy not in POLICIES:
-        may_write(config_path, policy)  # raises
+    if if_exists not in POLICIES:
+        may_write(config_path, if_exists)  # raises
     config = load_chat_config(config_path)
     names = OutputNames(config.src_path, config.dst_path, config.digest)
     partitions = [name for name, weight in zip(PARTITIONS, config.weights, strict=True) if weight]
-    if policy == "skip" and names.config.exists():
+    if if_exists == "skip" and names.config.exists():
         return PreparedChat(str(names.folder), str(names.config), kept_existing=True)
-    if not dry_run and policy == "error":
+    if not dry_run and if_exists == "error":
         for path in (names.config, *(path for name in partitions for path in names.of(name))):
             may_write(path, "error")
     _check_packing(config)
@@ -298,7 +294,7 @@ class _Job:
                 _remove_stale(self.names.of(name))
         filled = [name for name, rows in self.rows.items() if rows]
         settings = _pack_settings(self.config, [self.names.of(name) for name in filled])
-        settings = replace(settings, if_exists="override", on_error=on_error_rule(on_error), engine=engine)
+        settings = replace(settings, if_exists="override", on_error=on_error, engine=engine)
         packed = pack_files(settings, progress=self._packing_progress())
         for name, result in zip(filled, packed, strict=True):
             assert result.path == prepared[name].pbin_path
@@ -327,7 +323,7 @@ class _Job:
 
 def _write_index(config: ChatConfig, paths: PartitionNames) -> None:
     """Write the index of a partition and the configuration that packs it."""
-    create_raw_index(paths.jsonl, paths.idx, validate=False, file_existence_policy="override")
+    create_raw_index(paths.jsonl, paths.idx, validate=False, if_exists="overwrite")
     _write(paths.pbin_config, yaml.dump(_pbin_config(config, paths), allow_unicode=True).encode())
 
 

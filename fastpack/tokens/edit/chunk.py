@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
@@ -16,12 +17,13 @@ from fastpack.tokens.formats import open_documents
 from fastpack.tokens.token_file import DocumentSpans, TokenFile
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_dataset_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     progress: Progress | None = None,
@@ -43,8 +45,8 @@ def create_shuffled_dataset_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks. Their sizes differ by at most one document per file.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     progress
@@ -80,15 +82,16 @@ def create_shuffled_dataset_chunk(
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     edit = partial(chunk_of_documents, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed)
-    return edit_files(edit, paths, target, file_existence_policy, progress, dry_run)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_shuffled_jsonl_chunk(
     file_path_list: Sequence[PathLike],
     output_chunk_file_path: PathLike,
     chunk_id: int,
     num_chunks: int,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
     compat: Compat = None,
@@ -111,8 +114,8 @@ def create_shuffled_jsonl_chunk(
         Number of the chunk, 0 <= chunk_id < num_chunks.
     num_chunks
         Number of chunks.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
     compat
@@ -152,7 +155,7 @@ def create_shuffled_jsonl_chunk(
     check_compat(compat)
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     edit = partial(chunk_of_lines, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed, compat=compat)
-    return edit_files(edit, paths, target, file_existence_policy, progress, dry_run)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run)
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -167,8 +170,10 @@ def create_shuffled_jsonl_dataset_chunk(
 
     Parameters
     ----------
-    file_path_list, output_chunk_file_path, chunk_id, num_chunks, file_existence_policy, global_seed
-        As the parameters of `create_shuffled_jsonl_chunk`, in this order.
+    file_path_list, output_chunk_file_path, chunk_id, num_chunks, global_seed
+        As for `create_shuffled_jsonl_chunk`.
+    file_existence_policy
+        As `if_exists` of `create_shuffled_jsonl_chunk`.
 
     Returns
     -------

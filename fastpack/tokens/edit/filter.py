@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
@@ -96,12 +97,13 @@ def _contains(tokens: Tokens, token: int, ends: Integers) -> Mask:
     return np.diff(before) > 0
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def filter_packed_data(
     src: PathLike,
     dst: PathLike,
     keep: Keep | KeepRules,
     *,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
@@ -118,8 +120,8 @@ def filter_packed_data(
     keep
         `KeepRules`, or a function of the number of a document and its tokens (the end-of-document token included;
         uint8, int32 or int64 for tokens of 1, 2 or 4 bytes).
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes filtered, total bytes).
     dry_run
@@ -154,16 +156,15 @@ def filter_packed_data(
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
     needs_tokens = not isinstance(keep, KeepRules) or bool(keep.contains or keep.lacks)
-    return _filter(
-        as_path(src), as_path(dst), decide, file_existence_policy, progress, dry_run, needs_tokens=needs_tokens
-    )
+    return _filter(as_path(src), as_path(dst), decide, if_exists, progress, dry_run, needs_tokens=needs_tokens)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def create_filtered_tokenized_dataset(
     input_data_path: PathLike,
     filter_routine: Callable[[int], object],
     output_data_path: PathLike,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     *,
     progress: Progress | None = None,
     dry_run: bool = False,
@@ -181,8 +182,8 @@ def create_filtered_tokenized_dataset(
         A function of the number of a document, from 0.
     output_data_path
         The output.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes filtered, total bytes).
     dry_run
@@ -212,7 +213,7 @@ def create_filtered_tokenized_dataset(
     """
     decide = _by_number(filter_routine)
     paths = as_path(input_data_path), as_path(output_data_path)
-    return _filter(*paths, decide, file_existence_policy, progress, dry_run, allow_empty=False)
+    return _filter(*paths, decide, if_exists, progress, dry_run, allow_empty=False)
 
 
 def _by_tokens(keep: Keep) -> _Decide:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, real_path, same_file
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
@@ -35,13 +36,14 @@ class Source(NamedTuple):
     shift: int
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def merge_packed_data(
     src_paths: PathLike | Sequence[PathLike],
     target_path: PathLike,
     *,
     compat: Compat = None,
     token_size_in_bytes: int | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
     dry_run: bool = False,
 ) -> EditResult:
@@ -61,8 +63,8 @@ def merge_packed_data(
         file. Only generations that Modalities can read are accepted then.
     token_size_in_bytes
         Token size of the output, for sources with different token sizes; smaller tokens are widened.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     progress
         Called with (bytes of tokens written, total bytes).
     dry_run
@@ -102,7 +104,7 @@ def merge_packed_data(
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
     target = as_path(target_path)
     paths = find_sources(given, target)
-    if is_kept(paths, target, file_existence_policy):
+    if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     sources, size = read_sources(paths, token_size_in_bytes, compat)
     if dry_run:
@@ -119,7 +121,7 @@ def merge_packed_data(
                 if progress is not None:
                     progress(writer.n_tokens * size, total)
 
-    return write_merged(sources, size, target, file_existence_policy, put_tokens)
+    return write_merged(sources, size, target, if_exists, put_tokens)
 
 
 def write_merged(

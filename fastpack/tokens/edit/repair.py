@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.documents.repair_index import recover_raw_index
@@ -54,6 +55,7 @@ class RepairResult(Result):
     written: bool = False
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def repair(
     path: PathLike,
     output_path: PathLike | None = None,
@@ -61,7 +63,7 @@ def repair(
     in_place: bool = False,
     eos_token_id: int | None = None,
     token_size_in_bytes: int | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     dry_run: bool = False,
 ) -> RepairResult:
     """Repair a damaged packed file or the index of a JSON Lines file. A sound file is left alone.
@@ -84,8 +86,8 @@ def repair(
         The end-of-document token, needed if the index is lost.
     token_size_in_bytes
         The token size, needed if the header is lost.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     dry_run
         Return the result without writing the output.
 
@@ -128,7 +130,7 @@ def repair(
     target = None if output_path is None else as_path(output_path)
 
     def is_written(problem: str) -> bool:
-        return bool(problem) and not dry_run and (target is None or may_write(target, file_existence_policy))
+        return bool(problem) and not dry_run and (target is None or may_write(target, if_exists))
 
     for row in FORMATS:
         if row.recover is not None and source.suffix in row.suffixes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from fastpack.argument_aliases import accept_aliases
 from fastpack.io import ExistencePolicy, PathLike, Progress, as_path
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
@@ -14,11 +15,12 @@ from fastpack.tokens.edit.shuffle_order import Seed, stdlib_order
 from fastpack.tokens.formats import open_documents
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def shuffle_tokenized_data(
     input_data_path: PathLike,
     output_data_path: PathLike,
     batch_size: int = 100,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     seed: Seed = None,
     *,
     progress: Progress | None = None,
@@ -37,8 +39,8 @@ def shuffle_tokenized_data(
         The output.
     batch_size
         At least 1. It has no effect (Modalities has this argument).
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     seed
         A seed of `random.Random`. By default every call gives another order.
     progress
@@ -78,13 +80,14 @@ def shuffle_tokenized_data(
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
     edit = partial(shuffled_documents, seed=seed)
-    return edit_files(edit, [input_data_path], target, file_existence_policy, progress, dry_run)
+    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def shuffle_jsonl_data(
     input_data_path: PathLike,
     output_data_path: PathLike,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     seed: Seed = None,
     *,
     compat: Compat = None,
@@ -103,8 +106,8 @@ def shuffle_jsonl_data(
         A JSON Lines file.
     output_data_path
         The output.
-    file_existence_policy
-        What to do if the output exists: "error", "skip" or "override".
+    if_exists
+        What to do if the output exists: "error", "skip" or "overwrite".
     seed
         A seed of `random.Random`. By default every call gives another order.
     compat
@@ -143,7 +146,7 @@ def shuffle_jsonl_data(
     check_compat(compat)
     target = as_path(output_data_path)
     edit = partial(shuffled_lines, seed=seed, compat=compat)
-    return edit_files(edit, [input_data_path], target, file_existence_policy, progress, dry_run)
+    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
 
 
 def shuffled_documents(paths: Sequence[PathLike], seed: Seed) -> Edit:

@@ -9,7 +9,8 @@ from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError, JobError, MissingExtra
 from fastpack.io import AnyPath, as_path, names_in
-from fastpack.io.checksums import file_hash, load_hash
+from fastpack.io.checksum_blocks import load_hash
+from fastpack.io.checksums import file_hash
 from fastpack.tokens.manifest.manifest_file import Manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards
 from fastpack.tokens.token_scan import TokenScan

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
+from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import FormatError
 from fastpack.io import (
@@ -25,7 +26,7 @@ from fastpack.io import (
     is_remote,
     may_write,
 )
-from fastpack.io.checksums import load_hash
+from fastpack.io.checksum_blocks import load_hash
 from fastpack.tokens.flat.shard_warnings import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 from fastpack.tokens.flat.shards import find_shards, scan_shards
 from fastpack.tokens.manifest import manifest_file as manifest
@@ -97,6 +98,7 @@ class _ScanOptions(NamedTuple):
     new_hash: Any
 
 
+@accept_aliases(file_existence_policy="if_exists")
 def write_manifest(
     folder: PathLike,
     output: PathLike | None = None,
@@ -106,7 +108,7 @@ def write_manifest(
     eos_token_id: int | None = None,
     checksums: bool = False,
     num_threads: int | None = None,
-    file_existence_policy: ExistencePolicy = "error",
+    if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
 ) -> ManifestResult:
     """Write the manifest of a folder of shards.
@@ -132,8 +134,8 @@ def write_manifest(
         Store the xxh3_128 of each shard, which `verify` compares (extra `checksum`). Reads all tokens.
     num_threads
         Number of threads that scan shards; by default 4, and 16 for a store. The manifest does not depend on it.
-    file_existence_policy
-        What to do if the manifest exists: "error", "skip" or "override".
+    if_exists
+        What to do if the manifest exists: "error", "skip" or "overwrite".
     progress
         Called with (shards done, all shards).
 
@@ -167,7 +169,7 @@ def write_manifest(
     output = as_path(folder) / manifest.DEFAULT_NAME if output is None else as_path(output)
     if not os.fspath(output).endswith(manifest.SUFFIX):
         raise ValueError(f"{output}: the name of a manifest must end in {manifest.SUFFIX}")
-    if not may_write(output, file_existence_policy):
+    if not may_write(output, if_exists):
         return _summary(manifest.Manifest(output), kept=True)
     paths = _find(folder, file_pattern)
     base = _base(output, folder)
@@ -179,7 +181,7 @@ def write_manifest(
     entries, raw = _scan_all(paths, options, threads, progress)
     warnings, flags = _warnings(raw, named is not None)
     flags |= {"has_checksums"} if checksums else set()
-    manifest.write(output, entries, flags=flags, policy=file_existence_policy)
+    manifest.write(output, entries, flags=flags, policy=if_exists)
     return _summary(manifest.Manifest(output), warnings=warnings)
 
 

@@ -57,7 +57,7 @@ def legacy_format(row: TokenFormat) -> TokenFormat:
     """Return the format of packed files, `row`, with negative offsets in the index."""
     return replace(
         row,
-        create=lambda path, dtype, policy: _LegacyWriter(path, dtype.itemsize, file_existence_policy=policy),
+        create=lambda path, dtype, policy: _LegacyWriter(path, dtype.itemsize, if_exists=policy),
         predict_size=partial(packed_size, write_index=_pickle_index),
     )
 

@@ -18,10 +18,13 @@ class PackedTokens(SegmentedTokens):
 
     format = "pbin"
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, dtype: np.dtype[Any] | None = None) -> None:
+        """Raise FormatError if `dtype` contradicts the header."""
         self.file = PackedFile(path)
         self.path = self.file.path
         self._segments = [self.file.segment]
+        if dtype is not None and dtype != self.dtype:
+            raise FormatError(self.path, 8, f"the dtype {self.dtype}", f"{dtype}, as given")
 
     @property
     def n_documents(self) -> int:
@@ -73,10 +76,3 @@ class PackedTokens(SegmentedTokens):
         """Release the mapping of the file."""
         super().close()
         self.file.close()
-
-
-def check_dtype(tokens: PackedTokens, dtype: np.dtype[Any] | None) -> PackedTokens:
-    """Return `tokens`; raise FormatError if `dtype` contradicts the header."""
-    if dtype is not None and dtype != tokens.dtype:
-        raise FormatError(tokens.path, 8, f"the dtype {tokens.dtype}", f"{dtype}, as given")
-    return tokens

@@ -27,7 +27,7 @@ class PackedWriter(BufferedTokenWriter):
         The packed file.
     token_size_in_bytes
         1, 2 or 4.
-    file_existence_policy
+    if_exists
         "error" raises if the file exists; "override" replaces it; "skip" raises too, because a writer cannot skip.
 
     Attributes
@@ -42,7 +42,7 @@ class PackedWriter(BufferedTokenWriter):
     ValueError
         If the token size is not 1, 2 or 4.
     TargetExists
-        If the file exists, as `file_existence_policy` says (a ValueError and FileExistsError).
+        If the file exists, as `if_exists` says (a ValueError and FileExistsError).
     JobError
         If another process is writing the same file.
 

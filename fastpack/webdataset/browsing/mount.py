@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from fastpack.errors import FormatError, JobError, MissingExtra
+from fastpack.errors import FormatError, JobError, import_extra
 from fastpack.io import PathLike
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.browsing.mount_tree import MAX_NAME_BYTES, Content, Entry, SampleTree
@@ -47,34 +48,6 @@ class Listing:
             return self._last
 
 
-class _Handles(Generic[_T]):
-    """Numbered open objects."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, _T] = {}
-        self._lock = threading.Lock()
-        self._next = 1
-
-    def add(self, value: _T) -> int:
-        with self._lock:
-            number, self._next = self._next, self._next + 1
-            self._open[number] = value
-        return number
-
-    def __getitem__(self, number: int) -> _T:
-        try:
-            return self._open[number]
-        except KeyError:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF)) from None
-
-    def pop(self, number: int) -> _T | None:
-        with self._lock:
-            return self._open.pop(number, None)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-
 class Operations:
     """The operations of a FUSE file system, on a `SampleTree`; paths start with a slash. Errors are OSErrors.
 
@@ -91,19 +64,18 @@ class Operations:
         mounted: Callable[[], None] | None = None,
     ) -> None:
         self._tree, self._complain, self._mounted = tree, complain, mounted
-        self._files: _Handles[Content] = _Handles()
-        self._folders: _Handles[Listing] = _Handles()
+        self._files: dict[int, Content] = {}
+        self._folders: dict[int, Listing] = {}
+        self._handles = itertools.count(1)
         self._status = os.stat(nvmeta.index_path(tree.folder))
 
-    def init(self, path: str) -> None:
+    def init(self, _path: str) -> None:
         """Report that the folder is mounted; FUSE calls this method."""
-        del path
         if self._mounted is not None:
             self._mounted()
 
-    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+    def getattr(self, path: str, _fh: int | None = None) -> dict[str, Any]:
         """Return the status of a file or folder: read-only, with the owner and times of the index."""
-        del fh
         entry = self._checked(lambda: self._tree.entry(path[1:]))
         times = dict.fromkeys(("st_atime", "st_mtime", "st_ctime"), self._status.st_mtime_ns)
         owner = {"st_uid": self._status.st_uid, "st_gid": self._status.st_gid}
@@ -113,11 +85,12 @@ class Operations:
         """Return a handle for listing a folder."""
         listing = self._checked(lambda: Listing(lambda: self._tree.entries(path[1:])))
         self._checked(lambda: listing.at(0))
-        return self._folders.add(listing)
+        handle = next(self._handles)
+        self._folders[handle] = listing
+        return handle
 
-    def readdir_with_offset(self, path: str, offset: int, fh: int) -> Iterator[tuple[str, dict[str, int], int]]:
+    def readdir_with_offset(self, _path: str, offset: int, fh: int) -> Iterator[tuple[str, dict[str, int], int]]:
         """Yield (name, status, next position) of a folder's entries, from position `offset` on."""
-        del path
         listing = self._folders[fh]
         for position, name in ((0, "."), (1, "..")):
             if position >= offset:
@@ -131,35 +104,32 @@ class Operations:
             position += 1
             yield entry.name, {"st_mode": _mode(entry)}, position
 
-    def releasedir(self, path: str, fh: int) -> int:
+    def releasedir(self, _path: str, fh: int) -> int:
         """Close a folder's handle."""
-        del path
-        self._folders.pop(fh)
+        del self._folders[fh]
         return 0
 
     def open(self, path: str, flags: int) -> int:
         """Return a handle for reading a file."""
         if flags & _WRITING:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
-        return self._files.add(self._checked(lambda: self._tree.open(path[1:])))
+        content = self._checked(lambda: self._tree.open(path[1:]))
+        handle = next(self._handles)
+        self._files[handle] = content
+        return handle
 
-    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+    def read(self, _path: str, size: int, offset: int, fh: int) -> bytes:
         """Read from an open file, directly from its shard."""
-        del path
         content = self._files[fh]
         return self._checked(lambda: content.read(offset, size))
 
-    def release(self, path: str, fh: int) -> int:
+    def release(self, _path: str, fh: int) -> int:
         """Close a file's handle."""
-        del path
-        content = self._files.pop(fh)
-        if content is not None:
-            content.close()
+        self._files.pop(fh).close()
         return 0
 
-    def statfs(self, path: str) -> dict[str, int]:
+    def statfs(self, _path: str) -> dict[str, int]:
         """Return the size of all shards, without free space."""
-        del path
         n_bytes = sum(os.stat(shard).st_size for shard in self._tree.shards if shard.is_file())
         sizes = {"f_bsize": _BLOCK, "f_frsize": _BLOCK, "f_blocks": n_bytes // _BLOCK, "f_bfree": 0, "f_bavail": 0}
         return {**sizes, "f_namemax": MAX_NAME_BYTES}
@@ -216,14 +186,9 @@ def mount(
 
 def _fuse() -> Any:
     try:
-        import mfusepy
-    except ModuleNotFoundError as error:
-        if error.name != "mfusepy":
-            raise
-        raise MissingExtra("mfusepy", "mount", "mounting a dataset") from error
+        return import_extra("mfusepy", "mount", "mounting a dataset")
     except OSError as error:  # the package is installed, the library is not
         raise JobError(f"mounting a dataset needs libfuse ({error}): install your system's package fuse3") from error
-    return mfusepy
 
 
 @contextmanager

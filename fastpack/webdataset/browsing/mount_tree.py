@@ -7,6 +7,7 @@ import os
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple, Protocol
@@ -252,23 +253,20 @@ class _Sparse:
 
 def _unusual(file: Reader, field: _Field) -> Content:
     """Open a sparse file, or one whose size is not in the header before it."""
-    stream = open_stream(file.path)
-    try:
-        stream.seek(field.sample_start)
-        tar = tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
-        info = next((info for info in tar if info.offset_data >= field.offset), None)
+    with ExitStack() as opened:
+        stream = opened.enter_context(open_stream(file.path))
+        try:
+            stream.seek(field.sample_start)
+            tar = tarfile.open(fileobj=stream, mode="r:", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+            info = next((info for info in tar if info.offset_data >= field.offset), None)
+        except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
+            found = f"damage ({error})"
+            raise FormatError(file.path, field.sample_start, found, "a sample, as the index says") from error
         if info is not None and info.isreg() and (info.offset_data, info.size) == (field.offset, field.n_bytes):
-            if info.issparse():
-                return _Sparse(tar, info)
-            stream.close()
-            return _Plain(file, field)
-    except (tarfile.TarError, ValueError, OverflowError, IndexError) as error:
-        stream.close()
-        raise FormatError(file.path, field.sample_start, f"damage ({error})", "a sample, as the index says") from error
-    except BaseException:
-        stream.close()
-        raise
-    stream.close()
+            if not info.issparse():
+                return _Plain(file, field)
+            opened.pop_all()
+            return _Sparse(tar, info)
     raise FormatError(file.path, field.offset, "other content", f"a field of {field.n_bytes} bytes, as the index says")
 
 

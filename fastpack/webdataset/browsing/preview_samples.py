@@ -12,8 +12,9 @@ from fastpack.escape import escape_text
 from fastpack.io import PathLike
 from fastpack.webdataset.dataset import WebDataset
 from fastpack.webdataset.images import IMAGE_EXTENSIONS, open_image
-from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG, meta_path, read_split, select_splits
+from fastpack.webdataset.metadata import DATASET_CONFIG, SPLIT_CONFIG
 from fastpack.webdataset.sample_definition import read_definition
+from fastpack.webdataset.selection import splits_with_shards
 
 MAX_CHARACTERS = 600  # per text
 Colours = Literal["blocks", "letters"]
@@ -42,7 +43,7 @@ def preview(
     wanted = None if dataset_config == DATASET_CONFIG else read_definition(path, dataset_config).wanted
     datasets = [
         WebDataset(path, name, raw=True, part_filter=wanted, split_config=split_config, io="pread")
-        for name in _with_shards(path, split_parts, split_config)
+        for name in splits_with_shards(path, split_parts, split_config)
     ]
     try:
         ends = list(accumulate(map(len, datasets)))
@@ -58,14 +59,6 @@ def preview(
     finally:
         for dataset in datasets:
             dataset.close()
-
-
-def _with_shards(path: PathLike, names: Sequence[str] | None, split_config: str) -> list[str | None]:
-    if names is None:
-        return [None]
-    split = read_split(path, split_config)
-    chosen = select_splits(meta_path(path, split_config), split.shards, names)
-    return [name for name, shards in chosen.items() if not set(split.exclude).issuperset(shards)]
 
 
 def _described(name: str, data: bytes) -> dict[str, Any]:

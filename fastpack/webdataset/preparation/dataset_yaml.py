@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, NamedTuple
 
-from fastpack.io import AnyPath, AtomicFile, PathLike
+from fastpack.io import AnyPath, PathLike
 from fastpack.webdataset import metadata as nvmeta
+from fastpack.webdataset import samples
+from fastpack.webdataset.base_sample import BASE_FIELDS, Sample
 from fastpack.webdataset.sample_index.staging import MAX_FIELD_NAMES
 
 MODULE = "megatron.energon"
@@ -24,58 +26,40 @@ class Field(NamedTuple):
     default: str | None = None
 
 
-_TENSOR, _STR = "torch.Tensor", "str"
-_OPTIONAL_TENSOR, _OPTIONAL_TEXTS = "typing.Optional[torch.Tensor]", "typing.Optional[typing.List[str]]"
-_ANSWERS = (Field("answers", _OPTIONAL_TEXTS, "None"), Field("answer_weights", _OPTIONAL_TENSOR, "None"))
+# A type of a sample's field in fastpack -> as Energon prints it.
+_PRINTED_TYPES = {
+    "str": "str",
+    "int": "int",
+    "Media": "torch.Tensor",
+    "int | None": "typing.Optional[int]",
+    "str | None": "typing.Optional[str]",
+    "list[str]": "typing.List[str]",
+    "list[Media]": "typing.List[torch.Tensor]",
+    "list[Media | str]": "typing.List[typing.Union[torch.Tensor, str]]",
+    "Array | None": "typing.Optional[torch.Tensor]",
+    "Array | list[str] | None": "typing.Union[torch.Tensor, typing.List[str], NoneType]",
+    "list[int] | None": "typing.Optional[typing.List[int]]",
+    "list[str] | None": "typing.Optional[typing.List[str]]",
+    "list[Media] | None": "typing.Optional[typing.List[torch.Tensor]]",
+}
 
-# In the order in which Energon numbers them; the crude type comes last.
+
+def _fields(name: str, sample_type: type[Sample]) -> Iterator[Field]:
+    for field in fields(sample_type):
+        if field.name not in BASE_FIELDS:
+            printed = _PRINTED_TYPES[str(field.type)]
+            if (name, field.name) == ("VidQASample", "video"):
+                printed = "megatron.energon.av.av_decoder.AVDecoder"
+            yield Field(field.name, printed, None if field.default is MISSING else repr(field.default))
+
+
+# In the order in which Energon numbers them, which leaves one out; the crude type comes last.
 SAMPLE_TYPES: dict[str, tuple[Field, ...]] = {
-    "CaptioningSample": (Field("image", _TENSOR), Field("caption", _STR)),
-    "ImageClassificationSample": (
-        Field("image", _TENSOR),
-        Field("label", "typing.Optional[int]", "None"),
-        Field("label_name", "typing.Optional[str]", "None"),
-    ),
-    "ImageSample": (Field("image", _TENSOR),),
-    "InterleavedSample": (Field("sequence", "typing.List[typing.Union[torch.Tensor, str]]"),),
-    "MultiChoiceVQASample": (
-        Field("image", _TENSOR),
-        Field("context", _STR),
-        Field("choices", _OPTIONAL_TEXTS, "None"),
-        Field("correct_choice_idx", "int", "0"),
-    ),
-    "OCRSample": (
-        Field("image", _TENSOR),
-        Field("text", _STR),
-        Field("block_boxes", _OPTIONAL_TENSOR, "None"),
-        Field("block_classes", "typing.Union[torch.Tensor, typing.List[str], NoneType]", "None"),
-        Field("block_text", _OPTIONAL_TEXTS, "None"),
-        Field("lines_boxes", _OPTIONAL_TENSOR, "None"),
-        Field("lines_text", _OPTIONAL_TEXTS, "None"),
-        Field("words_boxes", _OPTIONAL_TENSOR, "None"),
-        Field("words_text", _OPTIONAL_TEXTS, "None"),
-        Field("chars_boxes", _OPTIONAL_TENSOR, "None"),
-        Field("chars_text", _OPTIONAL_TEXTS, "None"),
-    ),
-    "Sample": (),
-    "SimilarityInterleavedSample": (
-        Field("images", "typing.List[torch.Tensor]"),
-        Field("texts", "typing.List[str]"),
-        Field("audio", "typing.Optional[typing.List[torch.Tensor]]", "None"),
-        Field("video", "typing.Optional[typing.List[torch.Tensor]]", "None"),
-        Field("similarity_matrix", _OPTIONAL_TENSOR, "None"),
-        Field("matched_text_indices", "typing.Optional[typing.List[int]]", "None"),
-    ),
-    "TextSample": (Field("text", _STR),),
-    "VQASample": (Field("image", _TENSOR), Field("context", _STR), *_ANSWERS),
-    "VidQASample": (
-        Field("video", "megatron.energon.av.av_decoder.AVDecoder"),
-        Field("context", _STR),
-        *_ANSWERS,
-    ),
+    name: tuple(_fields(name, sample_type))
+    for name, sample_type in samples.SAMPLE_TYPES.items()
+    if name != "VQAOCRSample"
 }
 MAX_LISTED_FIELDS = 10  # a loader template, or the question for a field map, lists no more stored fields
-_BASE_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")  # of every type, set automatically
 SAMPLE_TYPE_NAMES = (*SAMPLE_TYPES, CRUDE)
 
 
@@ -143,11 +127,11 @@ def _check_field_map(sample_type: str, field_map: Any) -> None:
         raise ValueError("a field map needs a sample type (other than the crude one): pass sample_type as well")
     if not isinstance(field_map, Mapping) or not all(isinstance(value, str) for value in field_map.values()):
         raise ValueError('a field map maps sample fields to stored fields, such as {"image": "jpg"}')
-    fields = {field.name: field for field in SAMPLE_TYPES[sample_type]}
-    if unknown := [name for name in field_map if name not in fields and name not in _BASE_FIELDS]:
-        known = ", ".join(fields) or "none"
-        raise ValueError(f"{sample_type} has no field {', '.join(unknown)}; its fields: {known}")
-    if missing := [name for name, field in fields.items() if field.default is None and name not in field_map]:
+    known = {field.name: field for field in SAMPLE_TYPES[sample_type]}
+    if unknown := [name for name in field_map if name not in known and name not in BASE_FIELDS]:
+        own = ", ".join(known) or "none"
+        raise ValueError(f"{sample_type} has no field {', '.join(unknown)}; its fields: {own}")
+    if missing := [name for name, field in known.items() if field.default is None and name not in field_map]:
         raise ValueError(f"the field map lacks {', '.join(missing)}, which {sample_type} requires")
 
 
@@ -187,7 +171,7 @@ def write_sample_type(
             loader = nvmeta.meta_path(folder, LOADER)
             if not (spec.keep_loader and loader.is_file()):
                 listed = stored if len(stored) <= MAX_LISTED_FIELDS else ()
-                _write_text(loader, loader_template(spec.sample_type, listed), mode)
+                nvmeta.write_text(loader, loader_template(spec.sample_type, listed), mode)
                 written.append(loader)
     nvmeta.write_dataset_yaml(folder, content, spec.dataset_yaml_name, mode)
     return written
@@ -216,11 +200,3 @@ def loader_template(sample_type: str, stored: Sequence[str]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _write_text(path: AnyPath, text: str, mode: int | None) -> None:
-    nvmeta.check_folder(path.parent)
-    with AtomicFile(path, follow=False) as file:
-        file.write(text.encode())
-        if mode is not None:
-            file.set_mode(mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from fastpack.io import AnyPath, AtomicFile, PathLike, stat_of
@@ -27,11 +28,9 @@ class History:
         if tree.get("version") == _VERSION and tree.get("index") == _identity(nvmeta.index_path(folder)):
             self.sample_tables = bool(tree.get("sample_tables"))
             rows = tree.get("shards")
-            try:
-                shards = list(map(shard_record, rows if isinstance(rows, list) else ()))
-            except ValueError:
-                shards = []
-            self.shards = {shard.name: (number, shard) for number, shard in enumerate(shards)}
+            with suppress(ValueError):
+                shards = map(shard_record, rows if isinstance(rows, list) else ())
+                self.shards = {shard.name: (number, shard) for number, shard in enumerate(shards)}
 
 
 def open_history(folder: PathLike) -> AtomicFile:

@@ -6,14 +6,16 @@ import io
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
-import numpy as np
-
-from fastpack.errors import MissingExtra
+from fastpack.errors import import_extra
 from fastpack.io import Reader, open_reader
+from fastpack.io.file_reader import RangeStream
+from fastpack.webdataset.av_container import first_stream, import_av, opened_container
+from fastpack.webdataset.av_metadata import AVMetadata, measure_audio, measure_video
 from fastpack.webdataset.shard_index import ShardScan
 
 Strategy: TypeAlias = Literal["EXTENSION", "HEADER", "GLOB"]
@@ -186,10 +188,9 @@ def _kind_by_header(stream: BinaryIO) -> str | None:
 
 
 def _image(stream: BinaryIO) -> dict[str, Any] | None:
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ModuleNotFoundError:
-        raise MissingExtra("pillow", "media", "metadata of images") from None
+    import_extra("PIL", "media", "metadata of images", package="pillow")
+    from PIL import Image
+
     try:
         with Image.open(stream) as image:
             return {
@@ -198,86 +199,26 @@ def _image(stream: BinaryIO) -> dict[str, Any] | None:
                 "format": image.format or "UNKNOWN",
                 "mode": image.mode or "UNKNOWN",
             }
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         return None
 
 
 def _audio_or_video(stream: BinaryIO) -> dict[str, Any] | None:
+    import_av("metadata of audio and video")
+    found = AVMetadata()
     try:
-        import av
-        import av.error
-    except ModuleNotFoundError:
-        raise MissingExtra("av", "av", "metadata of audio and video") from None
-    try:
-        with av.open(stream) as container:
-            found = _video(container) | _audio(container)
-    except (av.error.FFmpegError, OSError, ValueError):
+        with opened_container(stream, any_tags=False) as container:
+            video, audio = first_stream(container, "video"), first_stream(container, "audio")
+            if video is not None:
+                measure_video(container, video, found, duration=True, count=True, size=False)
+                found.video_width, found.video_height = video.width, video.height
+            if audio is not None:
+                measure_audio(container, audio, found, duration=True, count=True)
+    except (OSError, ValueError):
         return None
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _video(container: Any) -> dict[str, Any]:
-    if not container.streams.video:
-        return {}
-    stream = container.streams.video[0]
-    packets = [packet for packet in container.demux(stream) if packet.pts is not None]
-    duration = stream.duration
-    if duration is None and packets and packets[-1].duration is not None:
-        duration = packets[-1].pts + packets[-1].duration
-    if duration is not None:
-        duration = (duration - (stream.start_time or 0)) * float(stream.time_base or 1)
-    rate = stream.average_rate
-    fps = float(rate) if rate is not None else len(packets) / duration if duration else None
-    return {
-        "video_duration": duration,
-        "video_num_frames": len(packets),
-        "video_fps": fps,
-        "video_width": stream.width,
-        "video_height": stream.height,
-    }
-
-
-def _audio(container: Any) -> dict[str, Any]:
-    if not container.streams.audio:
-        return {}
-    stream = container.streams.audio[0]
-    container.seek(0)
-    n_samples, duration = 0, stream.duration
-    for frame in container.decode(stream):
-        n_samples += frame.samples
-        if frame.pts is not None and getattr(frame, "duration", None) is not None:
-            duration = frame.pts + frame.duration
-    if duration is not None:
-        duration = (duration - (stream.start_time or 0)) * float(stream.time_base or 1)
-    return {
-        "audio_duration": duration,
-        "audio_channels": stream.channels,
-        "audio_sample_rate": stream.sample_rate,
-        "audio_num_samples": n_samples,
-    }
+    return {name: value for name, value in asdict(found).items() if value is not None}
 
 
 def _stream(file: Reader, offset: int, n_bytes: int) -> BinaryIO:
     """Return a byte range of a file as a stream; only the requested bytes are read."""
-    return io.BufferedReader(_Range(file, offset, n_bytes), _BUFFER)
-
-
-class _Range(io.RawIOBase):
-    def __init__(self, file: Reader, offset: int, n_bytes: int) -> None:
-        self._file, self._offset, self._n_bytes, self._at = file, offset, n_bytes, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = max(0, offset + (0, self._at, self._n_bytes)[whence])
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        out = np.frombuffer(buffer, np.uint8)[: max(0, self._n_bytes - self._at)]
-        n_bytes = self._file.read_into(out, self._offset + self._at) if len(out) else 0
-        self._at += n_bytes
-        return n_bytes
+    return io.BufferedReader(RangeStream(file.read_into, offset, n_bytes), _BUFFER)

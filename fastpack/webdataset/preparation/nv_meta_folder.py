@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from fastpack.errors import JobError, spoken
-from fastpack.io import AnyPath, AtomicFile, PathLike, RemotePath, TargetExists, as_path, is_remote, stat_of
+from fastpack.io import AnyPath, AtomicFile, PathLike, TargetExists, as_path, is_remote, stat_of
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.preparation.discover import find_shards
 from fastpack.webdataset.preparation.history import FILE_NAME as HISTORY
@@ -44,10 +44,7 @@ def make_folder(path: PathLike, names: Sequence[str]) -> int:
 
     The owner can always read and write. Raises JobError if the folder is a link.
     """
-    folder = nvmeta.make_folder(path)
-    if not isinstance(folder, RemotePath):
-        with suppress(OSError):  # another user's folder
-            folder.chmod((os.stat(path).st_mode | 0o700) & 0o7777)
+    nvmeta.make_folder(path)
     try:
         return (stat_of(os.path.join(path, names[0])).st_mode | 0o600) & 0o7777
     except FileNotFoundError:  # a broken link, which the walk reports

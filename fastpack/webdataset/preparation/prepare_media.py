@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 from fastpack.errors import JobError
 from fastpack.io import AnyPath, PathLike, Progress, is_remote
@@ -55,9 +54,8 @@ def _media_files(root: str, media: MediaFilter) -> list[str]:
 
 def _prepare_files(root: str, media: MediaFilter) -> int:
     paths = _media_files(root, media)
-    folder, index = nvmeta.make_folder(root), nvmeta.index_path(root)
-    with suppress(OSError):
-        os.chmod(folder, (os.stat(root).st_mode | 0o700) & 0o7777)
+    nvmeta.make_folder(root)
+    index = nvmeta.index_path(root)
     mode = (os.stat(root).st_mode | 0o600) & 0o666
     rows = list(media_of_files(root, paths, media))
     with IndexWriter(index, mode=mode, previous=index if index.is_file() else None, sample_tables=False) as writer:

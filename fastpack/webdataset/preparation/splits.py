@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal, TypeAlias
 
 from fastpack.webdataset import braces
@@ -18,6 +18,7 @@ Ratio: TypeAlias = Sequence[float | str]
 SPLIT_NAMES = ("train", "val", "test")
 SHUFFLE_SEED = 42
 _MAX_LISTED = 5  # shards that a warning names
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}  # of a glob, as regular expressions
 
 
 def split_by_ratio(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False, compat: Compat = None) -> Splits:
@@ -30,18 +31,18 @@ def split_by_ratio(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False
     ratio: three numbers that need not add up to 1. shuffle: shuffle the shards first, with Python's generator and
     seed 42. Raises ValueError for an invalid ratio.
     """
-    check_ratio(ratio)
+    shares = check_ratio(ratio)
     names = _ordered(shards, shuffle)
-    ends = _energon_ends(len(names), ratio)
+    ends = _energon_ends(len(names), shares)
     if compat != "energon" and ends[-1] < len(names):
-        last = max(split for split, share in enumerate(check_ratio(ratio)) if share)
+        last = max(split for split, share in enumerate(shares) if share)
         ends[last:] = [len(names)] * (len(ends) - last)
     return {split: names[start:end] for split, (start, end) in zip(SPLIT_NAMES, pairwise((0, *ends)), strict=True)}
 
 
 def lost_by_energon(shards: Sequence[str], ratio: Ratio, *, shuffle: bool = False) -> list[str]:
     """Return the shards that Energon's floating-point arithmetic leaves out of every split. Raises ValueError."""
-    return _ordered(shards, shuffle)[_energon_ends(len(shards), ratio)[-1] :]
+    return _ordered(shards, shuffle)[_energon_ends(len(shards), check_ratio(ratio))[-1] :]
 
 
 def _ordered(shards: Sequence[str], shuffle: bool) -> list[str]:
@@ -62,14 +63,11 @@ def check_ratio(ratio: Ratio) -> list[Fraction]:
     return shares
 
 
-def _energon_ends(n_shards: int, ratio: Ratio) -> list[int]:
+def _energon_ends(n_shards: int, shares: Sequence[Fraction]) -> list[int]:
     """Return the end of each split, in exactly Energon's order of floating-point operations."""
-    numbers = [float(number) for number in check_ratio(ratio)]
-    total, share, ends = sum(numbers), 0.0, list[int]()
-    for number in numbers:
-        share += number / total
-        ends.append(int(n_shards * share))
-    return ends
+    numbers = list(map(float, shares))
+    total = sum(numbers)
+    return [int(n_shards * share) for share in accumulate(number / total for number in numbers)]
 
 
 def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]], *, compat: Compat = None) -> Splits:
@@ -79,20 +77,21 @@ def split_by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]
     quantifier of `\d{1,3}` works. With compat="energon" only the expanded expressions are used, and expansion removes
     their backslashes. Several patterns of one split are united (Energon: the last one counts). Raises ValueError.
     """
+    compiled = [(split, _compiled(pattern, compat)) for split, pattern in patterns]
+    return _select(shards, compiled, re.Pattern.match, unite=compat is None)
 
-    def compiled(pattern: str) -> list[re.Pattern[str]]:
-        texts = list(braces.expand(pattern)) if compat == "energon" else [pattern, *_expanded(pattern)]
-        try:
-            return [re.compile(text) for text in dict.fromkeys(texts)]
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
-    return _select(shards, patterns, compiled, re.Pattern.match, unite=compat is None)
+def _compiled(pattern: str, compat: Compat) -> list[re.Pattern[str]]:
+    texts = braces.expand(pattern) if compat == "energon" else [pattern, *_expanded(pattern)]
+    try:
+        return [re.compile(text) for text in dict.fromkeys(texts)]
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def _expanded(pattern: str) -> list[str]:
     try:
-        return list(braces.expand(pattern, escape=False))
+        return braces.expand(pattern, escape=False)
     except ValueError:  # all braces belong to the regular expression
         return []
 
@@ -102,24 +101,19 @@ def split_by_globs(shards: Sequence[str], globs: Sequence[tuple[str, str]]) -> S
 
     Braces are expanded; several globs of one split are united. Raises ValueError for unbalanced braces.
     """
-
-    def compiled(glob: str) -> list[re.Pattern[str]]:
-        return [re.compile(_translated(text)) for text in braces.expand(glob)]
-
-    return _select(shards, globs, compiled, re.Pattern.fullmatch, unite=True)
+    compiled = [(split, [re.compile(_translated(text)) for text in braces.expand(glob)]) for split, glob in globs]
+    return _select(shards, compiled, re.Pattern.fullmatch, unite=True)
 
 
 def _select(
     shards: Sequence[str],
-    patterns: Sequence[tuple[str, str]],
-    compiled: Callable[[str], list[re.Pattern[str]]],
+    patterns: Sequence[tuple[str, list[re.Pattern[str]]]],
     matches: Callable[[re.Pattern[str], str], object],
     *,
     unite: bool,
 ) -> Splits:
     assigned: Splits = {}
-    for split, pattern in patterns:
-        expressions = compiled(pattern)
+    for split, expressions in patterns:
         found = {shard for shard in shards if any(matches(expression, shard) for expression in expressions)}
         if unite:
             found.update(assigned.get(split, ()))
@@ -129,13 +123,12 @@ def _select(
 
 def _translated(glob: str) -> str:
     pieces = re.split(r"(\*\*/|\*\*|\*|\?|\[!?[^\]]+\])", glob)
-    plain = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "(?s:" + "".join(_translated_piece(piece, plain) for piece in pieces) + ")"
+    return "(?s:" + "".join(map(_translated_piece, pieces)) + ")"
 
 
-def _translated_piece(piece: str, plain: Mapping[str, str]) -> str:
-    if piece in plain:
-        return plain[piece]
+def _translated_piece(piece: str) -> str:
+    if piece in _WILDCARDS:
+        return _WILDCARDS[piece]
     if len(piece) > 2 and piece[0] == "[" and piece[-1] == "]":
         negated = piece[1] == "!"
         body = piece[2 if negated else 1 : -1].replace("\\", "\\\\").replace("^", "\\^").replace("[", "\\[")

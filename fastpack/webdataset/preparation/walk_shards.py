@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy.typing as npt
 from fastpack.documents.offset_index import read_offset_index, write_offset_index
 from fastpack.errors import INTERRUPTS, FormatError, JobError, note_interrupt
 from fastpack.io import AnyPath, Progress, size_of, stat_of
+from fastpack.io.threads import in_order
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset import shard_index as webdataset
 from fastpack.webdataset.preparation.history import History
@@ -190,15 +189,17 @@ class _IndexBuild:
         remaining = self._skip_finished()
         if not self._writer.done and (media is None or self._options.keep_media):
             self._writer.copy_media()
-        progress = _Progress(self._root, self._names, len(self._names) - len(remaining), self._options.progress)
-        for result in self._results(remaining):
+        progress = self._options.progress
+        ends = list(accumulate(shard_size(self._root, name) for name in self._names)) if progress else []
+        for number, result in enumerate(self._results(remaining), len(self._names) - len(remaining)):
             if media is not None:
                 self._writer.add_media(result.media, media.index_entry())
                 self._summary.n_media += len(result.media)
             if result.scan is None and not result.reason:
                 result = self._copy_unchanged(result)
             self._add(result)
-            progress.advance()
+            if progress is not None:
+                progress(ends[number], ends[-1])
 
     def _readable_index(self, index: AnyPath) -> AnyPath | None:
         """Return the existing index if it can be read; warn if its media metadata may be lost."""
@@ -266,17 +267,7 @@ class _IndexBuild:
         if num_threads == 1 or len(names) == 1:
             yield from map(walk, names)
             return
-        waiting: deque[Future[WalkResult]] = deque()
-        with ThreadPoolExecutor(num_threads, "fastpack-walk") as pool:
-            try:
-                for name in names:
-                    waiting.append(pool.submit(walk, name))
-                    if len(waiting) > num_threads:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        yield from in_order(walk, names, num_threads)
 
 
 def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
@@ -303,11 +294,9 @@ def walk_shard(root: str, name: str, options: WalkOptions) -> WalkResult:
 def _write_shard_index(path: str, offsets: _Offsets) -> None:
     """Write `.tar.idx`, unless it is already correct."""
     index = webdataset.shard_index_path(path)
-    try:
+    with suppress(OSError, FormatError):
         if np.array_equal(read_offset_index(index), offsets):
             return
-    except (OSError, FormatError):
-        pass
     write_offset_index(index, offsets)
 
 
@@ -316,25 +305,9 @@ def _field_names(scan: ShardScan) -> list[str]:
     return [name.decode() for name in islice(dict.fromkeys(scan.field_names), MAX_FIELD_NAMES)]
 
 
-class _Progress:
-    """Reports (bytes of finished shards, bytes of all shards)."""
-
-    def __init__(self, root: str, names: Sequence[str], n_done: int, progress: Progress | None) -> None:
-        self._progress = progress
-        if progress is not None:
-            self._sizes = [_size(os.path.join(root, name)) for name in names]
-            self._total, self._next = sum(self._sizes), n_done
-            self._done = sum(self._sizes[:n_done])
-
-    def advance(self) -> None:
-        if self._progress is not None:
-            self._done += self._sizes[self._next]
-            self._next += 1
-            self._progress(self._done, self._total)
-
-
-def _size(path: str) -> int:
+def shard_size(root: str, name: str) -> int:
+    """Return the size of a shard in bytes; 0 for a broken link, which the walk reports."""
     try:
-        return size_of(path)
-    except OSError:  # a broken link
+        return size_of(os.path.join(root, name))
+    except OSError:
         return 0

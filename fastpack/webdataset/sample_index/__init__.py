@@ -1,8 +1,8 @@
 """`index.sqlite` of a prepared WebDataset: the location of every sample and every stored field.
 
-Users need three classes:
+Its interface is three classes:
 
-- `IndexWriter` writes the index, shard by shard; `write_sample_index` does so for a list of scans.
+- `IndexWriter` writes the index, shard by shard (`write_sample_index`: in one call).
 - `SampleIndex` reads it: by key, by shard, or in key order.
 - `IndexChecker` compares it with the headers of the shards, for `fastpack verify`.
 
@@ -24,9 +24,10 @@ written page by page, leaves first, in key order:
 
 1. ``staging`` appends the rows of each shard to column files next to the index. After each shard, a note with the
    length of each column is appended. A run that was killed resumes after the last note.
-2. ``table_rows`` reads the rows of unchanged shards from the pages of the previous index, without SQLite.
+2. ``table_rows`` reads the rows of unchanged shards from the pages of the previous index, without SQLite. A shard whose
+   pages it cannot read is walked again: SQLite would take longer.
 3. ``page_writer`` maps the columns, sorts what each b-tree needs (samples by key; the fields of a sample by name), and
-   feeds the rows to the trees.
+   feeds the rows to the trees. ``write_index_pages`` is all that others call.
 4. ``sqlite_pages`` packs cells into pages of 4096 bytes with the kernels ``encode_cells`` and ``pack_cells``. Interior
    pages are built level by level. Page 1, with the header and the schema, is written last.
 5. ``media_tables`` adds the media tables, if any, with SQLite itself: they are small and keyed by arbitrary text.
@@ -40,8 +41,9 @@ SQLite's ``integrity_check``.
 """
 
 from fastpack.webdataset.sample_index.index_checker import IndexChecker
+from fastpack.webdataset.sample_index.page_writer import DuplicateKeys
 from fastpack.webdataset.sample_index.reader import SampleIndex, SampleRow
-from fastpack.webdataset.sample_index.sqlite_writer import DuplicateKeys, IndexWriter, write_sample_index
+from fastpack.webdataset.sample_index.sqlite_writer import IndexWriter, write_sample_index
 from fastpack.webdataset.sample_index.staging import MAX_FIELD_NAMES, ShardRecord
 
 __all__ = [

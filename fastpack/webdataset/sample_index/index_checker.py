@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from fastpack.webdataset.shard_index import ShardScan
 
 _BATCH_ROWS = 16_384
-_SAMPLES = "sample_key, sample_index, byte_offset, byte_size"
-_FIELDS = "sample_index, part_name, content_byte_offset, content_byte_size"
+_COLUMNS = {
+    "samples": "sample_key, sample_index, byte_offset, byte_size",
+    "sample_parts": "sample_index, part_name, content_byte_offset, content_byte_size",
+}
+_ORDER = {"samples": "sample_index", "sample_parts": "sample_index, content_byte_offset"}
 _Rows = Iterator[list[tuple[Any, ...]]]  # in batches
 
 
@@ -40,11 +43,9 @@ class IndexChecker:
     def compare(self, number: int, scan: ShardScan) -> None:
         """Check the rows of shard `number` against its headers; at most one finding per table."""
         if self.samples:
-            order = "ORDER BY sample_index"
-            self._safely(lambda: self._compare("samples", _SAMPLES, order, number, _sample_rows(scan), scan.path))
+            self._safely(partial(self._compare, "samples", number, _sample_rows(scan), scan.path))
         if self.fields:
-            order = "ORDER BY sample_index, content_byte_offset"
-            self._safely(lambda: self._compare("sample_parts", _FIELDS, order, number, _field_rows(scan), scan.path))
+            self._safely(partial(self._compare, "sample_parts", number, _field_rows(scan), scan.path))
 
     def check_numbers(self, n_shards: int) -> None:
         """Check that every row belongs to an existing shard."""
@@ -67,18 +68,18 @@ class IndexChecker:
         tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self.samples, self.fields = "samples" in tables, "sample_parts" in tables
 
-    def _compare(self, table: str, columns: str, order: str, number: int, expected: _Rows, shard: str) -> None:
-        cursor = self._db.execute(f"SELECT {columns} FROM {table} WHERE tar_file_id = ? {order}", (number,))
+    def _compare(self, table: str, number: int, expected: _Rows, shard: str) -> None:
+        query = f"SELECT {_COLUMNS[table]} FROM {table} WHERE tar_file_id = ? ORDER BY {_ORDER[table]}"
+        cursor = self._db.execute(query, (number,))
         for wanted in chain(expected, [[]]):
             rows = cursor.fetchmany(len(wanted) or 1)
             if rows != wanted:
-                self._report_difference(table, columns, rows, wanted, shard)
+                self._report_difference(table, rows, wanted, shard)
                 return
 
-    def _report_difference(self, table: str, columns: str, rows: list[Any], wanted: list[Any], shard: str) -> None:
-        pairs = zip(chain(rows, repeat(None)), chain(wanted, repeat(None)), strict=False)
-        row, want = next(pair for pair in pairs if pair[0] != pair[1])
-        names = f"a row ({columns}) of {table}"
+    def _report_difference(self, table: str, rows: list[Any], wanted: list[Any], shard: str) -> None:
+        row, want = next(pair for pair in zip_longest(rows, wanted) if pair[0] != pair[1])
+        names = f"a row ({_COLUMNS[table]}) of {table}"
         found = "no more rows" if row is None else str(row)
         expected = "no more rows" if want is None else f"{want}, {names}"
         self._report.add("error", self.path, None, found, f"{expected}, for {shard}")

@@ -15,12 +15,13 @@ from fastpack.webdataset.sample_index.reader import read_only_uri
 if TYPE_CHECKING:
     import sqlite3
 
-# The same SQL as Energon's, apart from white space.
+# The same SQL as Energon's, apart from white space and IF NOT EXISTS, which SQLite does not store.
 _TABLES = {
-    "media_metadata": "CREATE TABLE media_metadata (entry_key TEXT PRIMARY KEY, metadata_type TEXT NOT NULL, "
-    "metadata_json TEXT NOT NULL)",
-    "media_filters": "CREATE TABLE media_filters (filter_id INTEGER PRIMARY KEY AUTOINCREMENT, strategy TEXT NOT NULL, "
-    "patterns TEXT, created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, UNIQUE(strategy, patterns))",
+    "media_metadata": "CREATE TABLE IF NOT EXISTS media_metadata (entry_key TEXT PRIMARY KEY, "
+    "metadata_type TEXT NOT NULL, metadata_json TEXT NOT NULL)",
+    "media_filters": "CREATE TABLE IF NOT EXISTS media_filters (filter_id INTEGER PRIMARY KEY AUTOINCREMENT, "
+    "strategy TEXT NOT NULL, patterns TEXT, created_at_utc TEXT DEFAULT CURRENT_TIMESTAMP, "
+    "UNIQUE(strategy, patterns))",
 }
 
 
@@ -52,7 +53,8 @@ def write_media(path: PathLike, entries: Iterable[list[str]], previous: PathLike
                     found = f"SQLite's error {str(error)!r}"
                     raise FormatError(str(previous), 0, found, "readable media metadata") from error
                 continue
-            _make_tables(db)
+            for schema in _TABLES.values():
+                db.execute(schema)
             values = (entry[1:] for entry in some)
             if kind == "row":
                 db.executemany("INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)", values)
@@ -79,10 +81,3 @@ def _copy(db: sqlite3.Connection, old_tables: set[str]) -> None:
         if table in old_tables:
             db.execute(_TABLES[table])
             db.execute(f"INSERT INTO main.{table} SELECT * FROM old.{table}")
-
-
-def _make_tables(db: sqlite3.Connection) -> None:
-    existing = {name for (name,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")}
-    for table, schema in _TABLES.items():
-        if table not in existing:
-            db.execute(schema)

@@ -5,7 +5,8 @@ The rows are int64 matrices, possibly memory-mapped, in rowid order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -14,19 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack import kernels
-from fastpack.io import drop_pages
-from fastpack.webdataset.sample_index.sqlite_pages import (
-    INDEX_LEAF,
-    TABLE_LEAF,
-    TEXT,
-    PageFile,
-    SchemaRow,
-    Tree,
-    Writer,
-)
+from fastpack.errors import JobError
+from fastpack.io import AtomicFile, PathLike, drop_pages
+from fastpack.kernels.codecs.btree_layout import INDEX_LEAF, TABLE_LEAF, TEXT
+from fastpack.webdataset.sample_index.sqlite_pages import PageFile, SchemaRow, Tree
 
 _BATCH_ROWS = 65_536
-_MAX_LISTED, _MAX_LISTED_SHARDS = 10_000, 5  # repeated keys, and shards of each, that an error names
+_MAX_LISTED, _MAX_LISTED_SHARDS = 10_000, 5  # repeated keys, and shards of each, that an error has
+_MAX_NAMED = 20  # repeated keys that its message names
 
 TAR_FILE_ID, SAMPLE_INDEX, OFFSET, SIZE, NAME = range(5)  # columns of rows
 
@@ -49,12 +45,28 @@ PARTS_FULL_SQL = (
 Column: TypeAlias = npt.NDArray[np.int64]
 
 
-class RepeatedKeys(Exception):
-    """Keys that occur more than once: their number, and up to 10,000 of them as (key, up to 5 tar_file_ids)."""
+class DuplicateKeys(JobError):
+    """Sample keys occur more than once, so that samples cannot be loaded by key.
 
-    def __init__(self, keys: list[tuple[str, list[int]]], total: int) -> None:
-        super().__init__(f"{total} keys occur more than once")
-        self.keys, self.total = keys, total
+    Parameters
+    ----------
+    path
+        The index.
+    keys
+        Up to 10,000 keys, each with its shards (names, or tar_file_ids where the names are unknown).
+    total
+        The number of keys that occur more than once.
+    """
+
+    def __init__(self, path: PathLike, keys: Sequence[tuple[str, Sequence[int | str]]], total: int) -> None:
+        self.path, self.keys, self.total = os.fspath(path), keys, total
+        named = "; ".join(f"{key!r} in {', '.join(map(str, shards))}" for key, shards in keys[:_MAX_NAMED])
+        more = f"; and {total - _MAX_NAMED} more" if total > _MAX_NAMED else ""
+        many = "1 sample key occurs" if total == 1 else f"{total} sample keys occur"
+        super().__init__(f"{many} more than once: {named}{more}")
+
+    def __reduce__(self) -> tuple[type[DuplicateKeys], tuple[str, Sequence[tuple[str, Sequence[int | str]]], int]]:
+        return type(self), (self.path, self.keys, self.total)
 
 
 @dataclass(eq=False, slots=True)
@@ -101,10 +113,10 @@ _TREES = (
 )
 
 
-def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
+def write_index_pages(file: AtomicFile, rows: IndexRows | None) -> None:
     """Write the database into an empty file, with some megabytes of memory and at most 48 bytes per key.
 
-    rows: None for a database without tables. Raises ValueError for rows out of order, and RepeatedKeys; the file is
+    rows: None for a database without tables. Raises ValueError for rows out of order, and DuplicateKeys; the file is
     then incomplete.
     """
     if rows is None:
@@ -112,7 +124,7 @@ def write_index_pages(file: Writer, rows: IndexRows | None) -> None:
         return
     _check_order(rows.samples, 2)
     _check_order(rows.fields, 3)
-    by_key = _order_of_keys(rows)
+    by_key = _order_of_keys(file.path, rows)
     pages, schema = PageFile(file), []
     for tree in _TREES:
         root = _write_tree(pages, tree, rows, by_key)
@@ -181,17 +193,17 @@ def _by_name(rows: IndexRows) -> Iterator[Column]:
         first += n
 
 
-def _order_of_keys(rows: IndexRows) -> Column:
-    """Return the row numbers of samples ordered by key."""
+def _order_of_keys(path: str, rows: IndexRows) -> Column:
+    """Return the row numbers of samples ordered by key. Raises DuplicateKeys."""
     n = len(rows.samples)
     order, work = np.empty(n, np.int64), np.empty(5 * n + 2, np.int64)  # not touched if the keys are already in order
     if kernels.sort_texts(rows.keys, rows.key_bounds, work, order):
-        raise _repeated(rows, order)
+        raise _duplicates(path, rows, order)
     _release(rows.keys, 0, len(rows.keys))
     return order
 
 
-def _repeated(rows: IndexRows, order: Column) -> RepeatedKeys:
+def _duplicates(path: str, rows: IndexRows, order: Column) -> DuplicateKeys:
     """Collect the keys that occur more than once, in order."""
     found: list[tuple[str, list[int]]] = []
     total = 0
@@ -205,4 +217,4 @@ def _repeated(rows: IndexRows, order: Column) -> RepeatedKeys:
         if len(samples) > 1 and total <= _MAX_LISTED:
             ids = dict.fromkeys(rows.samples[samples, TAR_FILE_ID].tolist())
             found.append((text.decode(), list(ids)[:_MAX_LISTED_SHARDS]))
-    return RepeatedKeys(found, total)
+    return DuplicateKeys(path, found, total)

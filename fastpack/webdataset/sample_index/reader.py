@@ -35,28 +35,24 @@ class SampleIndex:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._pid = 0
-        self._tables: frozenset[str] = frozenset()
 
     @property
     def has_samples(self) -> bool:
         """Whether the index has the table of samples (`sample_tables=False` leaves it out)."""
-        self._query("SELECT 1", ())
-        return "samples" in self._tables
+        return self._has_table("samples")
 
     @property
     def has_fields(self) -> bool:
         """Whether the index has the table of stored fields (not in Energon 6)."""
-        self._query("SELECT 1", ())
-        return "sample_parts" in self._tables
+        return self._has_table("sample_parts")
 
     @property
     def has_media(self) -> bool:
         """Whether the index has media metadata."""
-        self._query("SELECT 1", ())
-        return "media_metadata" in self._tables
+        return self._has_table("media_metadata")
 
     def __len__(self) -> int:
-        ((count,),) = self._query("SELECT count(*) FROM samples", ())
+        ((count,),) = self._query("SELECT count(*) FROM samples")
         return int(count)
 
     def get(self, key: str) -> SampleRow:
@@ -107,8 +103,7 @@ class SampleIndex:
         """Return (name, count, total bytes) of every field name, the most frequent first."""
         return self._query(
             "SELECT part_name, count(*), sum(content_byte_size) FROM sample_parts GROUP BY part_name "
-            "ORDER BY count(*) DESC, part_name",
-            (),
+            "ORDER BY count(*) DESC, part_name"
         )
 
     def close(self) -> None:
@@ -121,7 +116,10 @@ class SampleIndex:
     def __del__(self) -> None:
         self.close()
 
-    def _query(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+    def _has_table(self, name: str) -> bool:
+        return bool(self._query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))
+
+    def _query(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         import sqlite3  # 4 ms, which a first `prepare` does not need
 
         with self._lock:
@@ -145,8 +143,6 @@ class SampleIndex:
                 raise FileNotFoundError(f"{self.path} does not exist. Prepare the dataset to get an index by key.")
             self._db = connect_read_only(self.path)
             self._pid = os.getpid()
-            tables = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            self._tables = frozenset(name for (name,) in tables)
         return self._db
 
     def __getstate__(self) -> dict[str, Any]:

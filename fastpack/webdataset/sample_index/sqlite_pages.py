@@ -18,7 +18,6 @@ from fastpack import kernels
 from fastpack.io import Bytes
 from fastpack.kernels.codecs.btree_layout import (
     INDEX_INTERIOR,
-    INDEX_LEAF,
     MAX_LOCAL,
     MAX_PARENT_BYTES,
     MIN_LOCAL,
@@ -29,8 +28,6 @@ from fastpack.kernels.codecs.btree_layout import (
     record,
     varint,
 )
-
-__all__ = ["INDEX_LEAF", "TABLE_LEAF", "TEXT", "PageFile", "SchemaRow", "Tree"]
 
 LOCK_BYTE_PAGE = (1 << 30) // PAGE_BYTES + 1  # holds the byte at 1 GiB that SQLite locks, and no data
 _BATCH_PAGES = 128  # 512 KiB; larger batches are not faster
@@ -231,13 +228,10 @@ class _Level:
         n_parents = n_pages - (is_last and not self.state[1])
         if n_parents:
             if self._above is None:
-                self._above = _Level(self._file, TABLE_INTERIOR if self._is_table else INDEX_INTERIOR)
+                is_table = self._kind in (TABLE_LEAF, TABLE_INTERIOR)
+                self._above = _Level(self._file, TABLE_INTERIOR if is_table else INDEX_INTERIOR)
             self._above.add(self._parents[:n_parent_bytes], self._parent_ends[:n_parents])
         return n_pages
-
-    @property
-    def _is_table(self) -> bool:
-        return self._kind in (TABLE_LEAF, TABLE_INTERIOR)
 
     def _remove(self, n_taken: int) -> None:
         """Remove the first `n_taken` cells."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, map_bytes
 from fastpack.webdataset.sample_index.page_writer import IndexRows
 from fastpack.webdataset.sample_index.table_rows import ShardRows
@@ -83,30 +82,19 @@ class Staging:
         self._note(self._header)
 
     def add_shard(self, tar_file_id: int, scan: ShardScan) -> None:
-        """Append a shard. FormatError, with the sample's offset, for a key or field name that is not UTF-8."""
-        _check_names(scan, scan.sample_keys, None)
+        """Append the samples and fields of a shard."""
         offsets, n_samples, n_fields = scan.sample_offsets, len(scan.sample_keys), len(scan.field_names)
         shard = np.full(max(n_samples, n_fields), tar_file_id, np.int64)
-        samples = (shard[:n_samples], np.arange(n_samples), offsets[:-1], np.diff(offsets))
-        self.add_samples(samples, scan.sample_keys)
-        fields = (shard[:n_fields], scan.field_samples, scan.field_offsets, scan.field_sizes)
-        try:
-            self.add_fields(fields, scan.field_names)
-        except UnicodeDecodeError:
-            _check_names(scan, scan.field_names, scan.field_samples)
-            raise
-
-    def add_samples(self, columns: Sequence[npt.NDArray[np.int64]], keys: Sequence[bytes]) -> None:
-        """Append samples: the four columns of `IndexRows.samples`, and the keys."""
-        self._append_texts("keys", "key_bounds", keys)
-        self._write("samples", np.column_stack(columns))
-
-    def add_fields(self, columns: Sequence[npt.NDArray[np.int64]], names: Sequence[bytes]) -> None:
-        """Append stored fields: the first four columns of `IndexRows.fields`, and the names."""
-        self._write("parts", np.column_stack((*columns, self._numbers(names))))
+        self._append_texts("keys", "key_bounds", scan.sample_keys)
+        self._write(
+            "samples", np.column_stack((shard[:n_samples], np.arange(n_samples), offsets[:-1], np.diff(offsets)))
+        )
+        numbers = self._numbers(scan.field_names)
+        fields = (shard[:n_fields], scan.field_samples, scan.field_offsets, scan.field_sizes, numbers)
+        self._write("parts", np.column_stack(fields))
 
     def add_old_shard(self, tar_file_id: int, samples: ShardRows, fields: ShardRows) -> None:
-        """Append the rows of a shard from an older index."""
+        """Append the rows of a shard from an older index. ValueError, before any row, for a name that is not UTF-8."""
         numbers = self._numbers(fields.texts())[fields.numbers]
         samples.columns[:, 0] = fields.columns[:, 0] = tar_file_id
         self._append_joined("keys", "key_bounds", samples.text, samples.lengths)
@@ -205,16 +193,3 @@ def _boot_id() -> str:
             return file.read().strip()
     except OSError:
         return f"process {os.getpid()}"
-
-
-def _check_names(scan: ShardScan, names: Iterable[bytes], samples: npt.NDArray[np.int64] | None) -> None:
-    """Raise FormatError for the first name that is not UTF-8. samples: the sample of each name (None: its position)."""
-    if b"".join(names).isascii():
-        return
-    for number, name in enumerate(names):
-        try:
-            name.decode()
-        except UnicodeDecodeError:
-            sample = number if samples is None else int(samples[number])
-            offset = int(scan.sample_offsets[sample])
-            raise FormatError(scan.path, offset, f"the name {name!r}", "a name in UTF-8") from None

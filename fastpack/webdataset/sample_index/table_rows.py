@@ -5,7 +5,9 @@ Through Python's sqlite3 the rows of 500,000 samples took 2.0 s of CPU, three ti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left, bisect_right
+from contextlib import closing
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +24,7 @@ from fastpack.kernels.codecs.btree_layout import (
     TABLE_LEAF,
 )
 from fastpack.webdataset.sample_index.page_writer import PARTS_SQL, SAMPLES_SQL
-
-if TYPE_CHECKING:
-    import sqlite3
+from fastpack.webdataset.sample_index.reader import connect_read_only
 
 Rows = npt.NDArray[np.int64]
 
@@ -52,25 +52,26 @@ class ShardRows(NamedTuple):
 class TableRows:
     """The rows of `samples` or `sample_parts` (sql: SAMPLES_SQL or PARTS_SQL), in rowid order.
 
-    Raises ValueError if fastpack did not write the database: other page size, or another schema.
+    Raises ValueError if fastpack did not write the database: other page size, or another schema. SQLite's errors if it
+    is damaged.
     """
 
-    def __init__(self, path: PathLike, db: sqlite3.Connection, sql: str) -> None:
+    def __init__(self, path: PathLike, sql: str) -> None:
         self._data, self._text_column = map_bytes(path), _TEXT_COLUMN[sql]
-        found = db.execute("SELECT rootpage FROM sqlite_master WHERE sql = ?", (sql,)).fetchall()
+        with closing(connect_read_only(path)) as db:
+            found = db.execute("SELECT rootpage FROM sqlite_master WHERE sql = ?", (sql,)).fetchall()
         head = self._data[:21].tobytes()
         if len(found) != 1 or int.from_bytes(head[16:18], "big") != PAGE_BYTES or head[18:21] != b"\x01\x01\x00":
             raise ValueError("a database that fastpack did not write")
         self._pages = np.array(self._leaves(found[0][0]), np.int64)
 
-    def of_shard(self, tar_file_id: int) -> ShardRows | None:
-        """Return the rows of a shard; None if SQLite has to read them."""
-        first, stop = self._search(tar_file_id, "left"), self._search(tar_file_id, "right")
-        if first is None or stop is None:
-            return None
+    def of_shard(self, tar_file_id: int) -> ShardRows:
+        """Return the rows of a shard. ValueError for a damaged page, or one with texts on overflow pages."""
+        first = bisect_left(self._pages, tar_file_id, key=self._first_number)
+        stop = bisect_right(self._pages, tar_file_id, key=self._first_number)
         rows = self._read(self._pages[max(first - 1, 0) : stop])  # the previous page may end with such rows
-        if rows is None or (rows[1:, _TAR_FILE_ID] < rows[:-1, _TAR_FILE_ID]).any():
-            return None
+        if (rows[1:, _TAR_FILE_ID] < rows[:-1, _TAR_FILE_ID]).any():
+            raise ValueError("rows that are not in order")
         start, end = np.searchsorted(rows[:, _TAR_FILE_ID], [tar_file_id, tar_file_id + 1]).tolist()
         is_first = np.zeros(len(rows), bool)
         is_first[rows[start:end, FIRST]] = True
@@ -84,25 +85,20 @@ class TableRows:
         integers = [column for column in range(LENGTH) if column != self._text_column]
         return ShardRows(np.ascontiguousarray(rows[start:end, integers]), text, lengths, place[rows[start:end, FIRST]])
 
-    def _search(self, tar_file_id: int, side: str) -> int | None:
-        """Return how many pages start with a smaller number (side "right": smaller or equal)."""
-        low, high = 0, len(self._pages)
-        while low < high:
-            middle = (low + high) // 2
-            rows = self._read(self._pages[middle : middle + 1])
-            if rows is None or not len(rows):
-                return None
-            number = int(rows[0, _TAR_FILE_ID])
-            below = number < tar_file_id or (side == "right" and number == tar_file_id)
-            low, high = (middle + 1, high) if below else (low, middle)
-        return low
+    def _first_number(self, page: int) -> int:
+        rows = self._read(np.array([page], np.int64))
+        if not len(rows):
+            raise ValueError(f"page {page} without rows")
+        return int(rows[0, _TAR_FILE_ID])
 
-    def _read(self, pages: Rows) -> Rows | None:
+    def _read(self, pages: Rows) -> Rows:
         at = (pages - 1) * PAGE_BYTES
         n_rows = int((self._data[at + 3].astype(np.int64) * 256 + self._data[at + 4]).sum())
         rows = np.empty((n_rows, N_COLUMNS), np.int64)
         n_read = kernels.read_leaves(self._data, pages, self._text_column, rows)
-        return None if n_read < 0 else rows[:n_read]
+        if n_read < 0:
+            raise ValueError("a page that is damaged or needs overflow pages")
+        return rows[:n_read]
 
     def _leaves(self, root: int) -> list[int]:
         """Return the numbers of the leaf pages, from left to right. ValueError if this is not the tree of a table."""

@@ -19,6 +19,7 @@ from fastpack.errors import FastpackError, FormatError
 from fastpack.io import AnyPath, Progress, size_of
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.sample_index import IndexChecker
+from fastpack.webdataset.selection import shards_and_keys
 from fastpack.webdataset.shard_index import ShardScan, scan_shard, scan_shards, shard_index_path
 
 _MAX_LISTED = 20  # repeated keys, or shards named in a finding
@@ -119,9 +120,8 @@ def _check_exclusions(
     for name in exclude:
         if name in numbers:
             continue
-        slashes = [i for i, letter in enumerate(name) if letter == "/"]
-        pairs = [(numbers[name[:i]], name[i + 1 :]) for i in slashes if name[:i] in numbers]
-        if not pairs or (rows is not None and not any(rows.key_exists(*pair) for pair in pairs)):
+        found = list(shards_and_keys(name, numbers))
+        if not found or (rows is not None and not any(rows.key_exists(numbers[shard], key) for shard, key in found)):
             report.add("warning", path, None, f"{name!r} under exclude", "an existing shard or <shard>/<key>")
 
 

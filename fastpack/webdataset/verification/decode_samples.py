@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, is_dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,9 +12,11 @@ from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import FormatError, MediaError, MissingExtra, UntrustedCode
 from fastpack.io import AnyPath, size_of
+from fastpack.io.threads import in_order
 from fastpack.webdataset import metadata as nvmeta
 from fastpack.webdataset.av_decoder import AVDecoder
 from fastpack.webdataset.dataset import WebDataset
+from fastpack.webdataset.selection import splits_with_shards
 
 _BATCH = 32  # samples per task of a thread
 
@@ -53,11 +54,6 @@ def decode_all(folder: AnyPath, report: VerifyReport, options: VerifyOptions) ->
 
 
 def _datasets(folder: AnyPath, options: VerifyOptions) -> list[WebDataset]:
-    splits: list[str | None] = [None]
-    if options.split_parts is not None:
-        split = nvmeta.read_split(folder, options.split_config)
-        included = {name: set(shards).difference(split.exclude) for name, shards in split.shards.items()}
-        splits = [name for name in options.split_parts if included.get(name)]
     return [
         WebDataset(
             folder,
@@ -67,24 +63,14 @@ def _datasets(folder: AnyPath, options: VerifyOptions) -> list[WebDataset]:
             dataset_config=options.dataset_config,
             io="pread",
         )
-        for name in splits
+        for name in splits_with_shards(folder, options.split_parts, options.split_config)
     ]
 
 
 def _decoded(dataset: WebDataset, threads: int) -> Iterator[tuple[int, list[Exception]]]:
     """Decode all samples in batches, in order; yield (number of samples, errors) of each batch."""
     batches = (range(start, min(start + _BATCH, len(dataset))) for start in range(0, len(dataset), _BATCH))
-    waiting: deque[Future[tuple[int, list[Exception]]]] = deque()
-    with ThreadPoolExecutor(threads, "fastpack-decode") as pool:
-        try:
-            for batch in batches:
-                waiting.append(pool.submit(_decode, dataset, batch))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    return in_order(partial(_decode, dataset), batches, threads)
 
 
 def _decode(dataset: WebDataset, numbers: range) -> tuple[int, list[Exception]]:

@@ -182,22 +182,22 @@ def test_failure_keeps_the_files_of_the_previous_run(modalities_folder: Path) ->
 
 def test_existence_policies(modalities_folder: Path) -> None:
     config = write_config()
-    result = prepare_instruction_tuning_data(config, file_existence_policy="error")
+    result = prepare_instruction_tuning_data(config, if_exists="error")
     folder = Path(result.folder)
     before = tree(folder)
     write_config(source=GOOD * 30)
     with pytest.raises(TargetExists, match="instruction_chat_template_config"):
-        prepare_instruction_tuning_data(config, file_existence_policy="error")
-    kept = prepare_instruction_tuning_data(config, file_existence_policy="skip")
+        prepare_instruction_tuning_data(config, if_exists="error")
+    kept = prepare_instruction_tuning_data(config, if_exists="skip")
     assert (kept.kept_existing, kept.folder, kept.partitions) == (True, result.folder, [])
     assert tree(folder) == before
     Path(result.config_path).unlink()  # as after a run that was killed while packing
     with pytest.raises(TargetExists, match="chat_train"):
-        prepare_instruction_tuning_data(config, file_existence_policy="error")
-    again = prepare_instruction_tuning_data(config, file_existence_policy="skip")
+        prepare_instruction_tuning_data(config, if_exists="error")
+    again = prepare_instruction_tuning_data(config, if_exists="skip")
     assert sum(partition.rows for partition in again.partitions) == 30
-    with pytest.raises(ValueError, match="unknown file existence policy 'never'"):
-        prepare_instruction_tuning_data(config, file_existence_policy="never")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="if_exists: found 'never'"):
+        prepare_instruction_tuning_data(config, if_exists="never")  # type: ignore[arg-type]
 
 
 def test_partition_without_rows_removes_its_old_files(modalities_folder: Path) -> None:

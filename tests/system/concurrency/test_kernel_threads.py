@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import random
-import sqlite3
-import tarfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 import fastpack
 from fastpack import kernels
@@ -39,12 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tokens = rng.integers(0, 30, 2000 + number, dtype=np.uint16)
         tokens[-99:] = 0
         np.save(folder / f"{number}.npy", tokens)
-    with tarfile.open(folder / "a.tar", "w") as tar:
-        for number in rng.permutation(150).tolist():
-            for field in ("jpg", "txt"):
-                info = tarfile.TarInfo(f"k{number}.{field}")
-                info.size = number
-                tar.addfile(info, io.BytesIO(bytes(number)))
+    members = ((f"k{n}.{field}", bytes(n)) for n in rng.permutation(150).tolist() for field in ("jpg", "txt"))
+    write_tar(folder / "a.tar", members)
     return folder
 
 
@@ -65,7 +58,7 @@ def packed(data: Path, folder: Path) -> Any:
         kernels.copy_spans(file.file, starts, np.cumsum([0, *lengths[:-1]]), lengths, taken[: lengths.sum()])
     continuous = fastpack.PackedMemMapDatasetContinuous(data / "a.pbin", "x", 16, True)
     rows = continuous.batch(range(40))["x"]
-    fastpack.shuffle_tokenized_data(data / "a.pbin", folder / "b.pbin", 64, file_existence_policy="override", seed=4)
+    fastpack.shuffle_tokenized_data(data / "a.pbin", folder / "b.pbin", 64, if_exists="overwrite", seed=4)
     return scanned, blocks[:n_blocks].tolist(), taken[:9].tolist(), rows.tolist(), (folder / "b.pbin").read_bytes()
 
 
@@ -106,9 +99,7 @@ def orders(data: Path, folder: Path) -> Any:
 
 def sample_index(data: Path, folder: Path) -> Any:
     write_sample_index(folder / "index.sqlite", [scan_shard(data / "a.tar")])
-    with closing(sqlite3.connect(folder / "index.sqlite")) as db:
-        rows = TableRows(folder / "index.sqlite", db, SAMPLES_SQL).of_shard(0)
-    assert rows is not None
+    rows = TableRows(folder / "index.sqlite", SAMPLES_SQL).of_shard(0)
     return (folder / "index.sqlite").read_bytes(), [column.tolist() for column in rows]
 
 

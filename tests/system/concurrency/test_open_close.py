@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 import fastpack
 
@@ -77,12 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(2):
         np.save(folder / f"{number}.npy", np.arange(50, dtype=np.uint16))
     np.arange(64, dtype=np.uint16).tofile(folder / "t_0.bin")
-    (folder / "web").mkdir()
-    with tarfile.open(folder / "web" / "a.tar", "w") as tar:
-        for number in range(3):
-            info = tarfile.TarInfo(f"k{number}.txt")
-            info.size = 4
-            tar.addfile(info, io.BytesIO(b"text"))
+    write_tar(folder / "web" / "a.tar", {f"k{number}.txt": b"text" for number in range(3)})
     fastpack.prepare(folder / "web", split_ratio=(1, 0, 0), sample_type="CrudeWebdataset", num_workers=1)
     return folder
 

@@ -82,8 +82,8 @@ def make_packed(folder: Path, n_bytes: int) -> None:
 
 def jobs(ranks: int, n_bytes: int) -> dict[str, tuple[list[str], list[str], str]]:
     """Return for each job its command, the options of the last step, and the output."""
-    large = ["--part-bytes", str(max(1, n_bytes // (4 * ranks)))]
-    small = ["--part-bytes", str(max(1, n_bytes // (64 * ranks)))]
+    large = ["--task-bytes", str(max(1, n_bytes // (4 * ranks)))]
+    small = ["--task-bytes", str(max(1, n_bytes // (64 * ranks)))]
     tokens = ["--tokenizer", "tokenizer", "--eod-token", EOD, "-o", "x.pbin"]
     return {
         "index": (["index", "large.jsonl", "--index-path", "x.idx", *large], [], "x.idx"),
@@ -119,7 +119,7 @@ def main() -> None:
 
 
 def line(folder: Path, words: list[str], last: list[str], written: str, n_ranks: int, no_ray: str | None) -> str:
-    alone = words[: words.index("--part-bytes")]
+    alone = words[: words.index("--task-bytes")]
     one = [*alone, *last, *(["--num-cpus", "1"] if words[0] == "pack" else [])]
     one += ["--num-workers", "1"] if words[0] == "prepare" else []
     local = measured(lambda: run(folder, one))

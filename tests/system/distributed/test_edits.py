@@ -1,4 +1,4 @@
-"""`merge`, `shuffle` and `chunk` by ranks give the bytes of a local run, also when ranks are killed."""
+"""`merge`, `shuffle` and `chunk` by ranks: any documents, changed sources, errors and existing outputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
+from distributed_sources import write_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed_files import packed_bytes
-from ranks import run, run_and_kill
 
 from fastpack import EditResult
 from fastpack.cli import main
@@ -24,62 +25,12 @@ from fastpack.errors import JobError
 from fastpack.io import TargetExists
 from fastpack.tokens.edit import merge
 
-CHUNK = "--num-chunks 3 --chunk-id 1 --global-seed 5"
-COMMANDS = [
-    "merge a.pbin b.pbin OUT",
-    "merge a.pbin b.pbin wide.pbin OUT --token-size 4",
-    "merge b4.pbin a.pbin b4.pbin OUT --compat modalities-0.5",
-    "merge few.pbin a.pbin OUT --compat modalities-0.5",
-    "merge folder OUT",
-    "shuffle a.pbin OUT --seed 7",
-    "shuffle b.pbin OUT --seed 7",
-    "shuffle a.jsonl OUT --seed 7",
-    "shuffle a.jsonl OUT --seed 7 --compat modalities-0.5",
-    f"chunk a.pbin b.pbin -o OUT {CHUNK}",
-    f"chunk a.jsonl b.jsonl empty.jsonl -o OUT {CHUNK}",
-    f"chunk a.jsonl b.jsonl -o OUT {CHUNK} --compat modalities-0.5",
-]
-
-
-def write_sources(folder: Path) -> None:
-    rng = random.Random(0)
-
-    def documents(n: int) -> list[list[int]]:
-        return [[rng.randrange(256) for _ in range(rng.choice((0, 1, 30)))] for _ in range(n)]
-
-    (folder / "folder").mkdir()
-    for name, generation, size, n in (
-        ("a.pbin", 5, 2, 300), ("b.pbin", 3, 2, 200), ("b4.pbin", 4, 2, 50), ("wide.pbin", 1, 4, 90),
-        ("few.pbin", 5, 2, 1), ("folder/x.pbin", 5, 1, 40), ("folder/y.pbin", 5, 1, 1), ("folder/z.pbin", 3, 1, 60),
-    ):  # fmt: skip
-        (folder / name).write_bytes(packed_bytes([[1], *documents(n)], generation, size))
-    for name, n in (("a.jsonl", 200), ("b.jsonl", 50), ("empty.jsonl", 0)):
-        (folder / name).write_bytes(b"\n".join(b"x" * rng.randrange(60) for _ in range(n)) + b"y" * (n > 0))
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    write_sources(tmp_path)
+    write_tokens(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_concatenated_tasks_equal_a_local_run(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.replace("OUT", "local").split(), "--json"]) == 0
-    local, warned = capsys.readouterr()
-    for world_size, task_bytes in ((1, ""), (2, "--part-bytes 1500"), (3, "--part-bytes 399")):
-        distributed = [*command.replace("OUT", "distributed").split(), *task_bytes.split(), "--json"]
-        for rank in reversed(range(world_size)):
-            assert main([*distributed, "--rank", str(rank), "--world-size", str(world_size)]) == 0
-        capsys.readouterr()
-        assert main([*distributed, "--collect"]) == 0
-        assert Path("distributed").read_bytes() == Path("local").read_bytes()
-        collected, again = capsys.readouterr()
-        assert {**json.loads(collected), "path": 0} == {**json.loads(local), "path": 0}
-        assert again == warned
-        assert not Path("distributed.parts").exists()
-        os.remove("distributed")
 
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=25)
@@ -118,22 +69,20 @@ def finish(plan: Any) -> EditResult:
     return collect_edit(plan)
 
 
-def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--part-bytes", "2000"]
-    assert main([*words, "--rank", "1", "--world-size", "2"]) == 0
-    assert main([*words, "--collect"]) == 1
-    assert "tasks are not done: 000000, 000002" in capsys.readouterr().err
+def test_unfinished_tasks_are_named_and_nothing_is_written(folder: Path, cli: Cli) -> None:
+    words = ["shuffle", "a.pbin", "distributed.pbin", "--seed", "1", "--task-bytes", "2000"]
+    cli(*words, "--rank", "1", "--world-size", "2")
+    assert "tasks are not done: 000000, 000002" in cli(*words, "--collect", code=1).err
     assert not Path("distributed.pbin").exists()
 
 
 @pytest.mark.parametrize("command", ["merge a.pbin b.pbin distributed", "shuffle a.pbin distributed --seed 1"])
-def test_changed_source_gives_another_plan(folder: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
+def test_changed_source_gives_another_plan(folder: Path, command: str, cli: Cli) -> None:
+    cli(*command.split(), "--rank", "0", "--world-size", "1")
     Path("a.pbin").write_bytes(packed_bytes([[1, 2, 3]], 5, 2))
-    assert main([*command.split(), "--collect"]) == 1
-    assert "are not done: 000000" in capsys.readouterr().err
-    assert main([*command.split(), "--rank", "0", "--world-size", "1"]) == 0
-    assert main([*command.split(), "--collect"]) == 0
+    assert "are not done: 000000" in cli(*command.split(), "--collect", code=1).err
+    cli(*command.split(), "--rank", "0", "--world-size", "1")
+    cli(*command.split(), "--collect")
     assert Path("distributed").read_bytes()[12:18] == bytes([1, 0, 2, 0, 3, 0])
 
 
@@ -182,19 +131,19 @@ def test_source_error_is_computed_once_per_process(folder: Path, monkeypatch: py
 
 
 def test_failures_are_reported_and_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cli: Cli
 ) -> None:
     Path("n.pbin").write_bytes(packed_bytes([[5] * 1000], 5, 2))
-    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--part-bytes", "50"]
+    words = ["merge", "n.pbin", "distributed", "--rank", "0", "--world-size", "1", "--task-bytes", "50"]
 
     def copy(source: Any, start: int, *given: Any) -> Any:
         if start >= 500:
             raise ValueError(f"token {start} cannot be read")
-        return merge.read_tokens(source, start, *given)
+        return merge.copy_tokens(source, start, *given)
 
     monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
-        context.setattr(edit_tasks, "read_tokens", copy)
+        context.setattr(edit_tasks, "copy_tokens", copy)
         assert main(words) == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("%")[0] for line in lines[:2]] == ["merge: 2", "merge: 5"]
@@ -203,61 +152,27 @@ def test_failures_are_reported_and_counted(
     assert lines[-2].startswith("merge (20 tasks failed): 100%, ")
     assert lines[-2].endswith("MiB/s, 0 s left")
     assert lines[-1].startswith("fastpack: error: 20 of 40 tasks of rank 0 failed; task 000020: token 500 cannot be")
-    assert main(words) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = cli(*words).err.splitlines()
     assert [line.split("%")[0] for line in lines[:2]] == ["merge: 5", "merge: 10"]  # percent of the remaining work
 
 
-def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["chunk", "a.pbin", "-o", "distributed", *CHUNK.split()]
+def test_existence_policies(folder: Path, capsys: pytest.CaptureFixture[str], cli: Cli) -> None:
+    words = ["chunk", "a.pbin", "-o", "distributed", "--num-chunks=3", "--chunk-id=1", "--global-seed=5"]
     Path("distributed").write_bytes(b"there")
     with pytest.raises(TargetExists):
         plan_merge(["a.pbin"], "distributed")
-    assert main([*words, "--rank", "0", "--world-size", "1"]) == 1
-    assert "exists. Pass --force to overwrite it." in capsys.readouterr().err
+    assert "exists. Pass --force to overwrite it." in cli(*words, "--rank", "0", "--world-size", "1", code=1).err
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect"]):
-        assert main([*words, *rank, "--file-existence-policy", "skip", "--json"]) == 0
+        assert main([*words, *rank, "--if-exists", "skip", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[1])["kept_existing"]
     assert Path("distributed").read_bytes() == b"there"
     for rank in (["--rank", "0", "--world-size", "1"], ["--collect", "--write-checksums"]):
         assert main([*words, *rank, "--force"]) == 0
-    assert main([*words[:3], "local", *CHUNK.split()]) == 0
+    assert main([*words[:3], "local", "--num-chunks=3", "--chunk-id=1", "--global-seed=5"]) == 0
     assert Path("distributed").read_bytes() == Path("local").read_bytes()
     assert Path("distributed.fpsum").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("shuffle a.pbin x --collect", "--rank, --collect and --executor ray need --seed"),
-        ("chunk a.pbin -o x --num-chunks 2 --chunk-id 0 --executor ray", "--executor ray need --global-seed"),
-        ("shuffle a.pbin x --seed 1 --rank 0", "needs --world-size"),
-        ("merge a.pbin x --collect --dry-run", "--dry-run: not with"),
-        ("merge a.pbin x --part-bytes 5", "--part-bytes: only with"),
-    ],
-)
-def test_conflicting_options(folder: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words.split()) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_planning_without_a_seed_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="needs a seed"):
         plan_shuffling("shuffle pbin", ["a.pbin"], "distributed", {"seed": None})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["merge a.pbin b.pbin OUT", "shuffle a.jsonl OUT --seed 1"])
-def test_killed_ranks_can_be_rerun(tmp_path: Path, command: str) -> None:
-    rng = random.Random(1)
-    for name in ("a.pbin", "b.pbin"):
-        documents = [[rng.randrange(256)] * rng.randrange(400) for _ in range(4000)]
-        (tmp_path / name).write_bytes(packed_bytes(documents, 5, 2))
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(b"x" * rng.randrange(600) for _ in range(4000)) + b"y")
-    assert run(command.replace("OUT", "local").split(), tmp_path).returncode == 0
-    words = [*command.replace("OUT", "distributed").split(), "--part-bytes", "8000"]
-    assert run_and_kill(words, tmp_path, 3, kills=4, seed=1) > 0
-    collected = run([*words, "--collect"], tmp_path)
-    assert collected.returncode == 0, collected.stderr
-    assert (tmp_path / "distributed").read_bytes() == (tmp_path / "local").read_bytes()
-    assert not list(tmp_path.glob("*.parts"))

@@ -19,7 +19,6 @@ from fastpack.distributed.map_concatenate import split_sources, task_bytes
 from fastpack.distributed.plan import Plan, Task, check_size, clear, finished, load_plan, results, save_plan
 from fastpack.distributed.ranks import find_rank, run_rank
 from fastpack.distributed.task_execution import run_task
-from fastpack.distributed.task_registry import TASK_FUNCTIONS
 from fastpack.errors import JobError
 from fastpack.io import AtomicFile
 
@@ -40,7 +39,7 @@ def plan_of(folder: Path, **settings: Any) -> Plan:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASK_FUNCTIONS, "letters", letters)
+    monkeypatch.setattr("fastpack.distributed.task_execution.task_function", {"letters": letters}.get)
 
 
 @given(

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import io
 import json
 import os
 import random
 import shutil
 import sqlite3
-import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 from fastpack.cli import main
 from fastpack.io import atomic, reading
@@ -56,7 +55,7 @@ def write_documents(folder: Path) -> None:
     lines = [json.dumps({"text": "x" * rng.randrange(60), "n": n}) for n in range(6)]
     (folder / "docs.jsonl").write_text("\n".join(lines))
     for name in ("a.pbin", "b.pbin"):
-        with PackedWriter(folder / name, 2, file_existence_policy="override") as writer:
+        with PackedWriter(folder / name, 2, if_exists="overwrite") as writer:
             for n in range(4):
                 writer.append(np.arange(rng.randrange(1, 30), dtype=np.uint16) + n)
 
@@ -66,24 +65,19 @@ def write_index(folder: Path) -> None:
     assert main(["index", "docs.jsonl", "-q"]) == 0
 
 
-def write_tar(path: Path, keys: str) -> None:
-    with tarfile.open(path, "w") as tar:
-        for key in keys:
-            info = tarfile.TarInfo(f"{key}.txt")
-            info.size = 3
-            tar.addfile(info, io.BytesIO(b"abc"))
+def write_shard(path: Path, keys: str) -> None:
+    write_tar(path, {f"{key}.txt": b"abc" for key in keys})
 
 
 def write_shards(folder: Path) -> None:
-    (folder / "ds").mkdir()
-    write_tar(folder / "ds/s0.tar", "ab")
-    write_tar(folder / "ds/s1.tar", "cd")
+    write_shard(folder / "ds/s0.tar", "ab")
+    write_shard(folder / "ds/s1.tar", "cd")
 
 
 def prepare_two_of_three(folder: Path) -> None:
     assert main(["prepare", "ds", "--split-ratio", "1,1,0", "-q", "--sample-type", "CrudeWebdataset"]) == 0
-    write_tar(folder / "ds/s1.tar", "xyz")
-    write_tar(folder / "ds/s2.tar", "ef")
+    write_shard(folder / "ds/s1.tar", "xyz")
+    write_shard(folder / "ds/s2.tar", "ef")
 
 
 def earlier(*names: str) -> Callable[[Path], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import io
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tar_files import write_tar
 
 from fastpack import MemoryMappedDataset
 from fastpack.cli import main
@@ -68,11 +67,7 @@ def folder(tmp_path: Path) -> Path:
     with PackedWriter(tmp_path / "a.pbin", 2) as writer:
         writer.append(np.arange(50))
     (tmp_path / "out").write_bytes(b"what was there before")
-    (tmp_path / "ds").mkdir()
-    with tarfile.open(tmp_path / "ds/s.tar", "w") as tar:
-        info = tarfile.TarInfo("a.txt")
-        info.size = 3
-        tar.addfile(info, io.BytesIO(b"abc"))
+    write_tar(tmp_path / "ds/s.tar", {"a.txt": b"abc"})
     return tmp_path
 
 
@@ -134,7 +129,7 @@ def test_failing_system_calls(
     assert code == 0, errors
     after = states(where / "whole")
     calls, names = call_sites(log, where / "whole")
-    assert {"write", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
+    assert {"pwrite64", "fsync", "rename", "ftruncate"} <= {point.call for point in calls}
     if "FASTPACK_EVERY_CALL" not in os.environ:  # otherwise four hundred processes
         last = 99 if fault in FAULTS[:2] else 1
         calls = [point for point in calls if point.at <= (min(last, 2) if name == "prepare" else last)]
@@ -333,13 +328,9 @@ def test_memory_of_a_gibibyte(tmp_path: Path) -> None:
 def test_memory_of_a_gibibyte_of_samples(tmp_path: Path) -> None:
     """JSON lines and tars as datasets: prepared, verified and decoded."""
     write_a_gibibyte(tmp_path / "docs.jsonl")
-    (tmp_path / "ds").mkdir()
+    text = b"words of a text " * (1 << 12)
     for shard in range(4):
-        with tarfile.open(tmp_path / f"ds/s{shard}.tar", "w") as tar:
-            for number in range(4096):
-                info = tarfile.TarInfo(f"{shard}_{number}.txt")
-                info.size = 1 << 16
-                tar.addfile(info, io.BytesIO(b"words of a text " * (1 << 12)))
+        write_tar(tmp_path / f"ds/s{shard}.tar", {f"{shard}_{number}.txt": text for number in range(4096)})
     prepare = ["prepare", "ds", "--split-ratio=1,0,0", "--non-interactive", "--sample-type=CrudeWebdataset"]
     for words in (["prepare", "docs.jsonl"], ["verify", "docs.jsonl"], prepare, ["verify", "ds", "--deep"]):
         check_memory(tmp_path, MEASURED, *words, "-q")

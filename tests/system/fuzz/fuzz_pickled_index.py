@@ -1,23 +1,12 @@
-"""Coverage-guided fuzzing of the pickled index reader: our decoders compared with the standard library's.
+"""The pickled index reader: our decoders compared with the standard library's.
 
-The property is `differential`, which tests/kernels/codecs/test_pickled_index_decoder.py checks with inputs from
-hypothesis. A coverage-guided fuzzer found a fault that 460,000 random mutants did not find. It needs atheris, which is
-not a dependency of the project:
-
-    pip install atheris
-    python tests/system/fuzz/fuzz_pickled_index.py corpus/ -max_len=512 -max_total_time=600
-
-`corpus/` is any folder; seeds are written to it if it is empty. Only Python code is instrumented: the Python
-implementation guides the fuzzer, and the compiled one is compared with it. An input that fails is written to `crash-*`:
-add it to the examples of the hypothesis test.
+`differential` is the property of the fuzz target `idx` and of tests/kernels/codecs/test_pickled_index_decoder.py.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import sys
-from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -98,30 +87,3 @@ def seeds() -> list[bytes]:
     lists: list[list[tuple[int, int]]] = [[], [(0, 5)], [(2**40, 300)], [(300, 2**33), (2**31, 255), (-1, 65535)]]
     lists.append([(7 * i, 7) for i in range(30)])
     return [pickle.dumps(rows, protocol) for rows in lists for protocol in range(6)]
-
-
-def main() -> None:
-    import atheris  # type: ignore[import-not-found]
-
-    folder = next((Path(argument) for argument in sys.argv[1:] if not argument.startswith("-")), None)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.iterdir()):
-            for i, seed in enumerate(seeds()):
-                (folder / f"seed-{i:03d}").write_bytes(seed)
-    for function in (
-        pickled_index_decoder_np.Machine.step,
-        pickled_index_decoder_np.Machine.put,
-        pickled_index_decoder_np.Machine.get,
-        pickled_index_decoder_np.Machine.take_decimal,
-    ):
-        setattr(pickled_index_decoder_np.Machine, function.__name__, atheris.instrument_func(function))
-    pickled_index_decoder_np.ACTIONS.update(
-        {code: atheris.instrument_func(action) for code, action in pickled_index_decoder_np.ACTIONS.items()}
-    )
-    atheris.Setup(sys.argv, differential)
-    atheris.Fuzz()
-
-
-if __name__ == "__main__":
-    main()

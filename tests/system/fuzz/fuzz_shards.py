@@ -126,7 +126,7 @@ def offset_seeds() -> list[bytes]:
     return [np.array(ends, "<u8").tobytes(), np.array([0, len(RAW_LINES)], "<u8").tobytes(), found, bytes(8)]
 
 
-def _tree(load: Any, data: bytes) -> Any:
+def tree_of(load: Any, data: bytes) -> Any:
     """Return the result of an independent reader, or None if it fails."""
     try:
         return load(data)
@@ -148,7 +148,7 @@ def check_metadata(data: bytes, folder: Path) -> bool:
         except TypeError as error:
             assert "argument" in str(error) or "keywords" in str(error)
             continue
-        tree = _tree(load, data)
+        tree = tree_of(load, data)
         plain = {name: value for name, value in asdict(found).items() if name in tree}
         if plain.get("tokenized_info"):
             plain["tokenized_info"] = {name: plain["tokenized_info"][name] for name in tree["tokenized_info"]}
@@ -248,19 +248,13 @@ YAML_TOKENS += (
 )
 TOML_TOKENS = tuple(rb"""[ ] [[ = ' " { } . , 1979-05-27 inf nan 0x true data phases \u0041 \UFFFFFFFF #""".split())
 TOML_TOKENS += (b"\n", b'"""', b"\xc3\xa9", b"\xff", b"[" * 300, b"9" * 5000)
-RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "_value"))
+RESOLVER = tuple((yaml_config._Resolver, name) for name in ("_expand", "_evaluate", "_reference", "value"))
 NPY = ((shards, "_scan_npy"), (shards, "_scan_unusual_npy"), (shards, "load_npy_array"))
 
 BIN = ((shards, "_scan_bin"), (token_segment, "_start_of_final_hole"))
 TARGETS = (
     Target("npy", npy_seeds, check_npy, trace=NPY, max_bytes=1024),
-    Target(
-        "bin",
-        bin_seeds,
-        check_bin,
-        trace=((shards, "_scan_bin"), (token_segment, "_start_of_final_hole")),
-        max_bytes=256,
-    ),
+    Target("bin", bin_seeds, check_bin, trace=BIN, max_bytes=256),
     Target("offsets", offset_seeds, check_offsets, max_bytes=256),
     Target("metadata", metadata_seeds, check_metadata, (*YAML_TOKENS, b"null", b"-1"), max_bytes=2048),
     Target("toml", lambda: [TOML], check_toml, TOML_TOKENS, trace=((config, "_build"), (config, "_convert"))),

@@ -11,7 +11,7 @@ from typing import Any
 import fuzz_tar
 import yaml
 from fuzz_harness import GOLDEN, Target, refused, written
-from fuzz_shards import YAML_TOKENS
+from fuzz_shards import YAML_TOKENS, tree_of
 
 from fastpack.errors import FormatError
 from fastpack.kernels.codecs import tar_np
@@ -53,13 +53,6 @@ def _meta(folder: Path, name: str, data: bytes) -> Path:
     return written(nvmeta.meta_path(folder, name), data)
 
 
-def _tree(load: Callable[[bytes], Any], data: bytes) -> Any:
-    try:
-        return load(data)
-    except Exception:
-        return None
-
-
 def _base_yaml(data: bytes) -> Any:
     return yaml.load(data, Loader=yaml.BaseLoader)
 
@@ -75,7 +68,7 @@ def check_info(data: bytes, folder: Path) -> bool:
         except FormatError as error:
             refused(error, path, len(data))
             continue
-        assert list(found.items()) == list(_tree(load, data)["shard_counts"].items())
+        assert list(found.items()) == list(tree_of(load, data)["shard_counts"].items())
         assert all(type(shard) is str and type(count) is int and count >= 0 for shard, count in found.items())
         accepted = True
     return accepted
@@ -99,7 +92,7 @@ def _check_split(data: bytes, folder: Path) -> bool:
         except FormatError as error:
             refused(error, path, len(data))
             continue
-        tree = _tree(load, data)
+        tree = tree_of(load, data)
         assert list(found.shards) == list(tree["split_parts"])
         for part, shards in found.shards.items():
             given = tree["split_parts"][part] or []
@@ -117,7 +110,7 @@ def check_definition(data: bytes, folder: Path) -> bool:
         found = nvmeta.read_dataset_yaml(folder)
     except FormatError as error:
         return refused(error, path, len(data))
-    assert str(found) == str(_tree(yaml.safe_load, data))
+    assert str(found) == str(tree_of(yaml.safe_load, data))
     return True
 
 
@@ -226,8 +219,13 @@ def definition_seeds() -> list[bytes]:
 
 
 SPLIT_TOKENS = YAML_TOKENS + tuple(b"{1..9} {a..e} {0..99999999999} {,} {1..9..0} split_parts exclude".split())
-TRACE = tuple((tar_np._Walk, name) for name in ("next_member", "take_extension", "take_member", "take_sparse_header"))
-TRACE += tuple((tar_np, name) for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value"))
+TRACE = tuple(
+    (tar_np._Walk, name) for name in ("next_member", "take_extension", "take_member", "take_sparse_header", "after_map")
+)
+TRACE += tuple(
+    (tar_np, name)
+    for name in ("_check_header", "_number", "_long_name", "_take_records", "_check_value", "_take_meanings")
+)
 
 NVMETA = ((nvmeta, "_load"), (nvmeta, "read_info"), (nvmeta, "read_dataset_yaml"))
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
+from tar_files import write_tar
 
 import fastpack
 from fastpack.cli import main
@@ -47,12 +47,8 @@ def folder(tmp_path: Path) -> Path:
     (home / "bin" / f"{EVIL}.bin").write_bytes(np.arange(101, dtype=np.uint16).tobytes() + b"1")
     (home / "odd" / "metadata.yaml").write_text(f"tokenized_info: {{dtype: {json.dumps(EVIL)}}}\n")
     (home / "odd" / "a.bin").write_bytes(bytes(8))
-    (home / "images").mkdir()
-    with tarfile.open(home / "images" / f"{EVIL}.tar", "w") as tar:
-        for name in (f"{EVIL}.txt", f"k{EVIL}.jpg", "k.json", "broken.png"):
-            info = tarfile.TarInfo(name)
-            info.size = len(EVIL.encode())
-            tar.addfile(info, io.BytesIO(EVIL.encode()))
+    names = (f"{EVIL}.txt", f"k{EVIL}.jpg", "k.json", "broken.png")
+    write_tar(home / "images" / f"{EVIL}.tar", dict.fromkeys(names, EVIL.encode()))
     with open(os.fsencode(home) + b"/\xff\xfe\x1b.pbin", "wb") as file:
         file.write(b"no packed file")
     return home
@@ -137,10 +133,9 @@ def test_a_separate_process(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Ünïcode 日本語.pbin", "نص.pbin", "क्\u200dष.pbin", "a b　c.pbin", "👩\u200d💻.pbin"])
-def test_ordinary_names_are_not_escaped(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ordinary_names_are_not_escaped(name: str, folder: Path, cli: Cli) -> None:
     shutil.copy(folder / f"{EVIL}.pbin", folder.parent / name)
-    assert main(["info", str(folder.parent / name)]) == 0
-    assert str(folder.parent / name) in capsys.readouterr().out
+    assert str(folder.parent / name) in cli("info", folder.parent / name).out
     assert escape_line(name) == name
 
 

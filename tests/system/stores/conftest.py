@@ -4,33 +4,39 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from stores import FaultyProxy, Store
+from stores import SMALL_BLOCK, FaultyProxy, Store
 
 
 @pytest.fixture(scope="session")
 def moto() -> Iterator[Store]:
     pytest.importorskip("obstore", reason="needs the extra remote")
     pytest.importorskip("moto.server", reason="needs a store: pip install 'moto[s3,server]'")
-    store = Store()
-    yield store
-    store.close()
+    with closing(Store()) as store:
+        yield store
 
 
 @pytest.fixture
 def store(moto: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """Return the store behind the proxy `store.proxy`; names begin with `store.folder`, which is unique to the test."""
-    proxy = FaultyProxy(moto.url)
-    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1", "ENDPOINT_URL": proxy.url}
-    for name, value in settings.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
+    settings = {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
-    folder = _StoreFolder(moto, proxy, f"t{uuid.uuid4().hex[:12]}")
-    yield folder  # type: ignore[misc]
-    proxy.close()
+    with closing(FaultyProxy(moto.url)) as proxy:
+        for name, value in {**settings, "ENDPOINT_URL": proxy.url}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        yield _StoreFolder(moto, proxy, f"t{uuid.uuid4().hex[:12]}")  # type: ignore[misc]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide objects of megabytes into many blocks."""
+    sizes = {"BLOCK": SMALL_BLOCK, "SMALL_BLOCK": SMALL_BLOCK >> 3, "MAX_READ": 2 * SMALL_BLOCK, "HEAD": 4096}
+    for name, n_bytes in sizes.items():
+        monkeypatch.setattr(f"fastpack.io.remote_files.{name}", n_bytes)
 
 
 class _StoreFolder:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from forks import check_in_a_fork
+from stores import SMALL_BLOCK as BLOCK
 
 import fastpack
 from fastpack.errors import FormatError
@@ -19,15 +19,7 @@ from fastpack.io.checksums import read_checksums, write_checksums
 from fastpack.io.remote_files import fetch
 
 pytest.importorskip("xxhash", reason="needs the extra checksum")
-BLOCK = 1 << 16
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastpack.io.remote_files.BLOCK", BLOCK)
-    monkeypatch.setattr("fastpack.io.remote_files.SMALL_BLOCK", BLOCK >> 3)
-    monkeypatch.setattr("fastpack.io.remote_files.MAX_READ", 2 * BLOCK)
-    monkeypatch.setattr("fastpack.io.remote_files.HEAD", 4096)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 def put_with_sums(store: Any, tmp_path: Path, content: bytes, block_bytes: int) -> str:
@@ -167,10 +159,10 @@ def test_forked_process_checks_blocks(store: Any, tmp_path: Path) -> None:
     reader = open_reader(url)
     reader._wide_lock.acquire()  # type: ignore[attr-defined]  # as if another thread were fetching while this one forks
     store.proxy.choose = flip_bits(1)
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(60)
+
+    def check() -> None:
         out = np.empty(len(content), np.uint8)
         reader.read_into(out, 0)
-        os._exit(0 if out.tobytes() == content else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        assert out.tobytes() == content
+
+    check_in_a_fork(check)

@@ -13,9 +13,9 @@ import shutil
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,10 +35,9 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 
 @pytest.fixture
 def google(moto: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    proxy = FaultyProxy(moto.url, google=True)
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
-    yield "gs://bucket/google"
-    proxy.close()
+    with closing(FaultyProxy(moto.url, google=True)) as proxy:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+        yield "gs://bucket/google"
 
 
 @pytest.fixture
@@ -78,16 +77,16 @@ def make_container(url: str) -> None:
     signature = base64.b64encode(hmac.digest(base64.b64decode(KEY), text.encode(), hashlib.sha256)).decode()
     headers |= {"Authorization": f"SharedKey {ACCOUNT}:{signature}", "Content-Type": ""}
     request = urllib.request.Request(f"{url}?restype=container", b"", headers, method="PUT")
-    for _ in range(100):
+    for _ in range(600):
         try:
-            assert urllib.request.urlopen(request).status == 201
-            return
-        except ConnectionError:
-            time.sleep(0.1)
-        except urllib.error.URLError as error:
-            if not isinstance(error.reason, ConnectionError):
+            with urllib.request.urlopen(request, timeout=60) as response:
+                assert response.status == 201
+                return
+        except OSError as error:  # of which URLError is one
+            if not isinstance(getattr(error, "reason", error), ConnectionError):
                 raise
             time.sleep(0.1)
+    raise TimeoutError("Azurite did not start in a minute")
 
 
 @pytest.mark.parametrize("kind", ["google", "azure"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import cache_killing
 import numpy as np
 import pytest
 from cache_killing import BLOCK, content
+from command_line import run_process
 
 from fastpack.io import AtomicFile, map_bytes, open_reader
 from fastpack.io import stores as remote
@@ -21,8 +21,7 @@ LIMIT = 24 * BLOCK
 
 
 def run(*words: Any) -> None:
-    command = [sys.executable, cache_killing.__file__, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    done = run_process([sys.executable, cache_killing.__file__, *map(str, words)], timeout=600)
     assert done.returncode == 0, done.stderr
 
 
@@ -79,6 +78,6 @@ def test_killed_uploads(times: int, store: Any, monkeypatch: pytest.MonkeyPatch)
     run("upload", 5, times, url, n_bytes)
     if remote.names(store.url):  # an upload finished before its process was killed: it is complete
         assert store.get("large.bin") == data
-    cache_killing._upload(url, data)
+    cache_killing.upload(url, data)
     assert store.get("large.bin") == data
     assert not list((cache().folder / "writing").glob(".*"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import threading
+from contextlib import ExitStack
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -116,8 +117,10 @@ def test_plain_http_without_listings(folder: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr("fastpack.io.stores.FIRST_PAUSE", 0.01)
     fastpack.write_manifest(folder)
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(tmp_path))) as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), partial(_Files, directory=str(tmp_path))))
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        stack.callback(server.shutdown)
         url = f"http://127.0.0.1:{server.server_address[1]}/shards"
         with pytest.raises((OSError, RuntimeError)):
             fastpack.MemoryMappedDataset(url, 10)
@@ -125,7 +128,6 @@ def test_plain_http_without_listings(folder: Path, tmp_path: Path, monkeypatch: 
         expected = fastpack.MemoryMappedDataset(folder, 10)
         np.testing.assert_array_equal(dataset.batch([7, 50])["labels"], expected.batch([7, 50])["labels"])
         assert fastpack.verify(f"{url}/manifest.fpm").is_sound
-        server.shutdown()
 
 
 def test_checksums_of_objects(store: Any, folder: Path) -> None:

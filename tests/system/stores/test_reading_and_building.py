@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import Cli
 from stores import frequent_faults
+from tar_files import write_tar
 
 import fastpack
-from fastpack.cli import main
 
 
 @pytest.fixture
@@ -63,68 +62,20 @@ def test_loader_streams_every_sample_once(store: Any, shards: Path) -> None:
     assert len(set(order)) == len(order) >= len(dataset) - 8
 
 
-def test_index_and_pack_give_the_local_bytes(store: Any, documents: Path, tmp_path: Path) -> None:
-    url = store.put("docs.jsonl", documents.read_bytes())
-    store.proxy.choose = frequent_faults
-    assert main(["index", str(documents), "-q"]) == 0
-    assert main(["index", url, "-q"]) == 0
-    assert store.get("docs.idx") == documents.with_suffix(".idx").read_bytes()
-    tokenizer = byte_tokenizer(tmp_path)
-    words = ["--tokenizer", str(tokenizer), "--eod-token", "<eod>", "-q"]
-    assert main(["pack", str(documents), *words]) == 0
-    assert main(["pack", url, *words]) == 0
-    assert store.get("docs.pbin") == documents.with_suffix(".pbin").read_bytes()
-    block = {"sample_key": "t", "block_size": 65, "reuse_last_target": True}
-    ours = fastpack.PackedMemMapDatasetContinuous(url.replace(".jsonl", ".pbin"), **block)
-    theirs = fastpack.PackedMemMapDatasetContinuous(documents.with_suffix(".pbin"), **block)
-    assert len(ours) == len(theirs) > 10
-    np.testing.assert_array_equal(ours.batch(range(10))["t"], theirs.batch(range(10))["t"])
-    assert main(["verify", url.replace(".jsonl", ".pbin"), "-q"]) == 0
-
-
-def byte_tokenizer(folder: Path) -> Path:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({letter: k for k, letter in enumerate([*letters, "<eod>"])}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    path = folder / "tokenizer.json"
-    tokenizer.save(str(path))
-    return path
-
-
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    folder.mkdir()
     rng = random.Random(0)
     for number in range(3):
-        with tarfile.open(folder / f"s{number}.tar", "w") as tar:
-            for sample in range(20):
-                for field in ("txt", "bin"):
-                    data = rng.randbytes(rng.randrange(2000)) if field == "bin" else f"text {number} {sample}".encode()
-                    info = tarfile.TarInfo(f"k{number}{sample:03}.{field}")
-                    info.size = len(data)
-                    tar.addfile(info, io.BytesIO(data))
-    return folder
+        members = {}
+        for sample in range(20):
+            members[f"k{number}{sample:03}.txt"] = f"text {number} {sample}".encode()
+            members[f"k{number}{sample:03}.bin"] = rng.randbytes(rng.randrange(2000))
+        write_tar(tmp_path / "images" / f"s{number}.tar", members)
+    return tmp_path / "images"
 
 
-def test_read_prepared_webdataset(store: Any, images: Path) -> None:
-    assert (
-        main(
-            [
-                "prepare",
-                str(images),
-                "--split-ratio",
-                "1,0,0",
-                "--sample-type",
-                "CrudeWebdataset",
-                "-q",
-                "--non-interactive",
-            ]
-        )
-        == 0
-    )
+def test_read_prepared_webdataset(store: Any, images: Path, cli: Cli) -> None:
+    cli("prepare", images, "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q", "--non-interactive")
     url = store.put_folder(images, "images")
     store.proxy.choose = frequent_faults
     local, remote = fastpack.WebDataset(images, "train", raw=True), fastpack.WebDataset(url, "train", raw=True)
@@ -135,42 +86,14 @@ def test_read_prepared_webdataset(store: Any, images: Path) -> None:
     assert remote.get(key) == local.get(key)
 
 
-PREPARE = ["--non-interactive", "--split-ratio", "1,0,0", "--sample-type", "CrudeWebdataset", "-q"]
-
-
-def test_prepare_in_place_on_the_bucket(store: Any, images: Path) -> None:
-    url = store.put_folder(images, "images")
-    store.proxy.choose = frequent_faults
-    assert main(["prepare", str(images), *PREPARE]) == 0
-    assert main(["prepare", url, *PREPARE]) == 0
-    ours, theirs = store.get_folder("images"), {}
-    for path in images.rglob("*"):
-        if path.is_file():
-            theirs[str(path.relative_to(images))] = path.read_bytes()
-    assert set(ours) == set(theirs)
-    unlike = {".nv-meta/index.uuid", ".nv-meta/.fastpack.json"}  # a random number; sizes and modification times
-    assert {name for name in ours if ours[name] != theirs[name]} == unlike
-    dataset = fastpack.WebDataset(url, "train", raw=True)
-    assert [sample["__key__"] for sample in dataset] == [
-        sample["__key__"] for sample in fastpack.WebDataset(images, "train", raw=True)
-    ]
-    assert main(["verify", url, "-q"]) == 0
-    before = store.proxy.count("PUT")
-    assert main(["prepare", url, "--force-overwrite", *PREPARE]) == 0
-    assert store.proxy.count("PUT") - before <= 8  # no shard was scanned again
-
-
-def test_inspection_commands(store: Any, shards: Path, documents: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspection_commands(store: Any, shards: Path, documents: Path, cli: Cli) -> None:
     for local, url in (
         (shards, store.put_folder(shards, "shards")),
         (documents, store.put("docs.jsonl", documents.read_bytes())),
     ):
-        assert main(["info", "--json", str(local)]) == 0
-        expected = json.loads(capsys.readouterr().out)
-        assert main(["info", "--json", url]) == 0
-        found = json.loads(capsys.readouterr().out)
+        expected = cli.json("info", local)
+        found = cli.json("info", url)
         assert found.pop("path") == url
         expected.pop("path")
         assert found == expected
-        assert main(["preview", "-n", "2", url]) == 0
-        assert capsys.readouterr().out.count("\n") > 1
+        assert cli("preview", "-n", "2", url).out.count("\n") > 1

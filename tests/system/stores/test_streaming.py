@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import pickle
 import random
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stores import SMALL_BLOCK as BLOCK
 from stores import frequent_faults
 
 import fastpack
@@ -23,16 +23,8 @@ from fastpack.io import open_reader
 from fastpack.tokens.pbin.packed_file import PackedFile
 from fastpack.tokens.pbin.packed_writer import PackedWriter
 
-BLOCK = 1 << 16
 N_DOCUMENTS = 400
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastpack.io.remote_files.BLOCK", BLOCK)
-    monkeypatch.setattr("fastpack.io.remote_files.SMALL_BLOCK", BLOCK >> 3)
-    monkeypatch.setattr("fastpack.io.remote_files.MAX_READ", 2 * BLOCK)
-    monkeypatch.setattr("fastpack.io.remote_files.HEAD", 4096)
+pytestmark = pytest.mark.usefixtures("small_blocks")
 
 
 @pytest.fixture
@@ -212,7 +204,7 @@ def test_rank_reads_only_its_share_of_the_source(
         [[], []] if command == "index" else [["-o", str(tmp_path / f"{name}.pbin")] for name in ("local", "remote")]
     )
     assert main([*words, local, *targets[0]]) == 0
-    words += [remote, *targets[1], "--part-bytes", str(n_bytes // 8 + 1), "--parts-folder", str(tmp_path / "parts")]
+    words += [remote, *targets[1], "--task-bytes", str(n_bytes // 8 + 1), "--task-folder", str(tmp_path / "parts")]
     cost = counted(store)
     for rank in range(8):
         monkeypatch.setenv("FASTPACK_CACHE_DIR", str(tmp_path / f"machine{rank}"))
@@ -237,14 +229,6 @@ def test_source_larger_than_the_cache(store: Any, lines: Path, tmp_path: Path, m
         assert store.get(f"text{suffix}") == lines.with_suffix(suffix).read_bytes()
     assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("??/*")) <= limit + limit // 16
     assert store.proxy.count("GET") < 300
-
-
-def test_compressed_source_is_streamed(store: Any, lines: Path, tmp_path: Path) -> None:
-    url = store.put("text.jsonl.gz", gzip.compress(lines.read_bytes(), 1))
-    words = ["--tokenizer", "bytes", "-q"]
-    assert main(["pack", str(lines), *words]) == 0
-    assert main(["pack", url, *words, "-o", str(tmp_path / "remote.pbin")]) == 0
-    assert (tmp_path / "remote.pbin").read_bytes() == lines.with_suffix(".pbin").read_bytes()
 
 
 def test_lines_in_index_order(store: Any, lines: Path, tmp_path: Path) -> None:

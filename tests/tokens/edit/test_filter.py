@@ -66,10 +66,10 @@ def test_rules_and_functions_agree(
     kept = [document for document in documents if meets(asked, document)]
     size = 4 if generation < 3 else size
     for rule in (asked, keep):
-        result = fastpack.filter_packed_data(source, target, rule, file_existence_policy="override")
+        result = fastpack.filter_packed_data(source, target, rule, if_exists="overwrite")
         assert target.read_bytes() == expected_bytes(kept, size)
         assert (result.documents, result.left_out) == (len(kept), len(documents) - len(kept))
-        planned = fastpack.filter_packed_data(source, target, rule, file_existence_policy="override", dry_run=True)
+        planned = fastpack.filter_packed_data(source, target, rule, if_exists="overwrite", dry_run=True)
         assert (planned.bytes, planned.documents, planned.left_out) == (
             result.bytes,
             result.documents,
@@ -137,7 +137,7 @@ def test_an_error_in_the_function_leaves_no_file(tmp_path: Path, write_packed: W
 def test_policies_and_progress(tmp_path: Path, write_packed: WritePacked) -> None:
     source, target = write_packed("a.pbin", [[1], [2, 3]]), tmp_path / "out"
     with pytest.raises(ValueError, match="must be different"):
-        fastpack.filter_packed_data(source, source, KeepRules(), file_existence_policy="override")
+        fastpack.filter_packed_data(source, source, KeepRules(), if_exists="overwrite")
     with pytest.raises(FileNotFoundError):
         fastpack.filter_packed_data(tmp_path / "none", target, KeepRules())
     seen: list[tuple[int, int]] = []
@@ -145,4 +145,4 @@ def test_policies_and_progress(tmp_path: Path, write_packed: WritePacked) -> Non
     assert seen == [(6, 6)]
     with pytest.raises(TargetExists):
         fastpack.filter_packed_data(source, target, KeepRules())
-    assert fastpack.filter_packed_data(source, target, KeepRules(), file_existence_policy="skip").kept_existing
+    assert fastpack.filter_packed_data(source, target, KeepRules(), if_exists="skip").kept_existing

@@ -36,14 +36,12 @@ def test_documents_of_all_generations_are_concatenated(
         paths.append(write_packed(f"{number}.pbin", given_documents, size, generation))
         merged += given_documents
     target = paths[0].with_name("out")
-    result = fastpack.merge_packed_data(paths, target, token_size_in_bytes=4, file_existence_policy="override")
+    result = fastpack.merge_packed_data(paths, target, token_size_in_bytes=4, if_exists="overwrite")
     assert target.read_bytes() == expected_bytes(merged, 4)
     assert result == fastpack.EditResult(
         target, len(merged), sum(map(len, merged)), target.stat().st_size, len(sources)
     )
-    planned = fastpack.merge_packed_data(
-        paths, target, token_size_in_bytes=4, file_existence_policy="override", dry_run=True
-    )
+    planned = fastpack.merge_packed_data(paths, target, token_size_in_bytes=4, if_exists="overwrite", dry_run=True)
     assert planned.bytes == result.bytes
     assert not planned.written
 
@@ -95,7 +93,7 @@ def test_a_directory_stands_for_its_files_without_the_target(tmp_path: Path, wri
     (tmp_path / "d/folder.pbin").mkdir()
     target = tmp_path / "d/out.pbin"
     for _ in range(2):
-        result = fastpack.merge_packed_data(tmp_path / "d", target, file_existence_policy="override")
+        result = fastpack.merge_packed_data(tmp_path / "d", target, if_exists="overwrite")
         with fastpack.PackedFile(target) as file:
             assert file.data.tolist() == [1, 2, 3]
         assert result.sources == 3
@@ -124,10 +122,10 @@ def test_what_is_refused(tmp_path: Path, write_packed: WritePacked) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.pbin"):
         fastpack.merge_packed_data([good, tmp_path / "none.pbin"], target)
     with pytest.raises(ValueError, match="must be different"):
-        fastpack.merge_packed_data([good], good, file_existence_policy="override")
+        fastpack.merge_packed_data([good], good, if_exists="overwrite")
     os.link(good, tmp_path / "link")
     with pytest.raises(ValueError, match="must be different"):
-        fastpack.merge_packed_data([good], tmp_path / "link", file_existence_policy="override")
+        fastpack.merge_packed_data([good], tmp_path / "link", if_exists="overwrite")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"no \.pbin file in .*empty: nothing to merge"):
         fastpack.merge_packed_data([tmp_path / "empty"], target)
@@ -142,10 +140,10 @@ def test_policies(tmp_path: Path, write_packed: WritePacked) -> None:
     target.write_bytes(b"old")
     with pytest.raises(TargetExists):
         fastpack.merge_packed_data_files([source], target)
-    kept = fastpack.merge_packed_data([source], target, file_existence_policy="skip")
+    kept = fastpack.merge_packed_data([source], target, if_exists="skip")
     assert (kept.kept_existing, kept.written, kept.documents) == (True, False, 0)
     assert target.read_bytes() == b"old"
-    fastpack.merge_packed_data([source], target, file_existence_policy="override")
+    fastpack.merge_packed_data([source], target, if_exists="overwrite")
     assert target.read_bytes() == source.read_bytes()
 
 

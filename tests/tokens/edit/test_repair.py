@@ -194,7 +194,7 @@ def test_output_arguments(tmp_path: Path) -> None:
         repair(path, path)
     with pytest.raises(TargetExists):
         repair(path, write_packed(tmp_path / "b.pbin"))
-    assert not repair(path, tmp_path / "b.pbin", file_existence_policy="skip").written
+    assert not repair(path, tmp_path / "b.pbin", if_exists="skip").written
     assert repair(path, dry_run=True).problem == "4 bytes after the index"
     assert path.read_bytes() == damaged
     assert repair(path, in_place=True).written

@@ -117,15 +117,15 @@ def test_what_is_refused(tmp_path: Path, write_packed: WritePacked, shuffle: Cal
     source, target = write_packed("a.pbin", [[1], [2]]), tmp_path / "out"
     before = source.read_bytes()
     with pytest.raises(ValueError, match="Input and output file paths must be different"):
-        shuffle(source, source, file_existence_policy="override")
+        shuffle(source, source, if_exists="overwrite")
     with pytest.raises(FileNotFoundError, match="none"):
         shuffle(tmp_path / "none", target)
     target.write_bytes(b"old")
-    with pytest.raises(TargetExists, match=r"exists\. Pass file_existence_policy"):
+    with pytest.raises(TargetExists, match=r"exists\. Pass if_exists"):
         shuffle(source, target)
-    with pytest.raises(ValueError, match="unknown file existence policy"):
-        shuffle(source, target, file_existence_policy="maybe")
-    assert shuffle(source, target, file_existence_policy="skip").kept_existing  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="if_exists: found"):
+        shuffle(source, target, if_exists="maybe")
+    assert shuffle(source, target, if_exists="skip").kept_existing  # type: ignore[attr-defined]
     with pytest.raises(TargetExists):
         shuffle(source, target, dry_run=True)
     assert (source.read_bytes(), target.read_bytes()) == (before, b"old")
@@ -136,7 +136,7 @@ def test_a_damaged_file_leaves_the_old_output(tmp_path: Path, write_packed: Writ
     source.write_bytes(source.read_bytes()[:-2])
     target.write_bytes(b"old")
     with pytest.raises(FormatError, match=r"a\.pbin"):
-        fastpack.shuffle_tokenized_data(source, target, file_existence_policy="override")
+        fastpack.shuffle_tokenized_data(source, target, if_exists="overwrite")
     assert target.read_bytes() == b"old"
     with pytest.raises(ValueError, match="unknown compat"):
         fastpack.shuffle_jsonl_data(source, target, compat="0.5")  # type: ignore[arg-type]

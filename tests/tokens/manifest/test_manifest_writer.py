@@ -60,7 +60,7 @@ def test_bytes_do_not_depend_on_threads(folder: Path) -> None:
         np.save(folder / f"x{number}.npy", np.arange(number, dtype=np.uint16))
     written = set()
     for threads, options in itertools.product((1, 7), ({}, {"eos_token_id": 9, "checksums": True})):
-        result = fastpack.write_manifest(folder, num_threads=threads, file_existence_policy="override", **options)
+        result = fastpack.write_manifest(folder, num_threads=threads, if_exists="overwrite", **options)
         data = (folder / "manifest.fpm").read_bytes()
         written.add((bool(options), data[56:]))  # behind the time of writing
         assert result.shards == 204
@@ -97,9 +97,9 @@ def test_an_existing_manifest_is_kept_or_replaced(folder: Path) -> None:
     first = fastpack.write_manifest(folder, file_pattern="*.bin", eos_token_id=9)
     with pytest.raises(TargetExists):
         fastpack.write_manifest(folder)
-    kept = fastpack.write_manifest(folder, file_existence_policy="skip")
+    kept = fastpack.write_manifest(folder, if_exists="skip")
     assert (kept.kept_existing, kept.shards, kept.documents) == (True, 1, first.documents)
-    assert fastpack.write_manifest(folder, file_existence_policy="override").shards == 4
+    assert fastpack.write_manifest(folder, if_exists="overwrite").shards == 4
 
 
 def test_errors_match_those_of_the_dataset(folder: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import kept_kernels
 from packed_files import packed_bytes
 
 from fastpack import kernels
@@ -132,14 +133,11 @@ def mutants(content: bytes) -> Iterable[bytes]:
 def test_every_byte_damaged(tmp_path: Path, generation: int) -> None:
     """A damaged file raises FormatError or is read as by the Python implementation; the layout is not mistaken."""
     content = packed_bytes([[5, 6, 0], [0], [1, 0]], generation, 2 if generation >= 3 else 4)
-    before, chosen, seen = kernels.backend(), kernels._chosen, {}
-    try:
+    seen = {}
+    with kept_kernels():
         for name in ("cython", "numpy"):
             kernels.use(name)
             seen[name] = [observe(mutant, tmp_path / "x.pbin") for mutant in mutants(content)]
-    finally:
-        kernels.use(before)
-        kernels._chosen = chosen
     assert seen["cython"] == seen["numpy"]
     generations = {result[0] for result in seen["cython"] if isinstance(result[1], list)}
     assert generations <= ({4, 5} if generation >= 4 else {generation})

@@ -32,7 +32,7 @@ def test_writes_the_golden_bytes(backend: str, golden: Path, tmp_path: Path, nam
         lambda writer: writer.append_many(packed.data, lengths),
         lambda writer: writer.append_bytes(packed.data.tobytes(), lengths.tolist()),
     ):
-        with PackedWriter(target, size, file_existence_policy="override") as writer:
+        with PackedWriter(target, size, if_exists="overwrite") as writer:
             fill(writer)
             assert (writer.n_documents, writer.n_tokens) == (len(packed), len(packed.data))
         assert target.read_bytes() == source.read_bytes()
@@ -135,24 +135,24 @@ def test_wrong_calls_write_nothing(tmp_path: Path) -> None:
     assert [child.name for child in tmp_path.iterdir()] == ["x.pbin"]
 
 
-def test_file_existence_policy(tmp_path: Path) -> None:
+def test_policies_for_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "x.pbin"
     path.write_bytes(b"old")
     for policy in ("error", "skip"):
         with pytest.raises(TargetExists):
-            PackedWriter(path, 2, file_existence_policy=policy)  # type: ignore[arg-type]
-    with PackedWriter(path, 2, file_existence_policy="override") as writer:
+            PackedWriter(path, 2, if_exists=policy)  # type: ignore[arg-type]
+    with PackedWriter(path, 2, if_exists="overwrite") as writer:
         writer.append([1])
         assert path.read_bytes() == b"old", "the target changes only when all is written"
         with pytest.raises(JobError, match="another process is writing"):
-            PackedWriter(path, 2, file_existence_policy="override")
+            PackedWriter(path, 2, if_exists="overwrite")
     assert path.read_bytes() == packed_bytes([[1]], 5, 2)
 
 
 def test_an_error_keeps_the_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "x.pbin"
     path.write_bytes(b"old")
-    writer = PackedWriter(path, 2, file_existence_policy="override")
+    writer = PackedWriter(path, 2, if_exists="overwrite")
     writer.append([1])
     writer.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
     assert path.read_bytes() == b"old"

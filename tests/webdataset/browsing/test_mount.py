@@ -99,12 +99,7 @@ def test_writing_is_rejected(operations: Operations) -> None:
             operations.open("/train_part_00_0.jpg", flags)
 
 
-def test_unknown_handles_are_errors(operations: Operations) -> None:
-    for ask in (lambda: operations.read("/x", 1, 0, 77), lambda: list(operations.readdir_with_offset("/", 0, 77))):
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            ask()
-    assert operations.release("/x", 77) == 0
-    assert operations.releasedir("/x", 77) == 0
+def test_missing_names_and_names_of_another_kind_are_errors(operations: Operations) -> None:
     with pytest.raises(FileNotFoundError):
         operations.opendir("/absent")
     with pytest.raises(NotADirectoryError):

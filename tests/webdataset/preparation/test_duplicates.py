@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tar_files import write_tar
 
 from fastpack.cli import main
 from fastpack.errors import FormatError, JobError
@@ -23,12 +24,7 @@ LONG = "x" * 120 + "ä"
 
 
 def write(path: Path, names: list[str], format: int = tarfile.PAX_FORMAT) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=format) as tar:
-        for i, name in enumerate(names):
-            info = tarfile.TarInfo(name)
-            info.size = i
-            tar.addfile(info, io.BytesIO(b"x" * i))
+    write_tar(path, [(name, b"x" * i) for i, name in enumerate(names)], format)
 
 
 @pytest.fixture

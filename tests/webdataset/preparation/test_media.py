@@ -7,12 +7,12 @@ import json
 import shutil
 import sqlite3
 import sys
-import tarfile
 import wave
 from pathlib import Path
 from unittest import mock
 
 import pytest
+import tar_files
 from PIL import Image, ImageFile
 from preparing import prepare
 
@@ -83,11 +83,7 @@ def test_pixels_are_not_decoded(folder: Path) -> None:
 )
 def test_filters(tmp_path: Path, wanted: MediaFilter, expected: set[str]) -> None:
     contents = {"a.jpg": image(), "a.b.PNG": image(mode="L"), "a.bin": image(kind="GIF"), "a.txt": b"", "a.webp": b"x"}
-    with tarfile.open(tmp_path / "x.tar", "w") as tar:
-        for name, content in contents.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            tar.addfile(info, io.BytesIO(content))
+    tar_files.write_tar(tmp_path / "x.tar", contents)
     prepare(tmp_path, split_ratio=(1, 0, 0), media=wanted)
     found = {key: json.loads(str(text)) for key, kind, text in rows(tmp_path, "media_metadata") if kind == "image"}
     assert set(found) == expected

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fastpack.io import AtomicFile
 from fastpack.webdataset.sample_index import page_writer as nvmeta_pages
-from fastpack.webdataset.sample_index.page_writer import IndexRows, RepeatedKeys, write_index_pages
+from fastpack.webdataset.sample_index.page_writer import DuplicateKeys, IndexRows, write_index_pages
 
 Sample: TypeAlias = tuple[int, bytes, int, int, int]
 Field: TypeAlias = tuple[int, int, bytes, int, int]
@@ -233,12 +233,12 @@ def test_sqlite_can_modify_the_file(tmp_path: Path) -> None:
 def test_all_repeated_keys_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [[b"b", b"a", b"b"], [b"c", b"x"], *([b"c"] for _ in range(6)), [b"once"]]
     samples, fields = dataset(keys, [b"jpg"])
-    with pytest.raises(RepeatedKeys, match="2 keys occur more than once") as caught:
+    with pytest.raises(DuplicateKeys, match="2 sample keys occur more than once") as caught:
         write(tmp_path / "x", samples, fields)
     assert caught.value.total == 2
     assert caught.value.keys == [("b", [0]), ("c", [1, 2, 3, 4, 5])]
     monkeypatch.setattr(nvmeta_pages, "_MAX_LISTED", 1)
-    with pytest.raises(RepeatedKeys) as caught:
+    with pytest.raises(DuplicateKeys) as caught:
         write(tmp_path / "x", samples, fields)
     assert (caught.value.total, caught.value.keys) == (2, [("b", [0])])
     assert list(tmp_path.iterdir()) == []

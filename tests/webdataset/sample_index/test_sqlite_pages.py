@@ -7,8 +7,9 @@ import sqlite3
 import numpy as np
 import pytest
 
+from fastpack.kernels.codecs.btree_layout import INDEX_LEAF, TABLE_LEAF, TEXT
 from fastpack.webdataset.sample_index import sqlite_pages
-from fastpack.webdataset.sample_index.sqlite_pages import INDEX_LEAF, TABLE_LEAF, TEXT, PageFile, SchemaRow, Tree
+from fastpack.webdataset.sample_index.sqlite_pages import PageFile, SchemaRow, Tree
 
 
 class Memory:

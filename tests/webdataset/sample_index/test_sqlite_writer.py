@@ -89,7 +89,7 @@ KEYS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, ma
 def test_rows(tmp_path: Path, shards: list[list[str]]) -> None:
     path = tmp_path / "x"
     with mock.patch.object(nvmeta_pages, "_BATCH_ROWS", 7):
-        assert write_sample_index(path, (scan(list(keys)) for keys in shards)) == sum(map(len, shards))
+        write_sample_index(path, (scan(list(keys)) for keys in shards))
     assert rows(path, "samples") == sorted(
         (n, key, i, i * 4096, 4096) for n, keys in enumerate(shards) for i, key in enumerate(keys)
     )
@@ -123,20 +123,12 @@ def test_all_duplicates_are_reported_and_the_old_index_stays(tmp_path: Path) -> 
     assert os.listdir(tmp_path) == ["x"]
 
 
-@pytest.mark.parametrize("bad", [scan(["a", b"\xff"]), scan(["a", "b"], ("jpg", b"\xff"))])
-def test_names_that_are_not_utf8(tmp_path: Path, bad: Scan) -> None:
-    with pytest.raises(FormatError, match="a name in UTF-8") as caught:
-        write_sample_index(tmp_path / "x", [bad])
-    assert caught.value.path == "x.tar"
-    assert os.listdir(tmp_path) == []
-
-
 def test_copying_from_the_previous_index(tmp_path: Path) -> None:
     write_sample_index(tmp_path / "x", [scan(["a", "b"]), scan(["c"])])
     with IndexWriter(tmp_path / "x", previous=tmp_path / "x") as writer:
-        writer.copy(0, 1)
+        writer.copy(0, 1, 1)
         writer.add(1, scan(["d"]))
-        writer.copy(2, 0)
+        writer.copy(2, 0, 2)
     assert [row[:3] for row in rows(tmp_path / "x", "samples")] == [(0, "c", 0), (1, "d", 0), (2, "a", 0), (2, "b", 1)]
     assert len(rows(tmp_path / "x", "sample_parts")) == 8
     schema(tmp_path / "x")
@@ -154,7 +146,7 @@ def test_a_damaged_previous_index_is_not_copied(tmp_path: Path, damage: str) -> 
             with open(path, "r+b") as file:
                 file.seek(path.stat().st_size - 4096 * 12)
                 file.write(b"\xff" * 4096 * 12)
-        with pytest.raises(FormatError, match=r"SQLite's error|500 samples of shard 0, expected 501"):
+        with pytest.raises(FormatError, match=r"expected an index of samples"):
             writer.copy(0, 0, 501)
         writer.add(0, scan(["a"]))
     assert rows(path, "samples") == [(0, "a", 0, 0, 4096)]
