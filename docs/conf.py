@@ -15,7 +15,7 @@ author = "fastpack developers"
 release = version = fastpack.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-extensions += ["api_pages", "command_reference", "json_reference"]
+extensions += ["api_pages", "command_reference", "json_reference", "token_format_table"]
 exclude_patterns = ["_build", "_extensions"]
 
 myst_enable_extensions = ["colon_fence"]

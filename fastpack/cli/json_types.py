@@ -199,6 +199,20 @@ class ManifestJson(TypedDict):
     kept_existing: Kept
 
 
+class ConvertJson(TypedDict):
+    """a converted token file"""
+
+    output: Annotated[str, "the output: a file, a folder, or the common prefix of several files"]
+    format: Annotated[str, "its format"]
+    dtype: Annotated[str, "dtype of its tokens; empty if an existing output was kept"]
+    n_documents: Annotated[Count | None, "number of documents; null if their boundaries are unknown"]
+    n_tokens: Annotated[Count, "number of tokens"]
+    n_empty_dropped: Annotated[Count, "documents without tokens that were left out"]
+    n_tokens_dropped: Annotated[Count, "tokens in no document that were left out"]
+    digest: Annotated[str | None, "hash of tokens and document ends; null without `--digest`"]
+    written: Annotated[bool, "false if the output existed and was kept"]
+
+
 class MountJson(TypedDict):
     """a mounted dataset; printed before the folder is mounted"""
 
@@ -347,12 +361,13 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "bench": (BenchJson,),
     "chat": (ChatJson,),
     "chunk": (EditJson, TaskJson),
+    "convert": (ConvertJson,),
     "completion": (CompletionJson,),
     "fetch": (FetchJson,),
     "filter": (EditJson,),
     "fix-duplicates": (FixDuplicatesJson,),
     "index": (IndexJson, IndicesJson, PlannedIndicesJson, RepairedIndexJson, TaskJson),
-    "info": tuple(FACTS.values()),
+    "info": tuple(dict.fromkeys(FACTS.values())),
     "manifest": (ManifestJson,),
     "merge": (EditJson, TaskJson),
     "mount": (MountJson,),

@@ -28,6 +28,7 @@ COMMANDS = {
     "shuffle": ("shuffle", "shuffle_tokenized_data", "shuffle_jsonl_data"),
     "chunk": ("chunk", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_chunk"),
     "filter": ("filter", "filter_packed_data"),
+    "convert": ("convert",),
     "chat": ("chat", "prepare_instruction_tuning_data"),
     "prepare": ("prepare", "prepare-media", "prepare_media"),
     "fix_duplicates": ("fix-duplicates", "fix_duplicates"),
@@ -62,6 +63,8 @@ def _load(module: str) -> AddCommands:
             from fastpack.cli.chunk import add_commands
         case "filter":
             from fastpack.cli.filter import add_commands
+        case "convert":
+            from fastpack.cli.convert import add_commands
         case "chat":
             from fastpack.cli.chat import add_commands
         case "prepare":

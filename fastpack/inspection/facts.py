@@ -204,6 +204,23 @@ class ShardFacts(InspectResult):
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
 
 
+class TokenFileFacts(InspectResult):
+    """a token file of another system"""
+
+    kind: Annotated[
+        Literal["megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds"], "the format of the token file"
+    ]
+    files: Annotated[Count, "number of files of tokens"]
+    dtypes: DTypes
+    documents: Annotated[Count | None, "number of documents; null if the document boundaries are unknown"]
+    tokens: Annotated[Count, "number of tokens"]
+    document_tokens: DocumentTokens
+    histogram: Histogram
+    eos: Eos
+    largest_id: LargestId
+    samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+
+
 class ManifestFacts(InspectResult):
     """a manifest"""
 
@@ -242,4 +259,5 @@ FACTS: dict[str, type[InspectResult]] = {
     "shards": ShardFacts,
     "manifest": ManifestFacts,
     "webdataset": WebDatasetFacts,
+    **dict.fromkeys(("megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds"), TokenFileFacts),
 }

@@ -9,8 +9,8 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
-from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.formats import FORMATS, formats_of
+from fastpack.io import AnyPath, PathLike, Progress, as_path
+from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of
 from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
@@ -117,7 +117,7 @@ def inspect(
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     """Return the facts, and the tables that `report` draws; raises as `inspect`."""
     where = as_path(path)
-    check_exists(where)  # FileNotFoundError before an error about the format
+    check_dataset_exists(where)  # FileNotFoundError before an error about the format
     if where.is_dir() and meta_path(where).is_dir():
         return _webdataset_facts(where, options)
     rows = formats_of(where)

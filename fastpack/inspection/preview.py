@@ -8,8 +8,8 @@ from typing import Any
 from fastpack.documents.compressed import is_compressed
 from fastpack.errors import JobError
 from fastpack.inspection.preview_tokens import Reader
-from fastpack.io import PathLike, as_path, check_exists
-from fastpack.tokens.formats import FORMATS, open_documents
+from fastpack.io import PathLike, as_path
+from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_documents
 from fastpack.webdataset.metadata import meta_path
 
 Found = dict[str, Any]
@@ -22,18 +22,20 @@ def kind_of(path: PathLike) -> str:
     A JSONL file with Energon's index (`x.jsonl.idx`) is a "webdataset".
     """
     where = as_path(path)
-    if where.is_dir():
-        return "webdataset" if meta_path(where).is_dir() else "shards"
-    check_exists(where)  # FileNotFoundError before an error about the suffix
+    check_dataset_exists(where)  # FileNotFoundError before an error about the suffix
+    if where.is_dir() and meta_path(where).is_dir():
+        return "webdataset"
+    rows = formats_of(where)
+    if any(row.stores_documents for row in rows):
+        return "pbin"
+    if where.is_dir() or any(row.kind in ("shards", "manifest") for row in rows):
+        return "shards"
     if where.suffix == ".jsonl":
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
-    kinds = {suffix: "pbin" if row.stores_documents else "shards" for row in FORMATS for suffix in row.suffixes}
-    if where.suffix not in kinds:
-        known = f".jsonl (.gz, .zst), {', '.join(kinds)}"
-        raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")
-    return kinds[where.suffix]
+    known = ", ".join([".jsonl (.gz, .zst)", *dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes)])
+    raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")
 
 
 def preview_packed(path: PathLike, reader: Reader, start: int = 0) -> Iterator[Found]:

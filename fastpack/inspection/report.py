@@ -15,7 +15,7 @@ from fastpack.inspection.report_data import Source, gather
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
-from fastpack.tokens.formats import FORMATS, formats_of
+from fastpack.tokens.formats import formats_of, is_side_file
 from fastpack.webdataset.metadata import meta_path
 
 
@@ -138,13 +138,17 @@ def report(
     return ReportResult(os.fspath(output), numbers)
 
 
+def _has_documents(path: AnyPath) -> bool:
+    """Return whether a file is a token file that stores documents; False for its side files."""
+    return not is_side_file(path) and any(row.stores_documents for row in formats_of(path))
+
+
 def _sources(path: AnyPath) -> Iterator[Source]:
     if path.suffix == ".toml" and path.is_file():
         yield from _configured(path)
         return
     if path.is_dir() and not meta_path(path).is_dir() and not formats_of(path):
-        suffixes = tuple(suffix for row in FORMATS if row.stores_documents for suffix in row.suffixes)
-        names = [name for name in sorted(os.listdir(path)) if name.endswith(suffixes) and not name.startswith(".")]
+        names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and _has_documents(path / name)]
         yield from (Source(str(path / name), name) for name in names)
         if names:
             return

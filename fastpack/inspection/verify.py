@@ -13,8 +13,8 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
-from fastpack.io import AnyPath, PathLike, Progress, as_path, check_exists
-from fastpack.tokens.formats import FORMATS, formats_of, is_unfinished
+from fastpack.io import AnyPath, PathLike, Progress, as_path
+from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.webdataset.metadata import meta_path
 
 
@@ -164,7 +164,7 @@ def found(path: PathLike) -> AnyPath:
     """Return the path of a file that exists, or of an unfinished token file; else raise FileNotFoundError."""
     where = as_path(path)
     if not is_unfinished(where):
-        check_exists(where)
+        check_dataset_exists(where)
     return where
 
 
@@ -234,7 +234,7 @@ def _jobs_of_files(folder: AnyPath) -> list[Job]:
     jobs = []
     for name in sorted(names - covered):
         path = folder / name
-        checker = None if name.startswith(".") or path.is_dir() else _checker_of(path)
+        checker = None if name.startswith(".") or path.is_dir() or is_side_file(path) else _checker_of(path)
         if checker is not None:
             jobs.append(Job(path, checker))
     return jobs

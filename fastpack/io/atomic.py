@@ -28,6 +28,11 @@ _fallocate = getattr(libc, "fallocate", None)  # Linux; Python's posix_fallocate
 if _fallocate is not None:
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 _KEEP_SIZE = 1
+_sync_file_range = getattr(libc, "sync_file_range", None)  # Linux
+if _sync_file_range is not None:
+    _sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_START_WRITING = 2  # SYNC_FILE_RANGE_WRITE: returns before the data is on the disk
+_NO_COPY_RANGE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM)
 OVERWRITE = "Pass if_exists='overwrite'"
 
 
@@ -38,6 +43,16 @@ def write_durably(path: PathLike, offset: int, data: Bytes) -> None:
         os.ftruncate(file.fileno(), offset)
         _put(file.fileno(), data, offset)
         os.fsync(file.fileno())
+
+
+def _copy_range(source: int, offset: int, target: int, position: int, n_bytes: int) -> int:
+    """Copy bytes from `offset` of a file to `position` of another; return their number."""
+    try:
+        return os.copy_file_range(source, target, n_bytes, offset, position)
+    except (OSError, AttributeError) as error:  # another file system, or a system without this call
+        if isinstance(error, OSError) and error.errno not in _NO_COPY_RANGE:
+            raise
+    return _put(target, os.pread(source, min(n_bytes, 1 << 20), offset), position)
 
 
 def _put(fd: int, data: Bytes, offset: int) -> int:
@@ -148,6 +163,21 @@ class AtomicFile:
         n_bytes = _put(self._fd, data, self._position)
         self._position += n_bytes
         return n_bytes
+
+    @with_filename
+    def copy_from(self, path: PathLike, offset: int, n_bytes: int) -> int:
+        """Append bytes of a local file; return their number, less than `n_bytes` only at the end of the file."""
+        done = 0
+        with open(plain_path(path), "rb", buffering=0) as source:
+            while done < n_bytes:
+                n_copied = _copy_range(source.fileno(), offset + done, self._fd, self._position + done, n_bytes - done)
+                if n_copied == 0:
+                    break
+                done += n_copied
+        if _sync_file_range is not None:  # the disk writes while the next bytes are copied; fsync then waits less
+            _sync_file_range(self._fd, self._position, done, _START_WRITING)
+        self._position += done
+        return done
 
     @with_filename
     def reserve(self, n_bytes: int) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, check_exists, names_in, partial_path
+from fastpack.tokens.interop_formats import INTEROP_FORMATS, is_interop
 from fastpack.tokens.token_file import Recovery, RecoveryOptions, Rows, TokenFile, TokenFormat, TokenWriter
 
 
@@ -60,6 +60,14 @@ def _recover_packed(path: AnyPath, options: RecoveryOptions) -> Recovery:
     from fastpack.tokens.pbin.recover_packed import recover_packed
 
     return recover_packed(path, options)
+
+
+def _is_npy(path: AnyPath, names: Collection[str] | None) -> bool:
+    return _has_suffix(path, names, ".npy") and not is_interop(path, names, "olmo")
+
+
+def _is_bin(path: AnyPath, names: Collection[str] | None) -> bool:
+    return _has_suffix(path, names, ".bin") and not is_interop(path, names, "megatron", "llmc", "litdata")
 
 
 def _has_suffix(path: AnyPath, names: Collection[str] | None, suffix: str) -> bool:
@@ -135,6 +143,7 @@ def _manifest_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     return manifest_facts(path, options)
 
 
+_NO_BOUNDARIES = "document boundaries, unless EOS tokens mark them"
 _FLAT = "a .bin or .npy file of tokens, or a folder of such files"
 
 FORMATS = (
@@ -144,7 +153,9 @@ FORMATS = (
         description=_FLAT,
         suffixes=(".npy",),
         stores_documents=False,
-        detect=partial(_has_suffix, suffix=".npy"),
+        dtypes=("uint16", "uint32"),
+        loses=_NO_BOUNDARIES,
+        detect=_is_npy,
         open=_open_npy,
         create=_create_npy,
         predict_size=_npy_size,
@@ -157,7 +168,9 @@ FORMATS = (
         description=_FLAT,
         suffixes=(".bin",),
         stores_documents=False,
-        detect=partial(_has_suffix, suffix=".bin"),
+        dtypes=("uint16", "uint32"),
+        loses=f"{_NO_BOUNDARIES}; the dtype, unless tatm's metadata states it",
+        detect=_is_bin,
         open=_open_bin,
         create=_create_bin,
         predict_size=_bin_size,
@@ -170,6 +183,8 @@ FORMATS = (
         description="a manifest of shards (.fpm)",
         suffixes=(".fpm",),
         stores_documents=False,
+        dtypes=(),
+        loses="it describes existing shards and is not written by `convert`",
         detect=_is_manifest,
         open=_open_manifest,
         create=None,  # `write_manifest` describes existing shards
@@ -183,6 +198,8 @@ FORMATS = (
         description="a .pbin file",
         suffixes=(".pbin",),
         stores_documents=True,
+        dtypes=("uint8", "uint16", "uint32"),
+        loses="nothing",
         detect=_is_packed,
         open=_open_packed,
         create=_create_packed,
@@ -191,6 +208,7 @@ FORMATS = (
         facts=_packed_facts,
         recover=_recover_packed,
     ),
+    *INTEROP_FORMATS,
 )
 
 
@@ -206,6 +224,19 @@ def formats_of(path: AnyPath) -> list[TokenFormat]:
     """Return the formats that a file or folder may have, by names; a folder is listed once."""
     names = names_in(path) if path.is_dir() else None
     return [row for row in FORMATS if row.detect(path, names)]
+
+
+def check_dataset_exists(path: AnyPath) -> None:
+    """Raise FileNotFoundError unless a path exists or is the common prefix of Megatron's files."""
+    if not (path.suffix == "" and is_interop(path, None, "megatron")):
+        check_exists(path)
+
+
+def is_side_file(path: AnyPath) -> bool:
+    """Return whether a file belongs to a token file of another name, with which it is checked."""
+    if path.name.endswith((".ds.index", ".ds.metadata")):
+        return True
+    return path.suffix == ".bin" and is_interop(path, None, "megatron")  # its index stands for both
 
 
 def open_documents(path: PathLike) -> TokenFile:
@@ -224,10 +255,10 @@ def is_unfinished(path: AnyPath) -> bool:
 def detect_format(path: PathLike) -> TokenFormat:
     """Return the format of a file or folder. Raises FileNotFoundError, and FormatError if none or several fit."""
     where = as_path(path)
-    check_exists(where)
     found = formats_of(where)
     if len(found) == 1:
         return found[0]
+    check_dataset_exists(where)
     if found:
         names = " and ".join(row.name for row in found)
         raise FormatError(path, 0, f"files of the formats {names}", "files of one format: pass format=")
@@ -246,15 +277,17 @@ def open_tokens(
     Parameters
     ----------
     path
-        The file; for `npy` and `bin`, also a folder of such files.
+        The file; for `npy` and `bin`, also a folder of such files; for `litdata` and `mds`, the folder; for
+        `megatron`, the `.bin`, the `.idx` or the path without a suffix.
     format
-        "npy", "bin", "manifest" or "pbin". By default it is detected from the name of the file, or from the names of
-        the files in the folder.
+        "npy", "bin", "manifest", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata" or "mds". By
+        default it is detected from names and first bytes. `nanogpt` is not detected: its files look like `bin`.
     dtype
-        The dtype of the tokens in headerless files, such as "uint16". By default it is that of tatm's metadata, or it
-        is guessed from the size of the file.
+        The dtype of the tokens in files that do not state it, such as "uint16" (`bin`, `olmo`, bytes in `mds`). By
+        default it is that of tatm's metadata, or for `bin` it is guessed from the size of the file.
     eos_token_id
-        The token that ends documents in formats without document boundaries (`npy`, `bin`, `manifest`).
+        The token that ends documents in formats without document boundaries (`npy`, `bin`, `manifest`, `nanogpt`,
+        `llmc`, and `olmo` without its side file).
 
     Returns
     -------
@@ -286,7 +319,6 @@ def open_tokens(
     from fastpack.tokens.flat.shard_warnings import token_dtype
 
     where = as_path(path)
-    check_exists(where)
     row = detect_format(where) if format is None else format_named(format)
     return row.open(where, None if dtype is None else token_dtype(dtype), eos_token_id)
 

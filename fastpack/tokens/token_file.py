@@ -117,6 +117,10 @@ class TokenFile(Protocol):
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
         ...
 
+    def is_contiguous(self) -> bool:
+        """Return whether the segments contain the documents in order, and nothing else."""
+        ...
+
     def close(self) -> None:
         """Release the mappings. Arrays that were returned stay valid."""
         ...
@@ -148,6 +152,10 @@ class TokenWriter(Protocol):
 
     def append_bytes(self, data: Bytes, lengths_in_tokens: npt.ArrayLike) -> None:
         """Append documents whose tokens are already encoded as the file stores them."""
+        ...
+
+    def append_blocks(self, blocks: Iterable[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
+        """Append documents of these lengths, int64 [n], whose tokens arrive in blocks, which may divide documents."""
         ...
 
     def append_tokens(self, flat_tokens: npt.ArrayLike) -> None:
@@ -215,14 +223,22 @@ class TokenFormat:
         Suffixes of its files.
     stores_documents
         Whether its files contain the document boundaries.
+    dtypes
+        The dtypes of tokens that it can store, the smallest first.
+    stores_empty
+        Whether it can store documents without tokens.
+    loses
+        What a file in this format does not contain of another, for the documentation.
     detect
-        Whether a path is of this format: (path, names of the files in it, or None if it is not a folder).
+        Whether a path is of this format: (path, names of the files in it, or None if it is not a folder). It reads the
+        first bytes of a file where names do not tell.
     open
         Open (path, dtype, EOS token id); None for what the file says.
     create
         Create a file (path, dtype, policy for an existing one); None if the format is written by other functions.
     predict_size
-        The size in bytes of a file of (n_tokens, token size, rows of its documents in tokens); None as `create`.
+        The size in bytes of a file of (n_tokens, token size, rows of its documents in tokens); None if edits cannot
+        write the format.
     check
         Fill a report with findings. It receives a path, because damaged files cannot be opened.
     facts
@@ -236,6 +252,9 @@ class TokenFormat:
     description: str
     suffixes: tuple[str, ...]
     stores_documents: bool
+    dtypes: tuple[str, ...]
+    loses: str
+    stores_empty: bool = True
     detect: Callable[[AnyPath, Collection[str] | None], bool]
     open: Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
     create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter] | None
@@ -267,7 +286,7 @@ class SegmentedTokens(Described):
     @property
     def n_tokens(self) -> int:
         """The number of tokens."""
-        return self._segment_ends[-1]
+        return self._segment_ends[-1] if self._segment_ends else 0
 
     @property
     def n_documents(self) -> int | None:
@@ -326,15 +345,20 @@ class SegmentedTokens(Described):
         """Return the documents [first, end) as byte ranges of each file; ValueError if boundaries are unknown."""
         documents = self.document_rows(first, end)
         ends = documents.sum(axis=1)
-        spans, before = [], 0
+        spans, before, done = [], 0, 0
         for segment, segment_end in zip(self._segments, self._segment_ends, strict=True):
-            chosen = slice(*np.searchsorted(ends, [before, segment_end], "right").tolist())
+            chosen = slice(done, done := int(np.searchsorted(ends, segment_end, "right")))
             rows = (documents[chosen] - np.array([before, 0])) * segment.dtype.itemsize
             data = mapped(open_bytes(segment.path, segment.version))
             swap = 1 if segment.dtype.newbyteorder("<") == segment.dtype else segment.dtype.itemsize
             spans.append(DocumentSpans(data, rows, segment.offset, swap))
             before = segment_end
         return spans
+
+    def is_contiguous(self) -> bool:
+        """Return whether the segments contain the documents in order, and nothing else."""
+        ends = self.document_ends()
+        return self.n_tokens == (int(ends[-1]) if len(ends) else 0)
 
     def close(self) -> None:
         """Release the document ends. Mappings end with the last array that was returned."""

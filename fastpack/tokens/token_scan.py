@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,6 +86,22 @@ class InnerEosCounter:
         self.n_tokens += int(np.count_nonzero(inside))
         self.n_documents += len(documents) - bool(len(documents) and documents[0] == self._document)
         self._document = int(documents[-1]) if len(documents) else self._document
+
+
+def eos_ends(segments: Sequence[TokenSegment], eos_token_id: int | None) -> npt.NDArray[np.int64]:
+    """Return the ends of documents that end in an EOS token or with their file, int64 [n]."""
+    found, before = [np.empty(0, np.int64)], 0
+    for segment in segments:
+        last = 0
+        for start, tokens in token_blocks(segment):
+            ends = np.flatnonzero(tokens == eos_token_id) + (start + 1)
+            if len(ends):
+                found.append(ends + before)
+                last = int(ends[-1])
+        before += segment.length
+        if last < segment.length:
+            found.append(np.array([before]))
+    return np.concatenate(found)
 
 
 def token_blocks(segment: TokenSegment) -> Iterator[tuple[int, npt.NDArray[Any]]]:

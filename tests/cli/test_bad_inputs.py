@@ -21,6 +21,7 @@ CALLS = {
     "shuffle lines": "shuffle_jsonl_data X OUT/x.jsonl --seed 1",
     "chunk": "create_shuffled_dataset_chunk X -o OUT/x.pbin --chunk-id 0 --num-chunks 2",
     "filter": "filter X OUT/x.pbin --min-length 1",
+    "convert": "convert X -o OUT/x.ds",
     "chat": "chat X",
     "prepare": "prepare X --non-interactive --split-ratio 1,0,0",
     "prepare-media": "prepare-media X --media-metadata-by-extension",

@@ -60,6 +60,7 @@ def make_inputs(folder: Path, golden: Path) -> None:
     shutil.copytree(golden / "energon" / "split", folder / "raw", ignore=shutil.ignore_patterns(".nv-meta", "*.idx"))
     shutil.copytree(golden / "energon" / "jsonl", folder / "lines")
     shutil.copytree(golden / "energon" / "joins", folder / "joins")
+    shutil.copytree(golden / "interop" / "narrow_litdata", folder / "tokens_litdata")
     shutil.copytree(golden / "energon" / "reading", folder / "kinds")
     for name in ("configs", "data"):
         shutil.copytree(golden / "modalities" / "chat" / name, folder / name)
@@ -93,6 +94,12 @@ CASES = [
     Case("merge a.pbin b.pbin m.pbin", 1, clean=True),
     Case("merge a.pbin b.pbin n.pbin --rank 0 --world-size 1"),
     Case("merge a.pbin b.pbin n.pbin --collect"),
+    Case("convert a.pbin -o converted.ds"),
+    Case("convert a.pbin b.pbin -o converted --to megatron --digest"),
+    Case("convert a.pbin -o converted.ds --file-existence-policy skip"),
+    Case("convert a.pbin -o llmc.bin --to llmc"),
+    Case("convert a.pbin -o converted.ds", 1, clean=True),
+    Case("convert a.pbin -o converted", 1, clean=True),
     Case("shuffle a.pbin s.pbin --seed 1"),
     Case("shuffle a.jsonl s.jsonl --seed 1 --dry-run"),
     Case("shuffle a.pbin s.pbin --seed 1 --if-exists skip"),
@@ -127,6 +134,7 @@ CASES = [
     Case("info shards"),
     Case("info tatm"),
     Case("info shards/0.npy"),
+    Case("info tokens_litdata"),
     Case("info web"),
     Case("info damaged.pbin", 1, clean=True),
     Case("validate shards"),

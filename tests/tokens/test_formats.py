@@ -18,17 +18,19 @@ FLAT = [token for document in DOCUMENTS for token in document]
 WRITABLE = [row for row in FORMATS if row.create is not None]
 
 
-@pytest.mark.parametrize("row", WRITABLE, ids=lambda row: row.name)
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+@pytest.mark.parametrize(
+    ("row", "dtype"), [pytest.param(row, dtype, id=f"{row.name}-{dtype}") for row in WRITABLE for dtype in row.dtypes]
+)
 def test_every_format_returns_the_documents_that_were_written(tmp_path: Path, row: TokenFormat, dtype: str) -> None:
     assert row.create is not None
-    path = tmp_path / f"a{row.suffixes[0]}"
+    path = tmp_path / f"a{''.join(row.suffixes[:1])}"
     with row.create(path, np.dtype(dtype), "error") as writer:
         writer.append_many(FLAT, [len(document) for document in DOCUMENTS])
-    with open_tokens(path, eos_token_id=0, dtype=dtype) as tokens:
+    with open_tokens(path, format=row.name, eos_token_id=0, dtype=dtype) as tokens:
         assert (tokens.format, tokens.dtype, tokens.n_tokens, tokens.n_documents) == (row.name, dtype, 10, 3)
         assert [tokens.document(i).tolist() for i in range(3)] == DOCUMENTS
         assert tokens.document_ends().tolist() == [4, 6, 10]
+        assert tokens.is_contiguous() == (row.name != "mds")
         assert np.concatenate([segment.open() for segment in tokens.segments()]).tolist() == FLAT
         (spans,) = tokens.document_spans(1)
         assert [int(length) // tokens.dtype.itemsize for length in spans.rows[:, 1]] == [2, 4]
@@ -83,7 +85,7 @@ def test_several_possible_formats_are_named(shards: Path) -> None:
 
 def test_unknown_files_and_formats(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(fastpack.FormatError, match="one of npy, bin, manifest, pbin"):
+    with pytest.raises(fastpack.FormatError, match="one of npy, bin, manifest, pbin, megatron, datatrove, olmo, llmc"):
         open_tokens(tmp_path / "a.txt")
     with pytest.raises(ValueError, match="unknown token format 'parquet'"):
         open_tokens(tmp_path / "a.txt", format="parquet")

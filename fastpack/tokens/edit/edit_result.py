@@ -81,5 +81,5 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
 
 def output_format(target: AnyPath) -> TokenFormat:
     """Return the format of an output by its suffix, if it stores document boundaries; else that of packed files."""
-    found = (row for row in FORMATS if row.stores_documents and row.create is not None)
+    found = (row for row in FORMATS if row.stores_documents and row.predict_size is not None)
     return next((row for row in found if target.suffix in row.suffixes), format_named("pbin"))

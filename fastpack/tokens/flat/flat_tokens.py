@@ -13,7 +13,7 @@ from fastpack.io import AnyPath, PathLike
 from fastpack.tokens.flat.shard_warnings import metadata_dtype
 from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
 from fastpack.tokens.token_file import DocumentEnds, SegmentedTokens
-from fastpack.tokens.token_scan import token_blocks
+from fastpack.tokens.token_scan import eos_ends
 from fastpack.tokens.token_segment import TokenSegment
 
 
@@ -40,18 +40,7 @@ class FlatTokens(SegmentedTokens):
         return self._eos is not None
 
     def _read_document_ends(self) -> DocumentEnds:
-        found, before = [np.empty(0, np.int64)], 0
-        for segment in self._segments:
-            last = 0
-            for start, tokens in token_blocks(segment):
-                ends = np.flatnonzero(tokens == self._eos) + (start + 1)
-                if len(ends):
-                    found.append(ends + before)
-                    last = int(ends[-1])
-            before += segment.length
-            if last < segment.length:
-                found.append(np.array([before]))
-        return np.concatenate(found)
+        return eos_ends(self._segments, self._eos)
 
 
 def open_npy(path: AnyPath, dtype: np.dtype[Any] | None, eos_token_id: int | None) -> FlatTokens:

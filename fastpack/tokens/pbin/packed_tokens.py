@@ -31,10 +31,19 @@ class PackedTokens(SegmentedTokens):
         """The number of documents, by the index."""
         return len(self.file)
 
+    def is_contiguous(self) -> bool:
+        """Return whether the documents are in the order of the file, without gaps, and contain all tokens."""
+        return self._is_ordered() and super().is_contiguous()
+
+    def _is_ordered(self) -> bool:
+        starts = self.file.index[:, 0]
+        ends = starts + self.file.index[:, 1]  # .sum(axis=1) takes 20 times as long
+        return len(starts) == 0 or (int(starts[0]) == 0 and bool((starts[1:] == ends[:-1]).all()))
+
     def _read_document_ends(self) -> DocumentEnds:
         index = self.file.index
         ends = index[:, 0] + index[:, 1]
-        if len(index) and (int(index[0, 0]) != 0 or (index[1:, 0] != ends[:-1]).any()):
+        if not self._is_ordered():
             found = "an index whose documents are not contiguous and in order"
             expected = "contiguous documents (`fastpack merge` keeps such an index, `fastpack filter` rewrites it)"
             raise FormatError(self.path, self.file.layout.index_offset, found, expected)

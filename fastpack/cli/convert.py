@@ -1,0 +1,98 @@
+"""`fastpack convert`: convert token files to another format."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from fastpack.cli.options import Commands, add_if_exists_option, new_command, output_group
+from fastpack.cli.output import emit
+from fastpack.cli.progress import progress
+from fastpack.errors import counted
+
+if TYPE_CHECKING:
+    from fastpack.tokens.convert import ConvertResult
+
+FORMATS = ("npy", "bin", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds")
+
+
+def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
+    """Add the command `convert`."""
+    parser = new_command(
+        commands,
+        "convert",
+        run=run_convert,
+        help="convert token files between the formats of fastpack, Megatron, datatrove, OLMo, llm.c, litData and MDS",
+        example="fastpack convert corpus.pbin -o corpus --to megatron",
+    )
+    parser.add_argument("sources", metavar="SRC", nargs="+", help="token files of any format; they are concatenated")
+    output_group(parser).add_argument(
+        "-o", "--output", metavar="DST", required=True, help="the output; formats of several files add their suffixes"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source_format",
+        metavar="FORMAT",
+        choices=(*FORMATS, "manifest"),
+        help="format of the sources (default: detected; nanogpt is not)",
+    )
+    parser.add_argument(
+        "--to",
+        dest="format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        help=f"format of the output: {', '.join(FORMATS)} (default: by its suffix)",
+    )
+    parser.add_argument(
+        "--dtype",
+        help="dtype of the tokens in sources that do not state it, such as uint16; if all state it, of the output",
+    )
+    parser.add_argument(
+        "--eos-token-id",
+        type=int,
+        metavar="ID",
+        help="token that ends documents in sources without document boundaries",
+    )
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="read the output again and print its digest, which is equal for the same documents in any format (extra: "
+        "checksum)",
+    )
+    add_if_exists_option(parser)
+    return [parser]
+
+
+def run_convert(args: argparse.Namespace) -> int:
+    """Convert and print the result; return the exit code."""
+    from fastpack.tokens.convert import convert
+
+    result = convert(
+        args.sources,
+        args.output,
+        format=args.format,
+        source_format=args.source_format,
+        dtype=args.dtype,
+        eos_token_id=args.eos_token_id,
+        if_exists=args.if_exists,
+        progress=progress(args, "convert"),
+    )
+    _report(args, result)
+    return 0
+
+
+def _report(args: argparse.Namespace, result: ConvertResult) -> None:
+    fields = {name: getattr(result, name) for name in result.__slots__ if name != "eos_token_id"}
+    fields["digest"] = result.digest if args.digest and result.written else None
+    if not result.written:
+        emit(args, fields, [f"{result.output}: exists, kept"])
+        return
+    documents = "" if result.n_documents is None else f"{counted(result.n_documents, 'document')}, "
+    lines = [f"{result.output}: {result.format}: {documents}{counted(result.n_tokens, 'token')} of {result.dtype}"]
+    if result.n_empty_dropped:
+        lines.append(f"left out: {counted(result.n_empty_dropped, 'document')} without tokens")
+    if result.n_tokens_dropped:
+        lines.append(f"left out: {counted(result.n_tokens_dropped, 'token')} that are in no document")
+    if fields["digest"]:
+        lines.append(f"digest: {fields['digest']}")
+    emit(args, fields, lines)

@@ -1,0 +1,235 @@
+"""The rows of the formats of other systems in the table of token formats; modules are imported when they are used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fastpack.analysis.file_facts import FileFacts
+from fastpack.analysis.findings import Finding, VerifyReport
+from fastpack.analysis.options import InspectOptions, VerifyOptions
+from fastpack.errors import FormatError
+from fastpack.io import AnyPath, ExistencePolicy, as_path
+from fastpack.io.atomic_folder import INDEX
+from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
+
+Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
+
+
+def _open_megatron(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
+    from fastpack.tokens.megatron import MegatronTokens
+
+    return MegatronTokens(path, dtype)
+
+
+def _open_datatrove(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
+    from fastpack.tokens.datatrove import DatatroveTokens
+
+    return DatatroveTokens(path, dtype)
+
+
+def _open_olmo(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
+    from fastpack.tokens.olmo import OlmoTokens
+
+    return OlmoTokens(path, dtype, eos)
+
+
+def _open_llmc(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
+    from fastpack.tokens.llmc import LlmcTokens
+
+    return LlmcTokens(path, dtype, eos)
+
+
+def _open_nanogpt(path: AnyPath, dtype: np.dtype[Any] | None, eos: int | None) -> TokenFile:
+    from fastpack.tokens.nanogpt import open_nanogpt
+
+    return open_nanogpt(path, dtype, eos)
+
+
+def _open_litdata(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
+    from fastpack.tokens.litdata import LitdataTokens
+
+    return LitdataTokens(path, dtype)
+
+
+def _open_mds(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
+    from fastpack.tokens.mds import MdsTokens
+
+    return MdsTokens(path, dtype)
+
+
+def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> bool:
+    """Return whether a path is of one of these formats, which share a suffix with others; its contents tell."""
+    return any(row.detect(path, names) for row in INTEROP_FORMATS if row.name in formats)
+
+
+def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
+    if (names is not None) != (name in ("litdata", "mds")):  # before anything is imported
+        return False
+    if names is not None and INDEX not in names:
+        return False
+    match name:
+        case "megatron":
+            from fastpack.tokens.megatron import is_megatron as fits
+        case "datatrove":
+            from fastpack.tokens.datatrove import is_datatrove as fits
+        case "olmo":
+            from fastpack.tokens.olmo import is_olmo as fits
+        case "llmc":
+            from fastpack.tokens.llmc import is_llmc as fits
+        case "nanogpt":
+            from fastpack.tokens.nanogpt import is_nanogpt as fits
+        case "litdata":
+            from fastpack.tokens.litdata import is_litdata as fits
+        case _:
+            from fastpack.tokens.mds import is_mds as fits
+    return fits(path)
+
+
+def _create(name: str, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePolicy) -> TokenWriter:
+    create: Callable[[AnyPath, np.dtype[Any], ExistencePolicy], TokenWriter]
+    match name:
+        case "megatron":
+            from fastpack.tokens.megatron import create
+        case "datatrove":
+            from fastpack.tokens.datatrove import create
+        case "olmo":
+            from fastpack.tokens.olmo import create
+        case "llmc":
+            from fastpack.tokens.llmc import create
+        case "nanogpt":
+            from fastpack.tokens.nanogpt import create
+        case "litdata":
+            from fastpack.tokens.litdata import create
+        case _:
+            from fastpack.tokens.mds_writer import create
+    return create(path, dtype, policy)
+
+
+def _check(open_file: Open, path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
+    from fastpack.tokens.check_token_file import check_token_file
+
+    try:
+        with open_file(path, None, None) as tokens:
+            check_token_file(tokens, report, options)
+    except FormatError as error:
+        report.take(Finding.of(error))
+
+
+def _facts(name: str, open_file: Open, path: AnyPath, options: InspectOptions) -> FileFacts:
+    from fastpack.tokens.flat.shard_warnings import token_dtype
+    from fastpack.tokens.token_file_facts import token_file_facts
+
+    dtype = None if options.dtype is None else token_dtype(options.dtype)
+    with open_file(path, dtype, options.eos_token_id) as tokens:
+        return token_file_facts(tokens, name, options)
+
+
+def _row(
+    name: str,
+    description: str,
+    suffixes: tuple[str, ...],
+    open_file: Open,
+    *,
+    dtypes: tuple[str, ...],
+    loses: str,
+    stores_documents: bool = True,
+    stores_empty: bool = True,
+) -> TokenFormat:
+    return TokenFormat(
+        name=name,
+        kind=name,
+        description=description,
+        suffixes=suffixes,
+        stores_documents=stores_documents,
+        stores_empty=stores_empty,
+        dtypes=dtypes,
+        loses=loses,
+        detect=partial(_detect, name),
+        open=open_file,
+        create=partial(_create, name),
+        predict_size=None,
+        check=partial(_check, open_file),
+        facts=partial(_facts, name, open_file),
+    )
+
+
+def output_path(name: str, path: AnyPath) -> AnyPath:
+    """Return the path of an output as `open_tokens` accepts it: formats of several files complete the given name."""
+    text = os.fspath(path)
+    if name == "megatron":
+        from fastpack.tokens.megatron import prefix_of
+
+        return as_path(prefix_of(text))
+    if name == "datatrove":
+        from fastpack.tokens.datatrove import tokens_path
+
+        return as_path(tokens_path(text))
+    return as_path(f"{text}.npy") if name == "olmo" and not text.endswith(".npy") else path
+
+
+INTEROP_FORMATS = (
+    _row(
+        "megatron",
+        "an indexed dataset of Megatron (.bin and .idx)",
+        (".idx",),
+        _open_megatron,
+        dtypes=("uint8", "int8", "int16", "uint16", "int32", "int64"),
+        loses="sequence boundaries inside documents, and modes, when it is read; there is no uint32",
+    ),
+    _row(
+        "datatrove",
+        "a tokenised file of datatrove (.ds with .index)",
+        (".ds",),
+        _open_datatrove,
+        dtypes=("uint16", "uint32"),
+        loses="the loss mask (.loss) and the name of the tokenizer",
+    ),
+    _row(
+        "olmo",
+        "raw tokens of OLMo (.npy with .csv.gz)",
+        (".npy",),
+        _open_olmo,
+        dtypes=("uint8", "uint16", "uint32", "uint64"),
+        loses="ids and sources of documents in the side file; tokens after its last document are dropped and counted",
+    ),
+    _row(
+        "llmc",
+        "a token file of llm.c (.bin with a header)",
+        (".bin",),
+        _open_llmc,
+        dtypes=("uint16", "uint32"),
+        stores_documents=False,
+        loses="document boundaries, unless EOS tokens mark them; at most 2^31 - 1 tokens",
+    ),
+    _row(
+        "nanogpt",
+        "raw uint16 tokens of nanoGPT (.bin)",
+        (".bin",),
+        _open_nanogpt,
+        dtypes=("uint16",),
+        stores_documents=False,
+        loses="document boundaries, unless EOS tokens mark them; never detected, because it looks like `bin`",
+    ),
+    _row(
+        "litdata",
+        "a folder of token chunks of litData",
+        (),
+        _open_litdata,
+        dtypes=("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+        loses="nothing; chunks must be smaller than 4 GiB",
+    ),
+    _row(
+        "mds",
+        "a folder of MDS shards (MosaicML Streaming)",
+        (),
+        _open_mds,
+        stores_empty=False,
+        dtypes=("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+        loses="empty documents, which are counted, and columns other than the tokens; shards smaller than 4 GiB",
+    ),
+)

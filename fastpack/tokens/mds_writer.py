@@ -1,0 +1,109 @@
+"""Writing MDS folders (MosaicML Streaming); see `mds.py` for the layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastpack import kernels
+from fastpack.io import AnyPath, AtomicFile
+from fastpack.tokens.chunk_writer import ChunkedTokenWriter
+
+_ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
+_ENCODED_BYTES = 4 << 20  # of samples that are encoded at once
+
+
+class MdsWriter(ChunkedTokenWriter):
+    """Writes shards with one column, `tokens`, of arrays of one dtype. Empty documents cannot be stored."""
+
+    def __init__(self, path: AnyPath, dtype: np.dtype[Any], **options: Any) -> None:
+        super().__init__(path, dtype, **options)
+        self._entry = {
+            "column_encodings": [f"ndarray:{dtype.newbyteorder('=')}"],
+            "column_names": ["tokens"],
+            "column_sizes": [None],
+            "compression": None,
+            "format": "mds",
+            "hashes": [],
+            "size_limit": self._chunk_bytes,
+            "version": 2,
+        }
+        self._config = json.dumps(self._entry, sort_keys=True).encode()
+
+    def _overhead(self) -> int:
+        return 8 + len(self._config)
+
+    def _document_bytes(self, lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return lengths * self._dtype.itemsize + _prefix_bytes(lengths) + 4
+
+    def _check_sizes(self, lengths: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
+        if (lengths == 0).any():
+            raise ValueError(
+                f"document {self.n_documents + int((lengths == 0).argmax())} is empty: MDS has no such arrays"
+            )
+        super()._check_sizes(lengths, sizes)
+
+    def _chunk_name(self, number: int) -> str:
+        return f"shard.{number:05}.mds"
+
+    def _write_chunk(
+        self, output: AtomicFile, lengths: npt.NDArray[np.int64], pieces: Iterable[npt.NDArray[Any]]
+    ) -> dict[str, Any]:
+        header = 4 * (len(lengths) + 2) + len(self._config)
+        offsets = np.cumsum(np.concatenate([[header], self._document_bytes(lengths) - 4]))
+        output.write(np.concatenate([[len(lengths)], offsets]).astype("<u4"))
+        output.write(self._config)
+        if len(lengths) == 1:
+            output.write(_prefixes(lengths, self._dtype.itemsize)[0, : int(_prefix_bytes(lengths)[0])].copy())
+            for piece in pieces:
+                output.write(np.ascontiguousarray(piece))
+        else:
+            (tokens,) = pieces
+            self._write_samples(output, lengths, tokens.view(np.uint8))
+        entry = {"raw_data": {"basename": self._chunk_name(len(self._chunks)), "bytes": int(offsets[-1]), "hashes": {}}}
+        return {**self._entry, **entry, "samples": len(lengths), "zip_data": None}
+
+    def _write_samples(self, output: AtomicFile, lengths: npt.NDArray[np.int64], tokens: npt.NDArray[np.uint8]) -> None:
+        before = first = 0
+        all_ends = np.cumsum(self._document_bytes(lengths))
+        while first < len(lengths):
+            limit = _ENCODED_BYTES + (int(all_ends[first - 1]) if first else 0)
+            end = max(first + 1, int(np.searchsorted(all_ends, limit, "right")))
+            block, first = lengths[first:end], end
+            prefixes, sizes = _prefix_bytes(block), block * self._dtype.itemsize
+            ends = np.cumsum(prefixes + sizes)
+            out = np.empty(int(ends[-1]), np.uint8)
+            rows = _prefixes(block, self._dtype.itemsize)
+            starts = np.arange(len(block), dtype=np.int64) * rows.shape[1]
+            kernels.copy_spans(rows.reshape(-1), starts, ends - sizes - prefixes, prefixes, out)
+            source = np.cumsum(sizes) - sizes + before
+            kernels.copy_spans(tokens, source, ends - sizes, sizes, out)
+            output.write(out)
+            before += int(sizes.sum())
+
+    def _index(self) -> dict[str, Any]:
+        return {"shards": self._chunks, "version": 2}
+
+
+def _prefix_bytes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the bytes before the values of each array: size, number of dimensions, and length in 1, 2 or 4 bytes."""
+    return np.where(lengths < 1 << 8, 6, np.where(lengths < 1 << 16, 7, 9)).astype(np.int64)
+
+
+def _prefixes(lengths: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes before the values of each array, uint8 [n, 9]; the first `_prefix_bytes` of each are used."""
+    used = _prefix_bytes(lengths)
+    rows = np.zeros((len(lengths), 9), np.uint8)
+    rows[:, :4] = (lengths * size + used - 4).astype("<u4").view(np.uint8).reshape(-1, 4)
+    rows[:, 4] = _ARRAY_1D + (used > 6) + (used > 7)
+    rows[:, 5:] = lengths.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return rows
+
+
+def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MdsWriter:
+    """Create a folder of shards."""
+    return MdsWriter(path, dtype, if_exists=policy)
