@@ -105,7 +105,10 @@ def open_bytes(path: PathLike, status: remote.Status | None = None) -> ByteArray
 
 def mapped(data: ByteArray) -> npt.NDArray[np.uint8]:
     """Return the result of `open_bytes` as an array; an object is fetched completely into the cache."""
-    return map_bytes(data.whole()) if isinstance(data, ObjectBytes) else data[:]
+    if isinstance(data, ObjectBytes):
+        return map_bytes(data.whole())
+    assert isinstance(data, np.ndarray)
+    return data
 
 
 def bytes_behind(data: ByteArray, start: int) -> ByteArray:

@@ -78,7 +78,7 @@ def test_skipped_conversations_are_reported(cli: Cli) -> None:
     Path("c.yaml").write_text(config.replace("{% endfor %} ", "{% endfor %}"))
     Path("data/few.jsonl").write_text(GOOD * 3 + '{"turns": []}\n' * 30)
     out, err = cli("chat", "c.yaml")
-    assert err.count("skipped out/referring/few_") == 5
+    assert err.count(".jsonl: skipped line ") == 5
     assert "skipped 25 more (--json lists all)" in err
     assert " skipped -> out/referring/few_" in out
     assert "empty text" in cli("chat", "c.yaml", "--on_faulty", "error", code=1).err
@@ -110,4 +110,4 @@ def test_a_faulty_row_is_one_line(cli: Cli) -> None:
 def test_help(cli: Cli) -> None:
     out = cli("prepare_instruction_tuning_data", "--help").out
     assert "example: fastpack chat instruction_tuning.yaml" in out
-    assert "(default: override)" in out
+    assert "(default: overwrite)" in out

@@ -111,7 +111,7 @@ def test_rules_of_filter(cli: Cli, rules: list[str], kept: list[int]) -> None:
     assert numbers("out.pbin") == kept
     n_documents = "1 document" if len(kept) == 1 else f"{len(kept)} documents"
     message = f"{n_documents}, {sum(kept) + len(kept)} tokens, {Path('out.pbin').stat().st_size} bytes"
-    assert printed == (f"out.pbin: {message}, {6 - len(kept)} documents left out\n", "")
+    assert printed == (f"out.pbin: {message}, {6 - len(kept)} documents excluded\n", "")
 
 
 def test_an_expression_needs_trust(cli: Cli) -> None:

@@ -64,7 +64,7 @@ def test_messages_about_long_lines_are_short(tmp_path: Path, cli: Cli) -> None:
 
 def test_drop_faulty(raw: Path, cli: Cli) -> None:
     out, err = cli("index", raw, "--drop-faulty")
-    assert out == f"{raw.with_suffix('.idx')}: 2 lines, 1 faulty ones left out, 22 bytes indexed\n"
+    assert out == f"{raw.with_suffix('.idx')}: 2 lines, 1 faulty line skipped, 22 bytes indexed\n"
     assert err == "faulty line \"b'{oops'\", skipping...\n"
     assert read_raw_index(raw.with_suffix(".idx")).tolist() == [[0, 12], [19, 2]]
 

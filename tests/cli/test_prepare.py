@@ -101,7 +101,7 @@ def test_bad_shards_and_warnings(folder: Path, cli: Cli) -> None:
     assert f"fastpack: error: {folder}/val/v-1.tar: at byte " in cli(*options(folder), code=1).err
     words = ["prepare", str(folder), "--non-interactive", "--split-glob", "train:train/*.tar", "--split-glob", "x:y"]
     err = cli(*words, "--skip-bad-shards").err.splitlines()
-    assert err[0].startswith(f"left out: val/v-1.tar: {folder}/val/v-1.tar: at byte ")
+    assert err[0].startswith(f"skipped val/v-1.tar: {folder}/val/v-1.tar: at byte ")
     assert err[1:] == [
         "warning: the split x has no shards: loading it will fail",
         "warning: 2 shards are in no split: val/v-03.tar, val/v-2.tar",

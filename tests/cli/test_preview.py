@@ -97,7 +97,7 @@ def test_shards(tmp_path: Path, tokenizer: str, cli: Cli) -> None:
         (["a.pbin", "--tokenizer", "bytes", "--eod-token", "</s>"], 1, "has one special token"),
         (["a.jsonl", "--index-path", "absent.idx"], 1, "absent.idx: No such file"),
         (["a.jsonl", "--jq-pattern", ".["], 1, "jq rejects the pattern '.['"),
-        (["a.bin", "--dtype", "text"], 1, "dtype 'text': expected one of integers"),
+        (["a.bin", "--dtype", "text"], 1, "dtype 'text' is unknown: uint16 or uint32"),
         (["empty.bin"], 1, "cannot mmap an empty file: empty.bin"),
     ],
 )
@@ -126,7 +126,7 @@ def test_errors_are_one_line(
 
 @pytest.mark.parametrize("option", ["--start", "-n", "--max-tokens", "--max-characters"])
 def test_negative_numbers_are_usage_errors(option: str, cli: Cli) -> None:
-    assert "-1 is below 0" in cli("preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1", code=2).err
+    assert "-1 is not at least 0" in cli("preview", "x.pbin", f"{option}=-1" if option != "-n" else "-n-1", code=2).err
 
 
 @pytest.mark.parametrize(

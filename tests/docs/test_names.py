@@ -20,7 +20,7 @@ COMMAND = re.compile(r"^(?:\$ )?fastpack (?:data )?([a-z][\w-]*)(?![\w.-]*[./])"
 
 def exists(name: str, within: str) -> bool:
     if name == "torch":  # which may not be installed
-        return not within or f'"{within}",' in (Path(fastpack.__file__).parent / "torch.py").read_text()
+        return not within or f'"{within}",' in (Path(fastpack.__file__).parent / "torch" / "__init__.py").read_text()
     if hasattr(fastpack, name):
         return not within or name == "kernels" or hasattr(getattr(fastpack, name), within)
     return importlib.util.find_spec(f"fastpack.{name}") is not None

@@ -166,9 +166,9 @@ def test_existence_policies(tmp_path: Path) -> None:
     assert may_write(target, "override")
     assert not may_write(target, "skip")
     for kind in (ValueError, FileExistsError, TargetExists):
-        with pytest.raises(kind, match=r"exists\. Pass file_existence_policy='override' to overwrite it\."):
+        with pytest.raises(kind, match=r"exists\. Pass if_exists='overwrite' to overwrite it\."):
             may_write(target, "error")
-    with pytest.raises(ValueError, match="unknown file existence policy"):
+    with pytest.raises(ValueError, match="if_exists: found 'delete'"):
         may_write(target, "delete")  # type: ignore[arg-type]
 
 

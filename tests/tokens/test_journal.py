@@ -165,7 +165,7 @@ def test_a_full_disk_keeps_checkpoints_with_resume(
     writer = writer_at(left_behind, resume=resume)
     writer.append([8, 9])
     with monkeypatch.context() as patch, pytest.raises(OSError, match=r"No space left on device: '.*x\.pbin'"):
-        patch.setattr(os, "write", fail)
+        patch.setattr(os, "pwrite", fail)
         writer.close()
     assert len(os.listdir(left_behind.parent)) == 2 * resume
     writer = writer_at(left_behind, resume=True)

@@ -53,10 +53,10 @@ def _fields(name: str, sample_type: type[Sample]) -> Iterator[Field]:
             yield Field(field.name, printed, None if field.default is MISSING else repr(field.default))
 
 
-# In the order in which Energon numbers them, which leaves one out; the crude type comes last.
+# By name, as Energon numbers them, which leaves one out; the crude type comes last.
 SAMPLE_TYPES: dict[str, tuple[Field, ...]] = {
     name: tuple(_fields(name, sample_type))
-    for name, sample_type in samples.SAMPLE_TYPES.items()
+    for name, sample_type in sorted(samples.SAMPLE_TYPES.items())
     if name != "VQAOCRSample"
 }
 MAX_LISTED_FIELDS = 10  # a loader template, or the question for a field map, lists no more stored fields

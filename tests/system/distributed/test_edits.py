@@ -139,11 +139,11 @@ def test_failures_are_reported_and_counted(
     def copy(source: Any, start: int, *given: Any) -> Any:
         if start >= 500:
             raise ValueError(f"token {start} cannot be read")
-        return merge.copy_tokens(source, start, *given)
+        return merge.read_tokens(source, start, *given)
 
     monkeypatch.setattr("fastpack.cli.progress.LOG_EVERY", 0)
     with monkeypatch.context() as context:
-        context.setattr(edit_tasks, "copy_tokens", copy)
+        context.setattr(edit_tasks, "read_tokens", copy)
         assert main(words) == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("%")[0] for line in lines[:2]] == ["merge: 2", "merge: 5"]

@@ -36,7 +36,8 @@ def prepared(folder: Path, walker: Callable[[str], WalkResult] | None = None, **
 
 def run_distributed(folder: Path, size: int, n_bytes: int | None = 5000, **options: bool) -> PrepareResult:
     skip = options.pop("skip_bad_shards", False)
-    plan = plan_walk(folder, bytes_per_task=n_bytes, force_overwrite=True, **options)
+    execution = ExecutionSettings(force_overwrite=True, **options)
+    plan = plan_walk(folder, bytes_per_task=n_bytes, execution=execution)
     for rank in range(size):
         run_rank(plan, rank, size)
     walker = walker_of(plan, skip_bad_shards=skip)

@@ -9,6 +9,7 @@ from command_line import Cli
 from distributed_sources import write_sound_and_damaged
 
 from fastpack.analysis.findings import VerifyReport
+from fastpack.analysis.options import VerifyOptions
 from fastpack.cli import main
 from fastpack.distributed.ranks import run_rank
 from fastpack.distributed.verify_tasks import collect_verify, plan_verify
@@ -30,7 +31,7 @@ def test_report_equals_that_of_a_local_run(
     monkeypatch.setattr(VerifyReport, "max_findings", 3)
     paths = [folder, tmp_path / "web", folder / "0.pbin", tmp_path / "absent.pbin", tmp_path]
     for vocab_size in (None, 4):
-        plan = plan_verify(paths, deep=deep, vocab_size=vocab_size)
+        plan = plan_verify(paths, VerifyOptions(deep=deep, vocab_size=vocab_size))
         for rank in range(size):
             run_rank(plan, rank, size)
         distributed = collect_verify(plan)
@@ -42,11 +43,11 @@ def test_report_equals_that_of_a_local_run(
 
 
 def test_changed_file_is_verified_again(folder: Path) -> None:
-    plan = plan_verify([folder / "0.pbin"])
+    plan = plan_verify([folder / "0.pbin"], VerifyOptions())
     run_rank(plan, 0, 1)
     with PackedWriter(folder / "0.pbin", 2, if_exists="overwrite") as writer:
         writer.append([5])
-    assert plan_verify([folder / "0.pbin"]).identity != plan.identity
+    assert plan_verify([folder / "0.pbin"], VerifyOptions()).identity != plan.identity
 
 
 def test_task_files_inside_the_verified_folder_are_ignored(
