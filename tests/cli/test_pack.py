@@ -297,9 +297,10 @@ def test_other_text_is_rejected(tmp_path: Path, cli: Cli) -> None:
     folder.mkdir()
     (folder / "notes.md").write_text("a poem\nof two lines\n")
     words = ["--tokenizer", "bytes", "--eod-token", "<|endoftext|>"]
-    assert "none of the 2 lines of" in cli("pack", folder / "notes.txt", *words, code=1).err
-    assert "no .jsonl, .ndjson (.gz, .zst) files found" in cli("pack", folder, *words, code=1).err
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert "none of the 2 lines of" in cli("pack", folder / "notes.md", *words, code=1).err
+    error = cli("pack", folder, *words, "-o", tmp_path / "all.pbin", code=1).err
+    assert "no .jsonl, .ndjson, .parquet, .arrow, .feather, .csv, .tsv, .txt files found" in error
+    assert [path.name for path in folder.iterdir()] == ["notes.md"]
 
 
 def test_a_replaced_packed_file_keeps_its_permissions() -> None:

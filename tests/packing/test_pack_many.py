@@ -146,7 +146,7 @@ def test_damaged_source_leaves_no_target(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_explicit_index_for_several_sources_is_an_error(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="needs a single source that is not compressed"):
+    with pytest.raises(ValueError, match="needs a single JSON Lines source that is not compressed"):
         pack_encoded_data(config_to(corpus, tmp_path / "out.pbin", index_path=corpus / "a.idx"))
 
 
