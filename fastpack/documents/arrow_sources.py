@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -60,9 +59,8 @@ class TextTable:
         self.path = path
         self._size = size_of(path)
 
-    @property
     def group_rows(self) -> npt.NDArray[np.int64] | None:
-        """Number of rows of each group; None if only reading the whole file would tell."""
+        """Return the number of rows of each group; None if only reading the whole file would tell."""
         return None
 
     def read(self, first_row: int, stop_row: int | None, n_bytes: int) -> Iterator[TextBatch]:
@@ -121,17 +119,17 @@ class ParquetTable(TextTable):
                 page_checksum_verification=True,
             )
 
-    @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
-        """Number of rows of each row group."""
+        """Return the number of rows of each row group."""
         metadata = self._metadata
         return np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], np.int64)
 
     def _arrays(self, first_row: int, n_bytes: int) -> Iterator[tuple[int, Any, int]]:
-        ends = np.cumsum(self.group_rows)
+        group_rows = self.group_rows()
+        ends = np.cumsum(group_rows)
         with self._open() as file:
             for group in range(int(np.searchsorted(ends, first_row, side="right")), len(ends)):
-                row = int(ends[group] - self.group_rows[group])
+                row = int(ends[group] - group_rows[group])
                 n_rows = self._rows_per_batch(group, n_bytes)
                 for batch in file.iter_batches(n_rows, [group], [self._column], use_threads=False):
                     row += len(batch)
@@ -169,9 +167,8 @@ class ArrowTable(TextTable):
                 self.path, self._size - len(tail), tail.hex(" "), f"{STREAM_END.hex(' ')}, the end marker of a stream"
             )
 
-    @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
-        """Number of rows of each record batch."""
+        """Return the number of rows of each record batch."""
         with _format_errors(self.path, self.kind):
             return np.array([batch.num_rows for batch in self._batches()], np.int64)
 
@@ -202,7 +199,7 @@ class ArrowTable(TextTable):
 
     def _arrays(self, first_row: int, n_bytes: int) -> Iterator[tuple[int, Any, int]]:  # noqa: ARG002
         row = 0
-        n_rows = int(self.group_rows.sum()) if not is_remote(self.path) else 0
+        n_rows = int(self.group_rows().sum()) if not is_remote(self.path) else 0
         for batch in self._batches():
             if row + len(batch) > first_row:
                 yield row, values_at(batch, self._names), self._size * (row + len(batch)) // max(1, n_rows)

@@ -125,7 +125,7 @@ def values_at(batch: Any, names: Sequence[str]) -> Any:
 
     array = batch.column(batch.schema.get_field_index(names[0]))
     if len(names) > 1:
-        array = pc.struct_field(array, list(names[1:]))
+        array = pc.call_function("struct_field", [array], pc.StructFieldOptions(list(names[1:])))
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return array  # `text_batches` validates it, and finds invalid UTF-8 per document
     array.validate(full=True)

@@ -184,7 +184,7 @@ def find_pack_sources(
     except InputNotFound as error:
         name = spoken("settings.src_path")
         raise InputNotFound(f"{name}: {error}" if name else str(error)) from None
-    formats = [source_format(path) for path in paths]
+    formats: list[SourceFormat] = [source_format(path) for path in paths]
     if split_on == "":
         raise ValueError(f"{spoken('split_on')}: found an empty text, expected a separator")
     if split_on is not None and "text" not in formats:
@@ -192,13 +192,13 @@ def find_pack_sources(
     is_one = is_one_file(sources)
     if is_one and index_path is None and single_rule != "require" and is_read_only(paths[0]):
         single_rule = "optional"
-    elif is_one and formats == ["jsonl"] and not is_compressed(paths[0]):
+    elif is_one and formats[0] == "jsonl" and not is_compressed(paths[0]):
         named = None if index_path is None else os.fspath(index_path)
         return (Source(paths[0], _index_path(paths[0], named, single_rule), single_rule),)
     if index_path is not None:
         name = spoken("settings.index_path")
         raise ValueError(f"{name} needs a single JSON Lines source that is not compressed")
-    rule: IndexRule = single_rule if is_one and formats == ["jsonl"] else "optional"
+    rule: IndexRule = single_rule if is_one and formats[0] == "jsonl" else "optional"
     return tuple(
         Source(path, _index_next_to(path), rule)
         if kind == "jsonl"

@@ -184,7 +184,7 @@ def _text_batches(path: str, texts: Iterator[TextBatch], first: int) -> Iterator
 
 def _group_start(source: Source, chunk: int, n_chunks: int) -> int:
     """Return the first row of a chunk of a table, the start of a group, or the number of rows for the end."""
-    group_rows = open_source_table(source).group_rows
+    group_rows = open_source_table(source).group_rows()
     assert group_rows is not None  # only sources that are splittable have several chunks
     starts = np.append(0, np.cumsum(group_rows))
     return int(starts[np.searchsorted(starts, int(starts[-1]) * chunk // n_chunks)])
