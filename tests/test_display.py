@@ -157,6 +157,10 @@ RESULTS: dict[str, Callable[[str], Example]] = {
         fastpack.IndexResult(Path(at), 12, 3, 456, written=False),
         ["entries=12", "dropped=3", "bytes=456", "written=False"],
     ),
+    "ConvertResult": lambda at: (
+        fastpack.ConvertResult(str(at), "megatron", "uint16", 12, 345),
+        ["output=", "documents=12", "tokens=345"],
+    ),
     "EditResult": lambda at: (fastpack.EditResult(Path(at), 12, 345), ["path=", "documents=12", "tokens=345"]),
     "RepairResult": lambda at: (
         fastpack.RepairResult(Path(at), "the index is cut off <i>", 3, 12, 5, written=True),
