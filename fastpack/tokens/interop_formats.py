@@ -19,6 +19,8 @@ from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
 
 Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
 
+FOLDER_FORMATS = ("litdata", "mds")  # a dataset is a folder with an index.json
+
 
 def _open_megatron(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
     from fastpack.tokens.megatron import MegatronTokens
@@ -68,7 +70,7 @@ def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> b
 
 
 def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
-    if (names is not None) != (name in ("litdata", "mds")):  # before anything is imported
+    if (names is not None) != (name in FOLDER_FORMATS):  # before anything is imported
         return False
     if names is not None and INDEX not in names:
         return False
