@@ -30,7 +30,7 @@ from fastpack.distributed.map_concatenate import (
 )
 from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
-from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
+from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write, size_of
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
@@ -244,5 +244,5 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance)
-    return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)
+    concatenate_tokens(outputs, np.dtype(f"u{size}"), output_format(target), target, policy, advance)
+    return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, size_of(target))

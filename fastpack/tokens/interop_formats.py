@@ -172,6 +172,27 @@ def output_path(name: str, path: AnyPath) -> AnyPath:
     return as_path(f"{text}.npy") if name == "olmo" and not text.endswith(".npy") else path
 
 
+def output_files(name: str, path: AnyPath) -> list[AnyPath]:
+    """Return the files of an output with the path that `output_path` returns, or its first file; the tokens come first.
+
+    Of a folder, these are the files in it.
+    """
+    text = os.fspath(path)
+    match name:
+        case "megatron":
+            from fastpack.tokens.megatron import prefix_of
+
+            prefix = prefix_of(text)
+            return [as_path(f"{prefix}.bin"), as_path(f"{prefix}.idx")]
+        case "datatrove":
+            return [path, as_path(f"{text}.index"), as_path(f"{text}.metadata")]
+        case "olmo":
+            from fastpack.tokens.olmo import csv_path
+
+            return [path, as_path(csv_path(text))]
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
 INTEROP_FORMATS = (
     _row(
         "megatron",
