@@ -105,18 +105,22 @@ def concatenate_bytes(
 
 def concatenate_tokens(
     outputs: Sequence[TaskOutput],
-    dtype: np.dtype[Any],
+    encoded: np.dtype[Any],
+    stored: np.dtype[Any],
     row: TokenFormat,
     target: PathLike,
     policy: ExistencePolicy,
     advance: Callable[[int], None],
 ) -> None:
-    """Write the token file of the documents of all outputs. Raises TargetExists by the policy."""
+    """Write the token file of the documents of all outputs. Raises TargetExists by the policy.
+
+    encoded, stored: the dtypes of the tokens in the outputs and in the token file.
+    """
     assert row.create is not None
-    with row.create(as_path(target), dtype, policy) as writer:
-        writer.reserve(sum(one.n_bytes for one in outputs) // dtype.itemsize)
+    with row.create(as_path(target), stored, policy) as writer:
+        writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
         for one in outputs:
-            blocks = (block.view(dtype.newbyteorder("<")) for block in output_blocks([one], advance))
+            blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))
             writer.append_blocks(blocks, map_bytes(one.path)[one.n_bytes :].view(np.int64).copy())
 
 

@@ -153,7 +153,8 @@ def _concatenate(
     size = first["token_size"]
     outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(output.n_bytes for output in outputs)
-    concatenate_tokens(outputs, stored_dtype(format, size), format_named(format), target.output, policy, advance)
+    stored = stored_dtype(format, size)
+    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(

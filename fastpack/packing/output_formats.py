@@ -14,14 +14,13 @@ from fastpack.io import ExistencePolicy, PathLike, as_path
 from fastpack.tokenizers.interface import Tokenizer, token_size
 from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN, is_npy
 from fastpack.tokens.formats import FORMATS, format_named
-from fastpack.tokens.interop_formats import output_files, output_path
+from fastpack.tokens.interop_formats import first_output, output_files
 from fastpack.tokens.token_file import TokenWriter
 
 PackFormat: TypeAlias = Literal[
     "pbin", "npy", "bin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds"
 ]
 
-FOLDERS = ("litdata", "mds")
 RESUMABLE = ("pbin", "npy")  # formats whose writers keep checkpoints
 MEGATRON_NAME = "_text_document"  # what preprocess_data adds to its output prefix
 MEGATRON_NARROW = 65_500  # vocabularies below this size are stored as uint16, others as int32
@@ -63,8 +62,7 @@ def first_file(output: PathLike, format: PackFormat) -> str:
     path = os.fspath(output)
     if format == "megatron" and not path.endswith((".bin", ".idx")):
         path += MEGATRON_NAME
-    target = output_path(format, as_path(path))
-    return os.fspath(target if format in FOLDERS else output_files(format, target)[0])
+    return os.fspath(first_output(format, as_path(path)))
 
 
 def check_index_is_kept(output: str, source: str, index_path: str | None) -> None:
