@@ -14,7 +14,7 @@ from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
-_APART = ("warnings", "histogram", "samples_at", "eos", "path")  # facts that are printed separately
+_APART = ("warnings", "histogram", "samples_at", "eos", "path", "digest")  # facts that are printed separately
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -37,6 +37,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_eos_option(parser)
     add_dtype_option(parser)
     parser.add_argument("--quick", action="store_true", help="do not read tokens, only headers and indexes")
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="also print the digest of a token file, which is equal for the same documents in any format (extra: "
+        "checksum)",
+    )
     add_webdataset_options(parser.add_argument_group("WebDatasets"), "splits to report (default: all)")
     return [parser]
 
@@ -51,6 +57,7 @@ def run_info(args: argparse.Namespace) -> int:
         seq_lens=args.seq_len or SEQ_LENS,
         dtype=args.dtype,
         quick=args.quick,
+        digest=args.digest,
         split_config=args.split_config,
         dataset_config=args.dataset_config,
         split_parts=args.split_parts,
@@ -72,6 +79,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("eos", _eos(found["eos"]))
     elif "eos" in found:
         yield _line("eos", "unknown; pass --eos-token-id")
+    if found.get("digest"):
+        yield _line("digest", found["digest"])
     for text in found["warnings"]:
         yield _line("warning", text)
     if found.get("samples_at"):

@@ -58,6 +58,10 @@ def output_group(parser: argparse.ArgumentParser) -> Any:
     return parser.add_argument_group(OUTPUT)
 
 
+# The formats that are written; the table of formats is not imported for the help.
+FORMATS = ("npy", "bin", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds")
+
+
 def add_output_options(parser: argparse.ArgumentParser, if_exists: str = "error") -> None:
     """Add the options of most commands that write files; if_exists: the default of `--if-exists`."""
     add_if_exists_option(parser, if_exists)

@@ -16,6 +16,7 @@ from fastpack.cli.distributed_options import (
 )
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import (
+    FORMATS,
     Commands,
     add_engine_option,
     add_on_error_option,
@@ -38,6 +39,7 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 OLD_EOS_TOKEN = "<|endoftext|>"
 FLAGS = {  # setting of a configuration -> the flags that replace it
+    "resume": ("--resume",),
     "settings.dst_path": ("--output",),
     "settings.index_path": ("--index-path",),
     "settings.jq_pattern": ("--jq-pattern", "--text-field"),
@@ -56,7 +58,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "pack",
         run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
-        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one .pbin",
+        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one token file",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
     )
     _add_inputs(parser)
@@ -85,6 +87,13 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         metavar="DST",
         help="the packed file, or a flat shard if it ends in .npy, or the folder for --per-source (default: SRC's stem "
         "+ .pbin)",
+    )
+    output_group(parser).add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        help=f"format of the output: {', '.join(FORMATS)} (default: npy if DST ends in .npy, else pbin); megatron "
+        "writes DST_text_document.bin and .idx, as preprocess_data with --append-eod",
     )
     output_group(parser).add_argument(
         "--per-source", action="store_true", help="pack each source into a file of its own"
@@ -145,7 +154,9 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume", action="store_true", help="continue a run that was interrupted or killed; a finished output is kept"
+        "--resume",
+        action="store_true",
+        help="continue a run that was interrupted or killed; a finished output is kept (pbin and npy)",
     )
 
 
@@ -170,6 +181,9 @@ def _flag_names(args: argparse.Namespace, is_config: bool) -> dict[str, str]:
 def _pack(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
+    from fastpack.io import as_path
+    from fastpack.tokens.interop_formats import output_files
+
     started = time.perf_counter()
     with warnings_as_messages(args):
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
@@ -182,7 +196,7 @@ def _pack(args: argparse.Namespace, is_config: bool) -> int:
         return 0
     for result in results:
         if not result.kept_existing:
-            write_checksums(args, result.path)
+            write_checksums(args, *output_files(settings.format, as_path(result.path)))
     report(args, results, time.perf_counter() - started)
     return 0
 

@@ -99,6 +99,9 @@ class FieldTotals(TypedDict):
     bytes: Annotated[Count, "their size"]
 
 
+Digest = Annotated[str | None, "hash of tokens and document ends, equal in every format; null without `--digest`"]
+
+
 class InspectResult(dict[str, Any]):
     r"""Hold what `inspect` finds: a dict whose items are also attributes.
 
@@ -180,6 +183,7 @@ class PackedFacts(InspectResult):
         Count | None, "documents with such tokens, which a reader would split; null as `eos_inside`"
     ]
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
+    digest: Digest
 
 
 class ShardFacts(InspectResult):
@@ -202,6 +206,7 @@ class ShardFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    digest: Digest
 
 
 class TokenFileFacts(InspectResult):
@@ -219,6 +224,7 @@ class TokenFileFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    digest: Digest
 
 
 class ManifestFacts(InspectResult):
@@ -234,6 +240,7 @@ class ManifestFacts(InspectResult):
     times_count: Annotated[bool, "whether the modification times of the shards must match; not in a copy without times"]
     file_tokens: FileTokens
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    digest: Digest
 
 
 class WebDatasetFacts(InspectResult):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -10,10 +11,11 @@ from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
 from fastpack.io import AnyPath, PathLike, Progress, as_path
-from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of
+from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_tokens
 from fastpack.webdataset.metadata import meta_path
 
 SEQ_LENS = (2048, 4096, 8192)
+TOKEN_KINDS = {row.kind for row in FORMATS}
 
 Inspector: TypeAlias = Callable[[AnyPath, InspectOptions], FileFacts]
 
@@ -47,6 +49,7 @@ def inspect(
     seq_lens: Sequence[int] = SEQ_LENS,
     dtype: str | None = None,
     quick: bool = False,
+    digest: bool = False,
     split_config: str = "split.yaml",
     dataset_config: str = "dataset.yaml",
     split_parts: Sequence[str] | None = None,
@@ -66,6 +69,10 @@ def inspect(
         The dtype of `.bin` shards. By default it is that of tatm's metadata, or it is guessed from the size.
     quick
         Do not read tokens. The documents of shards, the share of EOS tokens and the largest id are then unknown.
+    digest
+        Add the digest of a token file: the xxh3_128 of all tokens and then of all document ends, as little-endian
+        int64. It is equal for files with the same documents in any format. In formats without document boundaries,
+        `eos_token_id` gives the ends; without it only the tokens are hashed.
     split_config, dataset_config
         Names of the files in `.nv-meta` to use instead of split.yaml and dataset.yaml.
     split_parts
@@ -88,6 +95,10 @@ def inspect(
         If the file is damaged.
     JobError
         If the file has no known format.
+    MissingExtra
+        If a digest is asked for and the extra ``checksum`` is not installed.
+    ValueError
+        If a sequence length is below 1, or a digest is asked for a file that is not a token file.
 
     Examples
     --------
@@ -110,8 +121,20 @@ def inspect(
         dataset_config=dataset_config,
         split_parts=split_parts,
     )
+    if digest and not formats_of(as_path(path)):
+        check_dataset_exists(as_path(path))
+        raise ValueError(f"{os.fspath(path)} is not a token file: it has no digest")
     facts = measure(path, options).facts
+    if facts["kind"] in TOKEN_KINDS:
+        facts["digest"] = _digest(path, dtype, eos_token_id) if digest else None
     return FACTS[facts["kind"]](facts)
+
+
+def _digest(path: PathLike, dtype: str | None, eos_token_id: int | None) -> str:
+    from fastpack.tokens.digest import token_digest
+
+    with open_tokens(path, dtype=dtype, eos_token_id=eos_token_id) as tokens:
+        return token_digest(tokens)
 
 
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:

@@ -28,6 +28,7 @@ def create_shuffled_dataset_chunk(
     *,
     progress: Progress | None = None,
     dry_run: bool = False,
+    format: str | None = None,
 ) -> EditResult:
     """Write chunk `chunk_id` of `num_chunks` of packed files, with its documents shuffled.
 
@@ -53,6 +54,8 @@ def create_shuffled_dataset_chunk(
         Called with (bytes written, total bytes).
     dry_run
         Return the result without writing the output.
+    format
+        Format of the output, such as "megatron"; default: by its suffix, else "pbin".
 
     Returns
     -------
@@ -82,7 +85,7 @@ def create_shuffled_dataset_chunk(
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
     edit = partial(chunk_of_documents, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed)
-    return edit_files(edit, paths, target, if_exists, progress, dry_run)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run, format)
 
 
 @accept_aliases(file_existence_policy="if_exists")
