@@ -157,10 +157,6 @@ RESULTS: dict[str, Callable[[str], Example]] = {
         fastpack.IndexResult(Path(at), 12, 3, 456, written=False),
         ["entries=12", "dropped=3", "bytes=456", "written=False"],
     ),
-    "ConvertResult": lambda at: (
-        fastpack.ConvertResult(str(at), "megatron", "uint16", 12, 345),
-        ["output=", "documents=12", "tokens=345"],
-    ),
     "EditResult": lambda at: (fastpack.EditResult(Path(at), 12, 345), ["path=", "documents=12", "tokens=345"]),
     "ConvertResult": lambda at: (
         fastpack.ConvertResult(at, "megatron", "uint16", 12, 345),
