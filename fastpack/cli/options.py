@@ -117,6 +117,33 @@ def add_on_error_option(group: argparse._ActionsContainer, what: str) -> None:
     )
 
 
+def add_text_options(parser: argparse._ActionsContainer) -> None:
+    """Add --text-field and --split-on for sources that are not JSON Lines."""
+    parser.add_argument(
+        "--text-field",
+        metavar="NAME",
+        help="column of the texts of Parquet, Arrow, CSV and TSV files (default: text); a.b is the field b of a",
+    )
+    add_split_option(parser)
+
+
+def add_split_option(group: argparse._ActionsContainer) -> None:
+    """Add --split-on."""
+    group.add_argument(
+        "--split-on",
+        type=_unescaped,
+        metavar="TEXT",
+        help=r"the text between two documents of a plain text file, such as '\n\n' (default: a file is one document)",
+    )
+
+
+def _unescaped(text: str) -> str:
+    """Return a separator with the escapes of line ends and tabs replaced."""
+    for escape, character in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t")):
+        text = text.replace(escape, character)
+    return text
+
+
 def add_eos_option(parser: argparse.ArgumentParser) -> None:
     """Add `--eos-token-id`, which is determined automatically if it is not given."""
     parser.add_argument(

@@ -21,6 +21,7 @@ from fastpack.cli.options import (
     add_engine_option,
     add_on_error_option,
     add_output_options,
+    add_split_option,
     new_command,
     output_group,
     write_checksums,
@@ -122,20 +123,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "--text-field", metavar="NAME", help="key or column of the text (default: text); a.b is b in the object a"
     )
     field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
-
-    texts.add_argument(
-        "--split-on",
-        type=_unescaped,
-        metavar="TEXT",
-        help=r"the text between two documents of a plain text file, such as '\n\n' (default: a file is one document)",
-    )
-
-
-def _unescaped(text: str) -> str:
-    """Return a separator with the escapes of line ends and tabs replaced."""
-    for escape, character in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t")):
-        text = text.replace(escape, character)
-    return text
+    add_split_option(texts)
 
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:

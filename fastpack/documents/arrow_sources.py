@@ -27,15 +27,16 @@ from fastpack.documents.text_columns import (
     values_at,
 )
 from fastpack.errors import FormatError, MissingExtra
-from fastpack.io import drop_pages, is_remote, map_bytes, open_bytes, open_stream, size_of
+from fastpack.io import drop_pages, is_remote, map_bytes, open_bytes, open_stream, plain_path, size_of
 
 _BUFFER = 1 << 20  # bytes of a column that are read at once
+_BATCHES_READ = 4  # batches per array of a Parquet file, which are not copied; fewer cost more calls
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
 _CSV_BLOCK = 16 << 20  # bytes; a row must fit into it
 
 
-def open_table(path: str, kind: SourceFormat, names: Sequence[str]) -> TextTable:
-    """Open a Parquet, Arrow, CSV or TSV file for its column `names`, a path into nested fields.
+def open_table(path: str, kind: SourceFormat, names: Sequence[str] | None) -> TextTable:
+    """Open a Parquet, Arrow, CSV or TSV file for its column `names`, a path into nested fields; None: no column.
 
     Raises ValueError for a column that does not exist or does not contain strings, FormatError for a damaged file,
     MissingExtra without pyarrow.
@@ -54,6 +55,7 @@ class TextTable:
 
     kind: str
     missing = NULL  # length of a text that is missing
+    schema: Any  # pyarrow.Schema of all columns
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -98,19 +100,27 @@ class ParquetTable(TextTable):
 
     kind = "parquet"
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
+    def __init__(self, path: str, names: Sequence[str] | None) -> None:
         super().__init__(path)
         self._metadata: Any = None
         with _format_errors(path, self.kind), self._open() as file:
-            self._metadata, schema = file.metadata, file.schema_arrow
-        self._names = column_of(schema, names, path)
+            self._metadata, self.schema = file.metadata, file.schema_arrow
+        self._names = () if names is None else column_of(self.schema, names, path)
         self._column = ".".join(self._names)
+
+    @property
+    def codecs(self) -> list[str]:
+        """The compression codecs of all columns, sorted."""
+        groups = map(self._metadata.row_group, range(self._metadata.num_row_groups))
+        return sorted({group.column(i).compression.lower() for group in groups for i in range(group.num_columns)})
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        with open_stream(self.path) as file:
+        # Arrow reads a local file itself: that takes 20 % less than reading it through a Python file.
+        with open_stream(self.path) if is_remote(self.path) else pa.OSFile(plain_path(self.path)) as file:
             yield pq.ParquetFile(
                 file,
                 metadata=self._metadata,
@@ -139,7 +149,7 @@ class ParquetTable(TextTable):
         metadata = self._metadata.row_group(group)
         columns = (metadata.column(i) for i in range(metadata.num_columns))
         size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == self._column)
-        return int(min(MAX_ROWS, max(1, n_bytes * metadata.num_rows // max(1, size))))
+        return int(min(MAX_ROWS, max(1, _BATCHES_READ * n_bytes * metadata.num_rows // max(1, size))))
 
 
 class ArrowTable(TextTable):
@@ -147,17 +157,17 @@ class ArrowTable(TextTable):
 
     kind = "arrow"
 
-    def __init__(self, path: str, names: Sequence[str]) -> None:
+    def __init__(self, path: str, names: Sequence[str] | None) -> None:
         import pyarrow as pa
 
         super().__init__(path)
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
         with _format_errors(path, self.kind), self._open() as reader:
-            schema = reader.schema
+            self.schema = reader.schema
             if not isinstance(reader, pa.ipc.RecordBatchFileReader):
                 self._check_end()
-        self._names = column_of(schema, names, path)
-        self._options.included_fields = [schema.get_field_index(self._names[0])]
+        self._names = () if names is None else column_of(self.schema, names, path)
+        self._options.included_fields = [self.schema.get_field_index(name) for name in self._names[:1]]
 
     def _check_end(self) -> None:
         """Raise FormatError for a stream without its end marker: pyarrow takes any end after a message as the end."""
@@ -212,14 +222,14 @@ class CsvTable(TextTable):
     kind = "csv"
     missing = WRONG_COLUMNS
 
-    def __init__(self, path: str, names: Sequence[str], delimiter: str) -> None:
+    def __init__(self, path: str, names: Sequence[str] | None, delimiter: str) -> None:
         super().__init__(path)
         self._delimiter = delimiter
         with _format_errors(path, self.kind), self._open(None, []) as (reader, _):
-            columns = reader.schema.names
-        self._name = ".".join(names)
-        if self._name not in columns:
-            raise missing_column(path, self._name, columns)
+            self.schema = reader.schema
+        self._name = ".".join(names or ())
+        if names is not None and self._name not in self.schema.names:
+            raise missing_column(path, self._name, self.schema.names)
 
     @contextlib.contextmanager
     def _open(self, column: str | None, faulty: list[int]) -> Iterator[tuple[Any, Any]]:

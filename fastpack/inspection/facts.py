@@ -105,8 +105,8 @@ Digest = Annotated[str | None, "hash of tokens and document ends, equal in every
 class InspectResult(dict[str, Any]):
     r"""Hold what `inspect` finds: a dict whose items are also attributes.
 
-    `kind` is the format: "jsonl", "idx", "pbin", "shards", "manifest" or "webdataset". Each has a subclass whose
-    annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
+    `kind` is the format: "jsonl", "parquet", "idx", "pbin", "shards", "webdataset" and others. Each has a subclass
+    whose annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
 
     Examples
     --------
@@ -151,6 +151,23 @@ class JsonlFacts(InspectResult):
     energon_index: Annotated[str | None, "path of Energon's index, if it exists"]
     energon_samples: Annotated[Count | None, "samples in Energon's index"]
     line_bytes: Annotated[Summary | None, "lengths of the lines in bytes"]
+    histogram: Histogram
+
+
+class TableFacts(InspectResult):
+    """a Parquet, Arrow, CSV, TSV or plain text source"""
+
+    kind: Annotated[Literal["parquet", "arrow", "csv", "tsv", "text"], "the format of the source"]
+    files: Annotated[Count, "number of files"]
+    rows: Annotated[Count | None, "number of rows, or of documents of plain text; null if they were not read"]
+    row_groups: Annotated[Count | None, "row groups (Parquet) or record batches (Arrow); null if unknown"]
+    columns: Annotated[dict[str, str] | None, "column -> its Arrow type, in the first file; null for plain text"]
+    compression: Annotated[list[str] | None, "codecs of the columns, or of the files; null if unknown (Arrow)"]
+    text_field: Annotated[str | None, "the column of the texts; null for plain text, or if there is no such column"]
+    nulls: Annotated[
+        Count | None, "rows without a text: null, or with a wrong number of columns; null if texts were not read"
+    ]
+    text_bytes: Annotated[Summary | None, "lengths of the texts in bytes; null if they were not read"]
     histogram: Histogram
 
 
@@ -261,6 +278,7 @@ class WebDatasetFacts(InspectResult):
 
 FACTS: dict[str, type[InspectResult]] = {
     "jsonl": JsonlFacts,
+    **dict.fromkeys(("parquet", "arrow", "csv", "tsv", "text"), TableFacts),
     "idx": IndexFacts,
     "pbin": PackedFacts,
     "shards": ShardFacts,

@@ -8,12 +8,15 @@ from typing import TypeAlias
 
 from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
+from fastpack.documents.source_formats import BY_SUFFIX
+from fastpack.documents.source_paths import find_tables, is_pattern
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_tokens
 from fastpack.webdataset.metadata import meta_path
 
+TABLE_SUFFIXES = tuple(suffix for suffix, kind in BY_SUFFIX.items() if kind != "jsonl")
 SEQ_LENS = (2048, 4096, 8192)
 TOKEN_KINDS = {row.kind for row in FORMATS}
 
@@ -30,6 +33,12 @@ def _index_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
     from fastpack.documents.jsonl_facts import index_facts
 
     return index_facts(path, options)
+
+
+def _table_facts(path: AnyPath, files: Sequence[str], options: InspectOptions) -> FileFacts:
+    from fastpack.documents.table_facts import table_facts
+
+    return table_facts(path, files, options)
 
 
 def _webdataset_facts(path: AnyPath, options: InspectOptions) -> FileFacts:
@@ -53,6 +62,8 @@ def inspect(
     split_config: str = "split.yaml",
     dataset_config: str = "dataset.yaml",
     split_parts: Sequence[str] | None = None,
+    text_field: str | None = None,
+    split_on: str | None = None,
     progress: Progress | None = None,
 ) -> InspectResult:
     """Return facts about a file or dataset.
@@ -60,7 +71,7 @@ def inspect(
     Parameters
     ----------
     path
-        A file or folder.
+        A file or folder, or a pattern that matches Parquet, Arrow, CSV, TSV or plain text files.
     eos_token_id
         The token that ends documents. By default it is guessed from the last tokens of documents or files.
     seq_lens
@@ -77,6 +88,11 @@ def inspect(
         Names of the files in `.nv-meta` to use instead of split.yaml and dataset.yaml.
     split_parts
         The splits of a WebDataset to report. By default all.
+    text_field
+        The column of the texts of Parquet, Arrow, CSV and TSV files; `a.b` is the field b of the column a. Default:
+        "text", if there is such a column.
+    split_on
+        The text between two documents of a plain text file. Default: each such file is one document.
     progress
         Called with (bytes done, total bytes).
 
@@ -84,8 +100,8 @@ def inspect(
     -------
     InspectResult
         A dict whose items are also attributes: path, kind, bytes, warnings (sentences), and others that depend on the
-        kind. `JsonlFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `ManifestFacts` and `WebDatasetFacts` in
-        `fastpack.inspection.facts` declare them with their types.
+        kind. `JsonlFacts`, `TableFacts`, `IndexFacts`, `PackedFacts`, `ShardFacts`, `TokenFileFacts`, `ManifestFacts`
+        and `WebDatasetFacts` in `fastpack.inspection.facts` declare them with their types.
 
     Raises
     ------
@@ -96,9 +112,10 @@ def inspect(
     JobError
         If the file has no known format.
     MissingExtra
-        If a digest is asked for and the extra ``checksum`` is not installed.
+        If pyarrow is needed, or the extra ``checksum`` for a digest, and is not installed.
     ValueError
-        If a sequence length is below 1, or a digest is asked for a file that is not a token file.
+        If a sequence length is below 1, `text_field` does not name a column of strings, or a digest is asked for a file
+        that is not a token file.
 
     Examples
     --------
@@ -120,6 +137,8 @@ def inspect(
         split_config=split_config,
         dataset_config=dataset_config,
         split_parts=split_parts,
+        text_field=text_field,
+        split_on=split_on,
     )
     if digest and not formats_of(as_path(path)):
         check_dataset_exists(as_path(path))
@@ -140,16 +159,20 @@ def _digest(path: PathLike, dtype: str | None, eos_token_id: int | None) -> str:
 def measure(path: PathLike, options: InspectOptions) -> FileFacts:
     """Return the facts, and the tables that `report` draws; raises as `inspect`."""
     where = as_path(path)
-    check_dataset_exists(where)  # FileNotFoundError before an error about the format
+    if not is_pattern(where):
+        check_dataset_exists(where)  # FileNotFoundError before an error about the format
     if where.is_dir() and meta_path(where).is_dir():
         return _webdataset_facts(where, options)
     rows = formats_of(where)
     if rows:
         return rows[0].facts(where, options)
+    if tables := find_tables(where):
+        return _table_facts(where, tables, options)
+    check_dataset_exists(where)  # a pattern without a match
     if where.is_dir():
-        raise JobError(f"{where}: no .bin or .npy files in this folder")
+        raise JobError(f"{where}: no .bin or .npy files in this folder, nor Parquet, Arrow, CSV or text files")
     if where.suffix not in INSPECTORS:
-        known = [*INSPECTORS, *(suffix for row in FORMATS for suffix in row.suffixes)]
+        known = [*INSPECTORS, *TABLE_SUFFIXES, *(suffix for row in FORMATS for suffix in row.suffixes)]
         raise JobError(f"{where}: not a folder, nor one of {', '.join(known)}")
     return INSPECTORS[where.suffix](where, options)
 
