@@ -119,7 +119,7 @@ class ParquetTable(TextTable):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Arrow reads a local file itself: that takes 20 % less than reading it through a Python file.
+        # Arrow reads a local file itself, which takes about 10 % less time than a Python file.
         with open_stream(self.path) if is_remote(self.path) else pa.OSFile(plain_path(self.path)) as file:
             yield pq.ParquetFile(
                 file,

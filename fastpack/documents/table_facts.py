@@ -65,7 +65,7 @@ def _layout(files: Sequence[str], kind: SourceFormat, options: InspectOptions) -
     tables = [open_table(file, kind, None) for file in files]
     codecs = {codec for table in tables if isinstance(table, ParquetTable) for codec in table.codecs}
     is_read = kind == "arrow" and options.quick and any(map(is_remote, files))  # all of it, to count its rows
-    groups = None if is_read else [table.group_rows for table in tables]
+    groups = None if is_read else [table.group_rows() for table in tables]
     return {
         "rows": None if groups is None else sum(int(np.sum(rows)) for rows in groups if rows is not None),
         "row_groups": None if groups is None else sum(len(rows) for rows in groups if rows is not None),

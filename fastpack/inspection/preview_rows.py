@@ -47,7 +47,7 @@ def preview_rows(
 
 def _known_rows(source: Source) -> int | None:
     """Return the number of rows; None if only reading the whole file would tell."""
-    group_rows = open_source_table(source).group_rows if source.is_splittable else None
+    group_rows = open_source_table(source).group_rows() if source.is_splittable else None
     return None if group_rows is None else int(group_rows.sum())
 
 
