@@ -19,7 +19,7 @@ def hub(golden: Path) -> Iterator[FakeHub]:
     tokenizer = (golden / "modalities/tokenizers/tok_bpe2000/tokenizer.json").read_bytes()
     repositories = {
         "models/org/bpe": {"tokenizer.json": tokenizer, "model.safetensors": bytes(1000)},
-        "models/org/none": {},
+        "models/org/none": {"README.md": b"# about\n"},
     }
     with serve_hub(FakeHub(repositories)) as server:
         yield server
