@@ -17,7 +17,6 @@ from fastpack.io import AnyPath, ExistencePolicy, as_path
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
-FOLDERS = ("litdata", "mds")
 Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
 
 FOLDER_FORMATS = ("litdata", "mds")  # a dataset is a folder with an index.json
@@ -218,7 +217,7 @@ def output_files(name: str, path: AnyPath) -> list[AnyPath]:
 def first_output(name: str, path: AnyPath) -> AnyPath:
     """Return the file of the tokens, or the folder, of an output."""
     target = output_path(name, path)
-    return target if name in FOLDERS else output_files(name, target)[0]
+    return target if name in FOLDER_FORMATS else output_files(name, target)[0]
 
 
 INTEROP_FORMATS = (

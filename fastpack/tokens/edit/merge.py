@@ -25,7 +25,7 @@ from fastpack.tokens.edit.edit_result import (
     written_bytes,
 )
 from fastpack.tokens.formats import open_documents
-from fastpack.tokens.interop_formats import FOLDERS, first_output, is_interop
+from fastpack.tokens.interop_formats import FOLDER_FORMATS, first_output, is_interop
 from fastpack.tokens.pbin.layout import HEADER_BYTES
 from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
 from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat
@@ -151,7 +151,7 @@ def write_merged(
     assert create is not None
     with create(target, edit_dtype(row, size), policy) as writer:
         writer.reserve(_n_tokens(sources))
-        if row.name in FOLDERS:
+        if row.name in FOLDER_FORMATS:
             writer.append_blocks(blocks, np.concatenate([rows[:, 1] for rows in _rows(sources)]))
         else:
             for block in blocks:
@@ -212,7 +212,7 @@ def find_sources(given: Sequence[PathLike], target: AnyPath, row: TokenFormat) -
     target_exists = exists(target)
     suffixes = row.suffixes if row.stores_documents and row.suffixes else (".pbin",)
     for path in map(as_path, given):
-        if path.is_dir() and not is_interop(path, names_in(path), *FOLDERS):
+        if path.is_dir() and not is_interop(path, names_in(path), *FOLDER_FORMATS):
             below = (file for suffix in suffixes for file in path.glob(f"**/*{suffix}") if file.is_file())
             found += sorted(file for file in below if not (target_exists and same_file(file, target)))
         else:

@@ -17,7 +17,7 @@ from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuff
 from fastpack.distributed.ranks import run_rank
 from fastpack.tokens.digest import token_digest
 from fastpack.tokens.formats import FORMATS, format_named
-from fastpack.tokens.interop_formats import FOLDERS, output_files
+from fastpack.tokens.interop_formats import FOLDER_FORMATS, output_files
 
 pytest.importorskip("xxhash", reason="digests need xxhash")
 
@@ -97,7 +97,7 @@ def test_the_suffix_of_the_target_names_its_format(packed: Path, tmp_path: Path,
 def test_several_files_are_merged_into_a_folder(packed: Path, tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     shutil.copy(packed, tmp_path / "more")
-    for name in FOLDERS:
+    for name in FOLDER_FORMATS:
         result = fastpack.merge_packed_data([packed, tmp_path / "more"], tmp_path / name, format=name)
         assert (result.documents, result.sources) == (1000, 2)
         assert fastpack.merge_packed_data([tmp_path / name], tmp_path / f"{name}.pbin").documents == 1000
