@@ -6,8 +6,7 @@ import json
 import os
 from array import array
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +16,13 @@ from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike
 from fastpack.io.atomic_folder import INDEX, AtomicFolder
 from fastpack.tokens.token_file import Rows
 from fastpack.tokens.token_writer import check_range, checked_lengths
+from fastpack.tokens.writer_context import CommitOnSuccess
 
 CHUNK_BYTES = 1 << 26  # of a chunk, by default, as both systems recommend
 MAX_CHUNK_BYTES = (1 << 32) - 1  # offsets are uint32
 
 
-class ChunkedTokenWriter(Described):
+class ChunkedTokenWriter(CommitOnSuccess, Described):
     """Base of writers of folders of chunks; each chunk consists of whole documents.
 
     Documents are gathered in memory until a chunk is full. A document that is larger than a chunk gets a chunk of its
@@ -175,17 +175,6 @@ class ChunkedTokenWriter(Described):
         if self._folder is not None:
             self._folder.abort()
             self._folder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 class _Tokens:

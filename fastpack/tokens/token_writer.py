@@ -6,8 +6,7 @@ import contextlib
 import os
 from array import array
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from fastpack.display import Described, facts
 from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
 from fastpack.tokens.token_file import Rows
+from fastpack.tokens.writer_context import CommitOnSuccess
 
 Piece: TypeAlias = tuple[str, int, int]  # file, offset in bytes, number of bytes
 
@@ -45,7 +45,7 @@ class TokenRangeError(ValueError):
         return type(self), (self.token, self.position, self.token_size_in_bytes)
 
 
-class BufferedTokenWriter(Described):
+class BufferedTokenWriter(CommitOnSuccess, Described):
     """Base of writers of little-endian tokens, unsigned by default, between a header and what follows them.
 
     The file is complete under its name, or not there. A subclass gives the size of its header (`header_bytes`) and
@@ -349,17 +349,6 @@ class BufferedTokenWriter(Described):
         if self._output is not None:
             self._output.abort()
             self._output = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def checked_lengths(lengths: npt.ArrayLike, n_tokens: int) -> npt.NDArray[np.int64]:
