@@ -162,7 +162,7 @@ class ArrowTable(TextTable):
 
         super().__init__(path)
         self._options = pa.ipc.IpcReadOptions(use_threads=False)
-        with _format_errors(path, self.kind), self._open() as reader:
+        with _format_errors(path, self.kind), self._open() as (reader, _):
             self.schema = reader.schema
             if not isinstance(reader, pa.ipc.RecordBatchFileReader):
                 self._check_end()
@@ -180,11 +180,11 @@ class ArrowTable(TextTable):
     def group_rows(self) -> npt.NDArray[np.int64]:
         """Return the number of rows of each record batch."""
         with _format_errors(self.path, self.kind):
-            return np.array([batch.num_rows for batch in self._batches()], np.int64)
+            return np.array([batch.num_rows for batch, _ in self._batches()], np.int64)
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
-        """Open the file; that of a local file gives views of the mapped bytes, unless they are compressed."""
+    def _open(self) -> Iterator[tuple[Any, Any]]:
+        """Open a reader and its source; a local file gives views of the mapped bytes, unless they are compressed."""
         import pyarrow as pa
 
         with contextlib.ExitStack() as stack:
@@ -196,23 +196,24 @@ class ArrowTable(TextTable):
                 source, is_file = pa.BufferReader(pa.py_buffer(data)), data[:6].tobytes() == ARROW_MAGIC
                 stack.callback(drop_pages, data, 0, len(data))
             opened = pa.ipc.open_file if is_file else pa.ipc.open_stream
-            yield stack.enter_context(opened(source, options=self._options))
+            yield stack.enter_context(opened(source, options=self._options)), source
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self) -> Iterator[tuple[Any, int]]:
+        """Yield the record batches, and about how many bytes of the file are read after each."""
         import pyarrow as pa
 
-        with self._open() as reader:
+        with self._open() as (reader, source):
             if isinstance(reader, pa.ipc.RecordBatchFileReader):
-                yield from map(reader.get_batch, range(reader.num_record_batches))
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number), self._size * (number + 1) // reader.num_record_batches
             else:
-                yield from reader
+                yield from ((batch, source.tell()) for batch in reader)
 
     def _arrays(self, first_row: int, n_bytes: int) -> Iterator[tuple[int, Any, int]]:  # noqa: ARG002
         row = 0
-        n_rows = int(self.group_rows().sum()) if not is_remote(self.path) else 0
-        for batch in self._batches():
+        for batch, done in self._batches():
             if row + len(batch) > first_row:
-                yield row, values_at(batch, self._names), self._size * (row + len(batch)) // max(1, n_rows)
+                yield row, values_at(batch, self._names), done
             row += len(batch)
 
 

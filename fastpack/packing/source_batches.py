@@ -6,7 +6,7 @@ The lines of JSON Lines are found by an index, by newlines, or as a compressed f
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
@@ -111,7 +111,7 @@ def read_chunk(source: Source, chunk: int, n_chunks: int, n_bytes: int) -> Itera
     compressed source is one chunk. The index is read once for consecutive chunks of a source.
     """
     if source.format != "jsonl" and n_chunks > 1:
-        first, end = (_group_start(source, number, n_chunks) for number in (chunk, chunk + 1))
+        first, end = _group_starts(source, (chunk, chunk + 1), n_chunks)
         texts = read_source_texts(source, first, end, n_bytes) if first < end else iter(())
         return _text_batches(source.path, texts, first)
     if source.index_path is not None and not is_compressed(source.path):
@@ -152,7 +152,7 @@ def lines_before(source: Source, chunk: int, n_chunks: int) -> int:
     if chunk == 0:
         return 0
     if source.format != "jsonl":
-        return _group_start(source, chunk, n_chunks)
+        return _group_starts(source, (chunk,), n_chunks)[0]
     data = files.open_bytes(source.path)
     if source.index_path is None:
         end = line_start_from(data, len(data) * chunk // n_chunks)
@@ -184,12 +184,13 @@ def _text_batches(path: str, texts: Iterator[TextBatch], first: int) -> Iterator
         yield SourceBatch(batch, found.first_row, found.done, np.arange(start + 1, end + 1), end)
 
 
-def _group_start(source: Source, chunk: int, n_chunks: int) -> int:
-    """Return the first row of a chunk of a table, the start of a group, or the number of rows for the end."""
+def _group_starts(source: Source, chunks: Sequence[int], n_chunks: int) -> list[int]:
+    """Return the first rows of chunks of a table, which are starts of groups; for `n_chunks`, the number of rows."""
     group_rows = open_source_table(source).group_rows()
     assert group_rows is not None  # only sources that are splittable have several chunks
     starts = np.append(0, np.cumsum(group_rows))
-    return int(starts[np.searchsorted(starts, int(starts[-1]) * chunk // n_chunks)])
+    n_rows = int(starts[-1])
+    return [int(starts[np.searchsorted(starts, n_rows * chunk // n_chunks)]) for chunk in chunks]
 
 
 def _read_index_once(path: str, index_path: str) -> tuple[Rows, Rows]:

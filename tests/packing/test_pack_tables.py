@@ -272,3 +272,19 @@ def test_json_lines_named_txt_are_named_in_a_warning(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.txt", TEXTS[:3])
     with pytest.warns(fastpack.DataWarning, match=r"begins like JSON Lines, but is read as plain text"):
         assert fastpack.pack(source, tokenizer="bytes").documents == 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_progress_ascends_to_the_size(format: str, tmp_path: Path, small_batches: None) -> None:
+    source = write_texts(tmp_path, format, TEXTS)
+    seen: list[tuple[int, int]] = []
+    fastpack.pack(
+        source,
+        tokenizer="bytes",
+        num_workers=1,
+        split_on=SEPARATOR if format == "text" else None,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert len(seen) > 2
+    assert seen == sorted(seen)
+    assert seen[-1] == (source.stat().st_size, source.stat().st_size)
