@@ -53,7 +53,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser,
         "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
-    add_output_options(parser)
+    add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
@@ -74,7 +74,7 @@ def run_chunk(args: argparse.Namespace) -> int:
     if by_list:
         sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
     options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
-    options |= {"compat": args.compat} if kind == "jsonl" else {}
+    options |= {"compat": args.compat} if kind == "jsonl" else {"mix_tokenizers": args.force}
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 

@@ -61,10 +61,11 @@ def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
     if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.errors import JobError
-    from fastpack.io import remove
+    from fastpack.io import TOKENIZER, remove
 
     for result in results:
         remove(result.path)
+        remove(f"{result.path}{TOKENIZER}")
     n_skipped = sum(len(result.skipped) for result in results)
     if not n_skipped:
         paths = [source.path for source in settings.sources]

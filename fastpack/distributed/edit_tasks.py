@@ -32,7 +32,7 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
-from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
+from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_tokens
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
 from fastpack.tokens.edit.edit_writer import Edit
@@ -75,7 +75,7 @@ def plan_shuffling(
         raise ValueError("a distributed shuffle needs a seed: without one, each process would use another order")
     kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
-        common_token_size(paths)
+        common_tokens(paths, mix_tokenizers=options.get("mix_tokenizers", False))
     settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
     borders = _borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
@@ -92,6 +92,7 @@ def plan_merge(
     *,
     compat: Compat = None,
     token_size_in_bytes: int | None = None,
+    mix_tokenizers: bool = False,
     bytes_per_task: int | None = None,
     folder: str | None = None,
     if_exists: ExistencePolicy = "error",
@@ -105,10 +106,16 @@ def plan_merge(
     target = as_path(target)
     paths = find_sources(src_paths, target)
     kept = is_kept(paths, target, if_exists)
-    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True)
+    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True, mix_tokenizers=mix_tokenizers)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
-    settings = {"sources": list(map(list, sources)), "size": size, "compat": compat, "paths": list(map(str, paths))}
+    settings = {
+        "sources": [list(source._replace(fingerprint=None)) for source in sources],
+        "size": size,
+        "compat": compat,
+        "mix_tokenizers": mix_tokenizers,
+        "paths": list(map(str, paths)),
+    }
     return _plan(_MERGE, settings, target, tasks, kept, folder)
 
 
@@ -161,7 +168,7 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     complete = _complete_edit(json.dumps(settings), arguments["of"])
     if isinstance(complete, Exception):
         raise complete
-    (documents, order, size), borders, warned = complete
+    (documents, order, size, _), borders, warned = complete
     first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
@@ -221,7 +228,9 @@ def collect_edit(plan: Plan, *, if_exists: ExistencePolicy = "error", progress: 
 def _concatenate_merged(
     plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
-    sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
+    names = ("paths", "size", "compat")
+    given = (plan.settings[name] for name in names)
+    sources, size = read_sources(*given, mix_tokenizers=plan.settings["mix_tokenizers"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
 
     def put_tokens(writer: TokenWriter) -> None:
@@ -232,7 +241,7 @@ def _concatenate_merged(
 
 
 def _concatenate_shuffled(
-    _plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
+    plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
     for text in finished[0].result["warned"]:
         warnings.warn(text, DataWarning, stacklevel=3)
@@ -244,5 +253,7 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance)
+    mix = plan.settings["options"].get("mix_tokenizers", False)
+    _, fingerprint = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
+    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance, fingerprint)
     return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastpack.distributed.plan import Done, Task, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes, size_of
 from fastpack.tokens.token_file import TokenFormat, rows_of_lengths
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker are negligible
 MAX_TASKS = 4096  # of a job with tasks of the default size: the markers of a folder are listed at once
@@ -110,10 +111,12 @@ def concatenate_tokens(
     target: PathLike,
     policy: ExistencePolicy,
     advance: Callable[[int], None],
+    fingerprint: TokenizerFingerprint | None = None,
 ) -> int:
     """Write the token file of the documents of all outputs; return its size. Raises TargetExists by the policy."""
     assert row.create is not None
     with row.create(as_path(target), np.dtype(f"u{token_size}"), policy) as writer:
+        writer.fingerprint = fingerprint
         writer.reserve(sum(one.n_bytes for one in outputs) // token_size)
         for block in output_blocks(outputs, advance):
             writer.append_tokens(block.view(f"<u{token_size}"))

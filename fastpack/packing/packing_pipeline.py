@@ -167,6 +167,7 @@ class Packer:
             if_exists=self._settings.if_exists,
             resume=self._settings.resume,
         )
+        writer.fingerprint = self._spec.fingerprint
         output = OutputFile(target, writer)
         self._outputs.append(output)
         self._open.append(output)

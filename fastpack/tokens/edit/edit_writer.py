@@ -13,14 +13,19 @@ from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
 from fastpack.tokens.edit.shuffle_order import Order
 from fastpack.tokens.token_file import rows_of_lengths
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 class Edit(NamedTuple):
-    """The contents of an output file: documents (or lines) in an order, and the token size (None for lines)."""
+    """The contents of an output file: documents (or lines) in an order, and the token size (None for lines).
+
+    fingerprint: of the tokenizer of all sources.
+    """
 
     documents: DocumentCollection
     order: Order
     token_size: int | None
+    fingerprint: TokenizerFingerprint | None = None
 
 
 def edit_files(
@@ -41,7 +46,7 @@ def _write(
     edit: Edit, target: AnyPath, policy: ExistencePolicy, progress: Progress | None, dry_run: bool
 ) -> EditResult:
     """Write documents as a token file, or lines with their newlines."""
-    documents, order, size = edit
+    documents, order, size, fingerprint = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
     n_tokens = documents.n_bytes // size
@@ -53,6 +58,7 @@ def _write(
         rows = rows_of_lengths([documents.lengths[order] // size])
         return replace(result, bytes=row.predict_size(n_tokens, size, rows))
     with row.create(target, np.dtype(f"u{size}"), policy) as writer:
+        writer.fingerprint = fingerprint
         writer.reserve(n_tokens)
         documents.write(order, lambda block, lengths: writer.append_bytes(block, lengths // size), progress)
     return replace(result, bytes=target.stat().st_size)
