@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -54,12 +55,16 @@ class MemoryMappedDataset(WindowDataset):
     io
         "mmap", or "pread", which costs 3 us per sample and raises an error when a shard shrinks, where a mapping kills
         the process. Shards in an object store are always read by position, through the block cache.
+    mix_tokenizers
+        Read shards that were written with different tokenizers, as their side files record (see
+        `TokenizerFingerprint`), with a DataWarning. By default they are refused. Shards in a store, and those of a
+        manifest, are not compared.
 
     Raises
     ------
     ValueError
         If pack_sequences lacks an eos_token_id, a `.bin` is empty, a `.npy` is damaged or holds dates, text or records,
-        or `dtype` is given for `.npy`.
+        `dtype` is given for `.npy`, or the recorded tokenizers of two shards differ.
     FileNotFoundError
         If no shard matches.
     FormatError
@@ -105,6 +110,7 @@ class MemoryMappedDataset(WindowDataset):
         dtype: str | None = None,
         trim_zero_tail: bool = False,
         io: Literal["mmap", "pread"] = "mmap",
+        mix_tokenizers: bool = False,
     ) -> None:
         if pack_sequences and eos_token_id is None:
             raise ValueError("eos_token_id is required when pack_sequences=True")
@@ -115,6 +121,9 @@ class MemoryMappedDataset(WindowDataset):
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io
         self._files = _find_files(data_dir, file_pattern, dtype)
+        if not isinstance(self._files, ManifestShards):  # a manifest opens without access to its shards
+            paths = (shard.path for shard in self._files)
+            self._recorded = tokenizer_of_shards(paths, mix_tokenizers, eos_token_id)
         find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
         for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(text, DataWarning, stacklevel=2)

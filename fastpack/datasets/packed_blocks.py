@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_file
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
@@ -94,6 +95,11 @@ class _PackedDataset(Dataset):
             raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {self._file.n_tokens}")
         tokens = self._file.tokens(start, start + n_tokens)
         return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
+
+    def _recorded_tokenizer(self) -> Recorded | None:
+        if self._recorded is None and self._files is None:
+            self._recorded = tokenizer_of_file(self.raw_data_path)
+        return self._recorded
 
     def close(self) -> None:
         super().close()
@@ -274,6 +280,8 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self.block_size = self._window = block_size
         self.reuse_last_target = reuse_last_target
         self._eos = eos_token_id
+        if eos_token_id is not None and self._files is None:
+            self._recorded = tokenizer_of_file(raw_data_path, eos_token_id)
         self._step = block_size - 1 if reuse_last_target else block_size
         self._attach()
         self._total = int(self._windows.cumulative[-1])
