@@ -9,6 +9,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.options import InspectOptions
 from fastpack.errors import JobError
 from fastpack.inspection.facts import FACTS, InspectResult
+from fastpack.inspection.recorded_tokenizer import recorded_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of
 from fastpack.webdataset.metadata import meta_path
@@ -122,7 +123,10 @@ def measure(path: PathLike, options: InspectOptions) -> FileFacts:
         return _webdataset_facts(where, options)
     rows = formats_of(where)
     if rows:
-        return rows[0].facts(where, options)
+        found = rows[0].facts(where, options)
+        found.facts["fingerprint"], differing = recorded_tokenizer(where, rows[0], options)
+        found.facts["warnings"] += differing
+        return found
     if where.is_dir():
         raise JobError(f"{where}: no .bin or .npy files in this folder")
     if where.suffix not in INSPECTORS:
