@@ -158,6 +158,10 @@ RESULTS: dict[str, Callable[[str], Example]] = {
         ["entries=12", "dropped=3", "bytes=456", "written=False"],
     ),
     "EditResult": lambda at: (fastpack.EditResult(Path(at), 12, 345), ["path=", "documents=12", "tokens=345"]),
+    "ConvertResult": lambda at: (
+        fastpack.ConvertResult(at, "megatron", "uint16", 12, 345),
+        ["output=", "format='megatron'", "documents=12", "tokens=345", "dtype='uint16'"],
+    ),
     "RepairResult": lambda at: (
         fastpack.RepairResult(Path(at), "the index is cut off <i>", 3, 12, 5, written=True),
         ["documents=3", "tokens=12", "lost_bytes=5", "written=True"],

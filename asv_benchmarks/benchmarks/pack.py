@@ -8,11 +8,12 @@ import pickle
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from fastpack.packing.pack import pack_encoded_data
+from fastpack.packing.pack import pack, pack_encoded_data
 
 from .common import CORPUS_SEED, ratio, row
 
@@ -104,3 +105,18 @@ class Pack:
                 json.loads(line)
 
         return ratio(lambda: self.pack("builtin_bytes"), parse, rounds=7, clock=time.process_time)
+
+    @row("`pack` of Parquet, built-in bytes, one process", "x `pack` of the same texts as JSON lines")
+    def track_parquet(self) -> float:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        texts = standard_library_texts(20_000_000)
+        write_jsonl(self.folder / "text.jsonl", texts)
+        pq.write_table(pa.table({"text": texts}), self.folder / "text.parquet", row_group_size=5000)
+
+        def packs(name: str) -> Callable[[], object]:
+            source, output = self.folder / name, self.folder / "out.pbin"
+            return lambda: pack(source, output, tokenizer="bytes", num_workers=1, if_exists="overwrite")
+
+        return ratio(packs("text.parquet"), packs("text.jsonl"), rounds=11, clock=time.process_time)

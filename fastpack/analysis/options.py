@@ -36,3 +36,5 @@ class InspectOptions:
     split_config: str = "split.yaml"
     dataset_config: str = "dataset.yaml"
     split_parts: Sequence[str] | None = None
+    text_field: str | None = None
+    split_on: str | None = None

@@ -30,7 +30,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack bench shards/ --seq-len 4096 --eos-token-id 2",
     )
     parser.add_argument(
-        "path", metavar="PATH", help="a packed file (.pbin), a folder of .npy or .bin shards, or a manifest (.fpm)"
+        "path",
+        metavar="PATH",
+        help="a packed file (.pbin), a folder of .npy or .bin shards, a manifest (.fpm), or a token file of another "
+        "format",
     )
     parser.add_argument("--seq-len", type=at_least(1), default=2048, help="tokens per sample (2048)")
     parser.add_argument("--batch-size", type=at_least(1), default=32, help="samples per batch (32)")
@@ -214,9 +217,22 @@ def _files(args: argparse.Namespace) -> list[Path]:
     from fastpack.tokens.manifest.manifest_shards import open_shards
 
     path = Path(args.path)
+    if _is_other_format(args):
+        from fastpack.tokens.formats import open_tokens
+
+        with open_tokens(path) as tokens:
+            return sorted({Path(segment.path) for segment in tokens.segments()})
     if is_manifest(path):
         return [Path(shard.path) for shard in open_shards(path, _pattern(args))]
     return sorted(path.glob(_pattern(args))) if path.is_dir() else [path]
+
+
+def _is_other_format(args: argparse.Namespace) -> bool:
+    """Return whether PATH is a token file of another system."""
+    from fastpack.io import as_path
+    from fastpack.tokens.formats import formats_of
+
+    return any(row.kind not in ("pbin", "shards", "manifest") for row in formats_of(as_path(args.path)))
 
 
 def _pattern(args: argparse.Namespace) -> str:
@@ -237,7 +253,8 @@ def _open(args: argparse.Namespace) -> Any:
     """Open PATH as a dataset of windows of --seq-len + 1 tokens."""
     from fastpack.tokens.manifest.manifest_file import is_manifest
 
-    if os.path.isdir(args.path) or (is_manifest(args.path) and not _pattern(args).endswith(".pbin")):
+    is_named = is_manifest(args.path) and not _pattern(args).endswith(".pbin")
+    if is_named or (os.path.isdir(args.path) and not _is_other_format(args)):
         from fastpack.datasets.flat_windows import MemoryMappedDataset
 
         packed = args.eos_token_id is not None

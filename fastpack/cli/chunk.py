@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
-from fastpack.cli.edits import add_compat_option, check_seed, kind_of, run_distributed_edit, run_edit
+from fastpack.cli.edits import add_compat_option, add_format_option, check_seed, kind_of, run_distributed_edit, run_edit
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import Commands, add_output_options, new_command
 
@@ -19,7 +19,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "chunk",
         run=run_chunk,
         aliases=tuple(KINDS),
-        help="write one of n shuffled chunks of many .pbin or .jsonl files",
+        help="write one of n shuffled chunks of many token files or .jsonl files",
         example="fastpack chunk a.pbin b.pbin -o chunk0.pbin --chunk-id 0 --num-chunks 8 --global-seed 42",
     )
     parser.add_argument("sources", metavar="SRC", nargs="*", help="the source files; every chunk gets a share of each")
@@ -53,6 +53,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         parser,
         "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
+    add_format_option(parser)
     add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
@@ -75,6 +76,8 @@ def run_chunk(args: argparse.Namespace) -> int:
         sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
     options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
     options |= {"compat": args.compat} if kind == "jsonl" else {"mix_tokenizers": args.force}
+    if kind == "jsonl" and args.format is not None:
+        raise UsageError("--format is for token files: the output of JSON Lines is JSON Lines")
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fastpack.cli.options import Commands, add_if_exists_option, new_command, output_group
+from fastpack.cli.options import FORMATS, Commands, add_if_exists_option, new_command, output_group
 from fastpack.cli.output import emit, warnings_as_messages
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
 if TYPE_CHECKING:
     from fastpack.tokens.convert import ConvertResult
-
-FORMATS = ("npy", "bin", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.distributed_options import is_distributed, run_distributed, task_options
 from fastpack.cli.failures import UsageError
-from fastpack.cli.options import write_checksums
+from fastpack.cli.options import FORMATS, output_group, write_checksums
 from fastpack.cli.output import emit, fields_of, warnings_as_messages
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
@@ -35,6 +36,7 @@ def check_seed(args: argparse.Namespace, option: str, seed: int | None) -> None:
 def run_edit(args: argparse.Namespace, label: str, edit: Callable[..., EditResult], *given: Any, **options: Any) -> int:
     """Call `edit` and print its result; return the exit code."""
     options |= {"if_exists": args.if_exists, "progress": progress(args, label), "dry_run": args.dry_run}
+    options |= {} if args.format is None else {"format": args.format}
     with warnings_as_messages(args):
         result = edit(*given, **options)
     return _report(args, result)
@@ -50,15 +52,18 @@ def run_distributed_edit(
         return collect_edit(plan, if_exists=args.if_exists, progress=progress(args, "join"))
 
     with warnings_as_messages(args):
-        plan = plan_work(*given, **options, **task_options(args), if_exists=args.if_exists)
+        plan = plan_work(*given, **options, **task_options(args), if_exists=args.if_exists, format=args.format)
         result = run_distributed(args, label, plan, collect)
     return 0 if result is None else _report(args, result)
 
 
 def _report(args: argparse.Namespace, result: EditResult) -> int:
     """Write checksums and print the result; return the exit code."""
-    if result.written:
-        write_checksums(args, result.path)
+    from fastpack.tokens.edit.edit_result import output_format
+    from fastpack.tokens.interop_formats import output_files
+
+    if result.written and not args.dry_run:
+        write_checksums(args, *output_files(output_format(result.path, args.format).name, result.path))
     emit(args, {**fields_of(result), "dry_run": args.dry_run}, [_describe(result, args.dry_run)])
     return 0
 
@@ -79,12 +84,23 @@ def describe_contents(documents: int, tokens: int | None) -> str:
     return f"{counted(documents, 'document')}, {counted(tokens, 'token')}"
 
 
+def add_format_option(parser: argparse.ArgumentParser) -> None:
+    output_group(parser).add_argument(
+        "--format",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"format of the output: {', '.join(FORMATS)} (default: by its suffix, else pbin)",
+    )
+
+
 def kind_of(path: str) -> str:
-    """Return "pbin" or "jsonl": by the suffix, else by the first byte; no packed file starts like JSON."""
+    """Return "pbin" for token files or "jsonl": by the suffix, else by the first byte, which differs."""
     suffix = path.rpartition(".")[2].lower()
     if suffix in ("pbin", "jsonl"):
         return suffix
     if suffix in ("ndjson", "json"):
         return "jsonl"
+    if not os.path.isfile(path):
+        return "pbin"  # a folder, or the prefix of several files
     with open(path, "rb") as file:
         return "jsonl" if file.read(1) in (b"{", b"[", b'"') else "pbin"

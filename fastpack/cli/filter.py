@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from fastpack.cli.edits import run_edit
+from fastpack.cli.edits import add_format_option, run_edit
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import Commands, add_output_options, new_command
 
@@ -18,11 +18,11 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "filter",
         run=run_filter,
         aliases=("filter_packed_data",),
-        help="write the documents of a .pbin that match all rules to a new file",
+        help="write the documents of a token file that match all rules to a new file",
         example="fastpack filter corpus.pbin long.pbin --min-length 100 --lacks-token 7",
     )
-    parser.add_argument("source", metavar="SRC", help="the .pbin to filter")
-    parser.add_argument("target", metavar="DST", help="the new .pbin (empty if no document matches)")
+    parser.add_argument("source", metavar="SRC", help="the token file to filter")
+    parser.add_argument("target", metavar="DST", help="the new file (empty if no document matches)")
     rules = parser.add_argument_group("rules")
     tokens = "tokens, including the end-of-document token"
     rules.add_argument("--min-length", type=int, metavar="N", help=f"keep documents of at least N {tokens}")
@@ -43,6 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     rules.add_argument(
         "--trust-code", action="store_true", help="allow --expression to run; use it only with code that you trust"
     )
+    add_format_option(parser)
     add_output_options(parser)
     return [parser]
 

@@ -9,12 +9,20 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_webdataset_options, new_command
+from fastpack.cli.options import (
+    Commands,
+    add_dtype_option,
+    add_eos_option,
+    add_text_options,
+    add_webdataset_options,
+    new_command,
+)
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
-_APART = ("warnings", "histogram", "samples_at", "eos", "path", "fingerprint")  # facts that are printed separately
+# Facts that are printed separately:
+_APART = ("warnings", "histogram", "samples_at", "eos", "path", "fingerprint", "digest")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -23,10 +31,15 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         commands,
         "info",
         run=run_info,
-        help="print facts about a JSONL file, an index, a packed file, a folder of shards or a prepared WebDataset",
+        help="print facts about a text source, an index, a token file, a folder of shards or a prepared WebDataset",
         example="fastpack info corpus.pbin --seq-len 2048 4096",
     )
-    parser.add_argument("path", metavar="PATH", help="a .jsonl, .idx, .pbin, .npy, .bin or .fpm file, or a folder")
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        help="a .jsonl, .parquet, .arrow, .csv, .tsv, .txt, .idx, .pbin, .npy, .bin or .fpm file, a folder, or a "
+        "pattern that matches Parquet, Arrow, CSV, TSV or text files",
+    )
     parser.add_argument(
         "--seq-len",
         type=int,
@@ -36,7 +49,14 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_eos_option(parser)
     add_dtype_option(parser)
-    parser.add_argument("--quick", action="store_true", help="do not read tokens, only headers and indexes")
+    parser.add_argument("--quick", action="store_true", help="do not read tokens or texts, only headers and indexes")
+    parser.add_argument(
+        "--digest",
+        action="store_true",
+        help="also print the digest of a token file, which is equal for the same documents in any format (extra: "
+        "checksum)",
+    )
+    add_text_options(parser.add_argument_group("texts"))
     add_webdataset_options(parser.add_argument_group("WebDatasets"), "splits to report (default: all)")
     return [parser]
 
@@ -51,9 +71,12 @@ def run_info(args: argparse.Namespace) -> int:
         seq_lens=args.seq_len or SEQ_LENS,
         dtype=args.dtype,
         quick=args.quick,
+        digest=args.digest,
         split_config=args.split_config,
         dataset_config=args.dataset_config,
         split_parts=args.split_parts,
+        text_field=args.text_field,
+        split_on=args.split_on,
         progress=progress(args, "info"),
     )
     emit(args, found, _lines(found))
@@ -74,6 +97,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("eos", "unknown; pass --eos-token-id")
     if found.get("fingerprint"):
         yield _line("recorded tokenizer", _tokenizer(found["fingerprint"]))
+    if found.get("digest"):
+        yield _line("digest", found["digest"])
     for text in found["warnings"]:
         yield _line("warning", text)
     if found.get("samples_at"):

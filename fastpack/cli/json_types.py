@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from fastpack.inspection.facts import FACTS, Count, DTypes, Minimum
-from fastpack.inspection.preview_types import LinesPreviewJson, PackedPreviewJson, SamplesPreviewJson, ShardsPreviewJson
+from fastpack.inspection.preview_types import (
+    LinesPreviewJson,
+    PackedPreviewJson,
+    RowsPreviewJson,
+    SamplesPreviewJson,
+    ShardsPreviewJson,
+)
 from fastpack.inspection.report_types import KeptReportJson, ReportJson, SeveralPathsJson, ValidateJson, VerifyJson
 
 Written = Annotated[bool, "whether the output was written: not in a dry run, and not if it existed and was kept"]
@@ -374,7 +380,7 @@ JSON_TYPES: dict[str, tuple[type[Any], ...]] = {  # command -> the types of its 
     "pack": (PackJson, PackEachJson, PlannedPacksJson, TaskJson),
     "prepare": (PrepareJson, PreparedJsonlJson, MetadatasetJson, TaskJson),
     "prepare-media": (MediaJson,),
-    "preview": (PackedPreviewJson, ShardsPreviewJson, LinesPreviewJson, SamplesPreviewJson),
+    "preview": (PackedPreviewJson, ShardsPreviewJson, LinesPreviewJson, RowsPreviewJson, SamplesPreviewJson),
     "quickstart": (QuickstartJson,),
     "repair": (RepairJson,),
     "report": (ReportJson, KeptReportJson),

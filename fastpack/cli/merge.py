@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
-from fastpack.cli.edits import add_compat_option, run_distributed_edit, run_edit
+from fastpack.cli.edits import add_compat_option, add_format_option, run_distributed_edit, run_edit
 from fastpack.cli.options import Commands, add_output_options, new_command
 
 
@@ -20,9 +20,12 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         example="fastpack merge part0.pbin more_parts/ all.pbin",
     )
     parser.add_argument(
-        "sources", metavar="SRC", nargs="+", help="a .pbin, or a directory: all .pbin files below it, sorted by path"
+        "sources",
+        metavar="SRC",
+        nargs="+",
+        help="a token file, or a directory: its files of the target's format, by path",
     )
-    parser.add_argument("target", metavar="TARGET", help="the merged .pbin")
+    parser.add_argument("target", metavar="TARGET", help="the merged file")
     parser.add_argument(
         "--token-size",
         type=int,
@@ -31,6 +34,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "which must then agree)",
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
+    add_format_option(parser)
     add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output")
     return [parser]

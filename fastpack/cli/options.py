@@ -58,6 +58,10 @@ def output_group(parser: argparse.ArgumentParser) -> Any:
     return parser.add_argument_group(OUTPUT)
 
 
+# The formats that are written; the table of formats is not imported for the help.
+FORMATS = ("npy", "bin", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds")
+
+
 def add_output_options(parser: argparse.ArgumentParser, if_exists: str = "error", *, combines: bool = False) -> None:
     """Add the options of most commands that write files; others: as for `add_if_exists_option`."""
     add_if_exists_option(parser, if_exists, combines=combines)
@@ -122,6 +126,33 @@ def add_on_error_option(group: argparse._ActionsContainer, what: str) -> None:
         default="skip",
         help=f"skip {what} and list it, or fail (default: skip)",
     )
+
+
+def add_text_options(parser: argparse._ActionsContainer) -> None:
+    """Add --text-field and --split-on for sources that are not JSON Lines."""
+    parser.add_argument(
+        "--text-field",
+        metavar="NAME",
+        help="column of the texts of Parquet, Arrow, CSV and TSV files (default: text); a.b is the field b of a",
+    )
+    add_split_option(parser)
+
+
+def add_split_option(group: argparse._ActionsContainer) -> None:
+    """Add --split-on."""
+    group.add_argument(
+        "--split-on",
+        type=_unescaped,
+        metavar="TEXT",
+        help=r"the text between two documents of a plain text file, such as '\n\n' (default: a file is one document)",
+    )
+
+
+def _unescaped(text: str) -> str:
+    """Return a separator with the escapes of line ends and tabs replaced."""
+    for escape, character in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t")):
+        text = text.replace(escape, character)
+    return text
 
 
 def add_eos_option(parser: argparse.ArgumentParser) -> None:

@@ -16,10 +16,12 @@ from fastpack.cli.distributed_options import (
 )
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import (
+    FORMATS,
     Commands,
     add_engine_option,
     add_on_error_option,
     add_output_options,
+    add_split_option,
     new_command,
     output_group,
     write_checksums,
@@ -38,6 +40,7 @@ OLD_TOKENIZER_TYPE = "GPT2TokenizerFast"
 OLD_TOKENIZER_FILE = "data/tokenizer/tokenizer.json"
 OLD_EOS_TOKEN = "<|endoftext|>"
 FLAGS = {  # setting of a configuration -> the flags that replace it
+    "resume": ("--resume",),
     "settings.dst_path": ("--output",),
     "settings.index_path": ("--index-path",),
     "settings.jq_pattern": ("--jq-pattern", "--text-field"),
@@ -56,7 +59,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "pack",
         run=run_pack,
         aliases=("pack_encoded_data", "create_packed_data"),
-        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one .pbin",
+        help="tokenise documents (JSONL, Parquet, Arrow, CSV, text) and pack them into one token file",
         example="fastpack pack corpus.jsonl --tokenizer gpt2/tokenizer.json --eos-token '<|endoftext|>'",
     )
     _add_inputs(parser)
@@ -87,6 +90,13 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "+ .pbin)",
     )
     output_group(parser).add_argument(
+        "--format",
+        metavar="FORMAT",
+        choices=FORMATS,
+        help=f"format of the output: {', '.join(FORMATS)} (default: npy if DST ends in .npy, else pbin); megatron "
+        "writes DST_text_document.bin and .idx, as preprocess_data with --append-eod",
+    )
+    output_group(parser).add_argument(
         "--per-source", action="store_true", help="pack each source into a file of its own"
     )
     texts = parser.add_argument_group("texts and tokens")
@@ -113,20 +123,7 @@ def _add_inputs(parser: argparse.ArgumentParser) -> None:
         "--text-field", metavar="NAME", help="key or column of the text (default: text); a.b is b in the object a"
     )
     field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
-
-    texts.add_argument(
-        "--split-on",
-        type=_unescaped,
-        metavar="TEXT",
-        help=r"the text between two documents of a plain text file, such as '\n\n' (default: a file is one document)",
-    )
-
-
-def _unescaped(text: str) -> str:
-    """Return a separator with the escapes of line ends and tabs replaced."""
-    for escape, character in ((r"\n", "\n"), (r"\r", "\r"), (r"\t", "\t")):
-        text = text.replace(escape, character)
-    return text
+    add_split_option(texts)
 
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:
@@ -145,7 +142,9 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         "library during the run (default: as many as take 8 %% of the time)",
     )
     work.add_argument(
-        "--resume", action="store_true", help="continue a run that was interrupted or killed; a finished output is kept"
+        "--resume",
+        action="store_true",
+        help="continue a run that was interrupted or killed; a finished output is kept (pbin and npy)",
     )
 
 
@@ -170,6 +169,9 @@ def _flag_names(args: argparse.Namespace, is_config: bool) -> dict[str, str]:
 def _pack(args: argparse.Namespace, is_config: bool) -> int:
     import warnings
 
+    from fastpack.io import as_path
+    from fastpack.tokens.interop_formats import output_files
+
     started = time.perf_counter()
     with warnings_as_messages(args):
         warnings.filterwarnings("ignore", ".*faulty line", UserWarning)  # of an index: the result lists these lines
@@ -182,7 +184,7 @@ def _pack(args: argparse.Namespace, is_config: bool) -> int:
         return 0
     for result in results:
         if not result.kept_existing:
-            write_checksums(args, result.path)
+            write_checksums(args, *output_files(settings.format, as_path(result.path)))
     report(args, results, time.perf_counter() - started)
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING, Any
 
 from fastpack.cli.output import emit, fields_of, say, say_skipped
@@ -61,11 +62,15 @@ def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
     if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.errors import JobError
-    from fastpack.io import TOKENIZER, remove
+    from fastpack.io import TOKENIZER, as_path, remove
+    from fastpack.tokens.interop_formats import output_files
 
     for result in results:
-        remove(result.path)
-        remove(f"{result.path}{TOKENIZER}")
+        for file in output_files(settings.format, as_path(result.path)):
+            remove(file)
+            remove(f"{file}{TOKENIZER}")
+        if os.path.isdir(result.path):
+            os.rmdir(result.path)
     n_skipped = sum(len(result.skipped) for result in results)
     if not n_skipped:
         paths = [source.path for source in settings.sources]

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from fastpack.cli.options import Commands, add_webdataset_options, at_least, new_command
+from fastpack.cli.options import Commands, add_split_option, add_webdataset_options, at_least, new_command
 from fastpack.cli.output import emit, put, say, warnings_as_messages
 from fastpack.errors import counted
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastpack.tokenizers.decode import TokenDecoder
 
 SHOWN = 3  # items, without a terminal
+ROW_FORMATS = ("parquet", "arrow", "csv", "tsv", "text")
 NO_TOKENIZER = "none"
 
 
@@ -34,8 +35,8 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a .jsonl file (also .gz and .zst), a .pbin, a .npy or .bin shard, a folder of shards or samples, a "
-        "manifest of shards (.fpm)",
+        help="a .jsonl file (also .gz and .zst), a Parquet, Arrow, CSV, TSV or text file, a folder or a pattern of "
+        "such files, a .pbin, a .npy or .bin shard, a folder of shards or samples, a manifest of shards (.fpm)",
     )
     parser.add_argument(
         "-n",
@@ -49,11 +50,16 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         type=at_least(0),
         default=0,
         metavar="N",
-        help="number of the first document, line or sample to show, from 0; for shards, of the first token",
+        help="number of the first document, line, row or sample to show, from 0; for shards, of the first token",
     )
     _add_tokens(parser)
-    lines = parser.add_argument_group("JSON lines")
-    lines.add_argument("--jq-pattern", metavar="JQ", help="path of the text in a line (default: .text)")
+    lines = parser.add_argument_group("texts")
+    field = lines.add_mutually_exclusive_group()
+    field.add_argument(
+        "--text-field", metavar="NAME", help="key or column of the text (default: text); a.b is b in the object a"
+    )
+    field.add_argument("--jq-pattern", metavar="JQ", help="jq pattern that selects the text of a line")
+    add_split_option(lines)
     lines.add_argument(
         "--index-path", metavar="PATH", help="index of the file (default: stem of the file + .idx, if it exists)"
     )
@@ -98,7 +104,7 @@ def run_preview(args: argparse.Namespace) -> int:
     from fastpack.inspection.preview import kind_of
 
     kind = kind_of(args.path)
-    if kind == "webdataset" and args.path.endswith(".jsonl") and (args.jq_pattern or args.tokenizer):
+    if kind == "webdataset" and args.path.endswith(".jsonl") and (args.text_field or args.jq_pattern or args.tokenizer):
         kind = "jsonl"
     with warnings_as_messages(args, "warning: "):
         _show(args, kind, _samples(args) if kind == "webdataset" else _documents(args, kind))
@@ -156,15 +162,16 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
         shards = find(args.path, args.dtype)
     name = args.tokenizer or (None if shards is None else _tokenizer_of(args, shards))
     reader = _reader(args, None if name == NO_TOKENIZER else name)
-    if reader.decoder is None and kind != "jsonl" and args.tokenizer is None:
+    if reader.decoder is None and kind in ("pbin", "shards") and args.tokenizer is None:
         say(args, "token ids only. Pass --tokenizer T to decode them to text")
     facts = {"tokenizer": None if reader.decoder is None else name, "eos_token_id": reader.eos}
     if kind == "jsonl":
         from fastpack.inspection.preview_lines import preview_lines
 
-        pattern = args.jq_pattern or ".text"
-        items = preview_lines(args.path, pattern, reader, args.start, args.max_characters, args.index_path)
+        items = preview_lines(args.path, _pattern(args), reader, args.start, args.max_characters, args.index_path)
         return View(facts, "", "lines", items)
+    if kind in ROW_FORMATS:
+        return _rows(args, facts, reader)
     if shards is None:
         from fastpack.inspection.preview import preview_packed
 
@@ -176,6 +183,23 @@ def _documents(args: argparse.Namespace, kind: str) -> View:
     first = shards.scan(0)
     facts |= {"files": len(shards.files), "dtype": str(first.dtype), "dtype_from": _dtype_from(args, shards)}
     return View(facts, _describe_shards(facts), "documents", preview_shards(shards, reader, args.start))
+
+
+def _rows(args: argparse.Namespace, facts: dict[str, Any], reader: Reader) -> View:
+    from fastpack.documents.source_paths import find_tables
+    from fastpack.inspection.preview_rows import preview_rows
+
+    files = find_tables(args.path)
+    items = preview_rows(files, _pattern(args), args.split_on, reader, args.start, args.max_characters)
+    return View({**facts, "files": len(files)}, "", "rows", items)
+
+
+def _pattern(args: argparse.Namespace) -> str:
+    if args.text_field is None:
+        return args.jq_pattern or ".text"
+    from fastpack.packing.settings import field_pattern
+
+    return field_pattern(args.text_field)
 
 
 def _dtype_from(args: argparse.Namespace, shards: FoundShards) -> str:
@@ -238,12 +262,12 @@ def _as_json(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(args: argparse.Namespace, view: View, item: dict[str, Any]) -> Iterator[str]:
-    from fastpack.inspection.preview_text import document_lines, line_lines, sample_lines
+    from fastpack.inspection.preview_text import document_lines, line_lines, row_lines, sample_lines
 
     colours = _colours()
     if view.word == "samples":
         return sample_lines(item, args.rows, colours)
-    lines = line_lines if view.word == "lines" else document_lines
+    lines = {"lines": line_lines, "rows": row_lines}.get(view.word, document_lines)
     return lines(item, view.facts["eos_token_id"], colours == "blocks")
 
 

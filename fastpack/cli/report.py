@@ -6,7 +6,14 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from fastpack.cli.options import Commands, add_dtype_option, add_eos_option, add_if_exists_option, new_command
+from fastpack.cli.options import (
+    Commands,
+    add_dtype_option,
+    add_eos_option,
+    add_if_exists_option,
+    add_text_options,
+    new_command,
+)
 from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
@@ -39,6 +46,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="vocabulary size, for the share that occurs (default: from tatm's metadata)",
     )
     add_dtype_option(parser)
+    add_text_options(parser)
     parser.add_argument("--title", help="title of the page (default: the name of the data)")
     parser.add_argument(
         "--no-verify", action="store_true", help="omit the findings of `verify`, which halves the reading"
@@ -57,6 +65,8 @@ def run_report(args: argparse.Namespace) -> int:
         eos_token_id=args.eos_token_id,
         vocab_size=args.vocab_size,
         dtype=args.dtype,
+        text_field=args.text_field,
+        split_on=args.split_on,
         check=not args.no_verify,
         title=args.title,
         if_exists=args.if_exists,

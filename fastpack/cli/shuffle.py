@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from fastpack.cli.distributed_options import add_distributed_options, check_distributed_options, is_distributed
-from fastpack.cli.edits import add_compat_option, check_seed, kind_of, run_distributed_edit, run_edit
+from fastpack.cli.edits import add_compat_option, add_format_option, check_seed, kind_of, run_distributed_edit, run_edit
 from fastpack.cli.failures import UsageError
 from fastpack.cli.options import Commands, add_output_options, new_command
 
@@ -19,10 +19,10 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "shuffle",
         run=run_shuffle,
         aliases=tuple(KINDS),
-        help="shuffle the documents of a .pbin, or the lines of a .jsonl",
+        help="shuffle the documents of a token file, or the lines of a .jsonl",
         example="fastpack shuffle corpus.pbin shuffled.pbin --seed 42",
     )
-    parser.add_argument("source", metavar="SRC", nargs="?", help="a .pbin or a .jsonl")
+    parser.add_argument("source", metavar="SRC", nargs="?", help="a token file or a .jsonl")
     parser.add_argument("target", metavar="DST", nargs="?", help="the shuffled file")
     parser.add_argument("--input-data-path", metavar="SRC", help="the same as SRC")
     parser.add_argument("--output-data-path", metavar="DST", help="the same as DST")
@@ -33,6 +33,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     add_compat_option(
         parser, "JSONL: a last line without newline is joined to the line that follows it now, as by Modalities 0.5"
     )
+    add_format_option(parser)
     add_output_options(parser)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
@@ -51,6 +52,8 @@ def run_shuffle(args: argparse.Namespace) -> int:
     check_seed(args, "--seed", args.seed)
     kind = KINDS.get(args.command) or kind_of(source)
     options = {"seed": args.seed, **({"compat": args.compat} if kind == "jsonl" else {})}
+    if kind == "jsonl" and args.format is not None:
+        raise UsageError("--format is for token files: the output of JSON Lines is JSON Lines")
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_shuffling
 

@@ -15,6 +15,7 @@ from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.token_streams import TokenStream
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
 from fastpack.errors import DataWarning
@@ -22,6 +23,7 @@ from fastpack.io import PathLike, as_path, is_remote
 from fastpack.item_numbers import item_number
 from fastpack.tokens.flat.shard_warnings import find_warnings, named_dtype
 from fastpack.tokens.flat.shards import check_dtypes, find_shards, scan_shards
+from fastpack.tokens.formats import formats_of
 from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, lengths_of, manifest_warnings, open_shards
 from fastpack.tokens.token_segment import TokenSegment
@@ -38,7 +40,9 @@ class MemoryMappedDataset(WindowDataset):
     ----------
     data_dir
         A folder of shards, or a manifest (a `.fpm` file, see `fastpack.write_manifest`). With a manifest a shard is
-        accessed on first use only, and must then be as the manifest states; trim_zero_tail reads all shards.
+        accessed on first use only, and must then be as the manifest states; trim_zero_tail reads all shards. Or a token
+        file or folder of any other format that `fastpack.open_tokens` reads, except `mds`, which has no shards: each
+        file of tokens is a shard, and `file_pattern` is not used.
     seq_len
         Tokens per window, one more than a row of input_ids has.
     file_pattern
@@ -50,6 +54,8 @@ class MemoryMappedDataset(WindowDataset):
     dtype
         The dtype of `.bin` shards, or "metadata" for the one in tatm's metadata in `data_dir`. By default uint32 if the
         file size is a multiple of 4, else uint16 (as KempnerForge).
+    format
+        As for `fastpack.open_tokens`, for a token file whose format cannot be detected. Default: detect it.
     trim_zero_tail
         Drop the zeros at the end of each shard, which tatm leaves unused; with eos_token_id=0 one of them is kept.
     io
@@ -110,6 +116,7 @@ class MemoryMappedDataset(WindowDataset):
         dtype: str | None = None,
         trim_zero_tail: bool = False,
         io: Literal["mmap", "pread"] = "mmap",
+        format: str | None = None,
         mix_tokenizers: bool = False,
     ) -> None:
         if pack_sequences and eos_token_id is None:
@@ -120,11 +127,16 @@ class MemoryMappedDataset(WindowDataset):
         self.seq_len = self._window = seq_len
         self._eos = eos_token_id if pack_sequences else None
         self._io = "pread" if is_remote(data_dir) else io
-        self._files = _find_files(data_dir, file_pattern, dtype)
-        if not isinstance(self._files, ManifestShards):  # a manifest opens without access to its shards
-            paths = (shard.path for shard in self._files)
-            self._recorded = tokenizer_of_shards(paths, mix_tokenizers, eos_token_id)
-        find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
+        if format is not None or _is_token_file(data_dir):
+            stream = TokenStream(data_dir, format, dtype)
+            self._files: Sequence[TokenSegment] = stream.shards()
+            described, find = stream.described_files(), stream.warnings
+        else:
+            self._files = _find_files(data_dir, file_pattern, dtype)
+            named = isinstance(self._files, ManifestShards)  # a manifest opens without access to its shards
+            described = [] if named else [shard.path for shard in self._files]
+            find = manifest_warnings if named else find_warnings
+        self._recorded = tokenizer_of_shards(described, mix_tokenizers, eos_token_id)
         for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(text, DataWarning, stacklevel=2)
         if trim_zero_tail:
@@ -175,6 +187,14 @@ class MemoryMappedDataset(WindowDataset):
         for shard in self._files:
             if shard.version is None:
                 shard.check_unchanged()
+
+
+def _is_token_file(path: PathLike) -> bool:
+    """Return whether a path is one token file, or a folder of a format other than that of shards."""
+    where = as_path(path)
+    if where.is_dir():
+        return any(row.kind != "shards" for row in formats_of(where))
+    return not is_manifest(path) and bool(formats_of(where))
 
 
 def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[TokenSegment]:

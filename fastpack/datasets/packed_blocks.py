@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
-from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_file
+from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_files
 from fastpack.datasets.row_format import TokenRows
+from fastpack.datasets.token_streams import TokenStream, is_packed, open_stream
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -23,6 +25,8 @@ from fastpack.tokens.manifest.manifest_file import is_manifest
 from fastpack.tokens.manifest.manifest_shards import ManifestShards, open_shards
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE, PackedFile
 
+_SAMPLE_DTYPES = {**RETURNED_DTYPE, 8: np.dtype(np.int64)}  # by the bytes of a token
+
 
 class _PackedDataset(Dataset):
     """Samples given by byte offset and byte length in the tokens of one packed file."""
@@ -32,6 +36,7 @@ class _PackedDataset(Dataset):
 
     _not_pickled: ClassVar[tuple[str, ...]] = ("_file",)
     _files: ManifestShards | None = None  # of a manifest, instead of `_file`
+    _stream: TokenStream | None = None  # of a file in another format, instead of `_file`
 
     def __init__(self, raw_data_path: PathLike, sample_key: str, load_index: bool) -> None:
         self.raw_data_path = raw_data_path
@@ -98,17 +103,22 @@ class _PackedDataset(Dataset):
 
     def _recorded_tokenizer(self) -> Recorded | None:
         if self._recorded is None and self._files is None:
-            self._recorded = tokenizer_of_file(self.raw_data_path)
+            self._recorded = tokenizer_of_files(self._described_files())
         return self._recorded
+
+    def _described_files(self) -> Sequence[PathLike]:
+        return [self.raw_data_path] if self._stream is None else self._stream.described_files()
 
     def close(self) -> None:
         super().close()
-        if self._files is None:
+        if self._stream is not None:
+            self._stream.close()
+        elif self._files is None:
             self._file.close()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._files is None:
+        if self._files is None and self._stream is None:
             self._file = PackedFile(self.raw_data_path)
             if self._file.segment != self._shard:
                 raise FormatError(self.raw_data_path, 0, "another file of that name", "the one the dataset was made of")
@@ -198,12 +208,12 @@ class BlockDataset(WindowDataset, _PackedDataset):
 
     def _block_format(self) -> TokenRows:
         """Return the format of the rows, in which samples are blocks."""
-        dtype = np.dtype(RETURNED_DTYPE[self.token_size_in_bytes])
+        dtype = _SAMPLE_DTYPES[self.token_size_in_bytes]
         return TokenRows(self._window - 1, self._eos is not None, self.sample_key, dtype)
 
 
 class PackedMemMapDatasetContinuous(BlockDataset):
-    """Cut the tokens of a packed file into blocks of `block_size`, across documents (as Modalities).
+    """Cut the tokens of a file into blocks of `block_size`, across documents (as Modalities).
 
     A sample is {sample_key: tokens [block_size]}, in the dtype of `PackedMemMapDatasetBase`. A tail shorter than a
     block is dropped. Indices are integers, negative ones included, or slices of step 1.
@@ -213,7 +223,9 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     raw_data_path
         A packed file, or a manifest of packed files (`.fpm`, see `fastpack.write_manifest`): then the samples are those
         of a `CombinedDataset` of all its `.pbin` files, in its order. Such a file is accessed on first use only, and
-        must then be as the manifest states. Files shorter than a block have no samples.
+        must then be as the manifest states. Files shorter than a block have no samples. Or a token file or folder of
+        any other format that `fastpack.open_tokens` reads: its tokens are cut as those of one packed file. Blocks are
+        read from a mapping where the tokens are in one file, else copied.
     sample_key
         The key of the tokens in a sample.
     block_size
@@ -226,13 +238,16 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     eos_token_id
         The token that ends a document, for `batch` and `fill`: the label after it is -100, and doc_ids count from 0 in
         every block.
+    format, dtype
+        As for `fastpack.open_tokens`: the format and the dtype of the tokens of a file that does not state them. A
+        packed file takes neither.
 
     Raises
     ------
     FileNotFoundError
         If the file does not exist.
     FormatError
-        If the file is damaged.
+        If the file is damaged, or its format is ambiguous.
     ValueError
         If block_size exceeds the number of tokens or is below 2.
 
@@ -264,11 +279,18 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         load_index: bool = False,
         *,
         eos_token_id: int | None = None,
+        format: str | None = None,
+        dtype: str | None = None,
     ) -> None:
-        if is_manifest(raw_data_path):
+        is_given = format not in (None, "pbin") or dtype is not None
+        if is_manifest(raw_data_path) and not is_given:
             self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
             self._files = _named_files(raw_data_path, block_size, load_index)
             lengths = self._files.lengths
+        elif is_given or not is_packed(raw_data_path):
+            self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
+            self._stream = open_stream(raw_data_path, load_index, format, dtype)
+            lengths = np.array([self._stream.n_tokens])
         else:
             super().__init__(raw_data_path, sample_key, load_index)
             lengths = np.array([self._file.n_tokens])
@@ -280,14 +302,19 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self.block_size = self._window = block_size
         self.reuse_last_target = reuse_last_target
         self._eos = eos_token_id
-        if eos_token_id is not None and self._files is None:
-            self._recorded = tokenizer_of_file(raw_data_path, eos_token_id)
+        described = self._described_files() if self._files is None else []
+        if eos_token_id is not None or len(described) > 1:
+            self._recorded = tokenizer_of_files(described, eos_token_id)
         self._step = block_size - 1 if reuse_last_target else block_size
         self._attach()
         self._total = int(self._windows.cumulative[-1])
 
     def _attach(self) -> None:
         self._format = self._block_format()
+        if self._stream is not None:
+            n_blocks = (self._stream.n_tokens - self.block_size) // self._step + 1
+            self._windows = self._stream.windows(n_blocks, self._window, self._step)
+            return
         if self._files is None:
             self._windows = self._cut((self._file.n_tokens - self.block_size) // self._step + 1, self._step)
             return
@@ -299,11 +326,20 @@ class PackedMemMapDatasetContinuous(BlockDataset):
 
     @property
     def token_size_in_bytes(self) -> int:
-        """The bytes of a token on disk: 1, 2 or 4; the largest, if the files of a manifest differ."""
+        """The bytes of a token on disk: 1, 2, 4 or 8; the largest, if the files of a manifest differ."""
+        if self._stream is not None:
+            return self._stream.dtype.itemsize
         return self._file.token_size_in_bytes if self._files is None else self._files.largest_item
 
+    @property
+    def index_base(self) -> npt.NDArray[np.int64]:
+        """The documents as int64 [n, 2], byte offset and byte length in the data; ValueError with load_index=False."""
+        if self._stream is None or not self._load_index:
+            return super().index_base
+        return self._stream.document_rows()
+
     def _read(self, samples: range) -> list[Tokens]:
-        if self._files is None:
+        if self._files is None and self._stream is None:
             return super()._read(samples)
         return [self._sample(number) for number in samples]
 
@@ -311,10 +347,12 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         cumulative = self._windows.cumulative
         number = kernels.locate(cumulative, index)
         tokens = self._windows.window(number, (index - int(cumulative[number])) * self._step)
-        return tokens.astype(RETURNED_DTYPE[tokens.itemsize])
+        return tokens.astype(_SAMPLE_DTYPES[tokens.itemsize])
 
     def check_unchanged(self) -> None:
-        """Raise FormatError if a used file of a manifest is not as the manifest states."""
+        """Raise FormatError if a file has changed, or a used file of a manifest is not as the manifest states."""
+        if self._stream is not None:
+            self._stream.check_unchanged()
         if self._files is not None:
             self._files.check_used()
 

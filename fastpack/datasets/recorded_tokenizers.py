@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from fastpack.errors import DataWarning
@@ -25,6 +25,13 @@ def tokenizer_of_file(path: PathLike, eos_token_id: int | None = None) -> Record
         return None
     _warn_of_other_eos(os.fspath(path), fingerprint, eos_token_id)
     return os.fspath(path), fingerprint
+
+
+def tokenizer_of_files(paths: Sequence[PathLike], eos_token_id: int | None = None) -> Recorded | None:
+    """Return the first fingerprint of the files of one dataset; DataWarning if two differ. Warns as for one file."""
+    if len(paths) == 1:
+        return tokenizer_of_file(paths[0], eos_token_id)
+    return tokenizer_of_shards((os.fspath(path) for path in paths), True, eos_token_id)
 
 
 def tokenizer_of_shards(paths: Iterable[str], mix: bool, eos_token_id: int | None) -> Recorded | None:

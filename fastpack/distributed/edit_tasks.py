@@ -34,12 +34,21 @@ from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
 from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_tokens
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
+from fastpack.tokens.edit.edit_result import (
+    Compat,
+    EditResult,
+    check_compat,
+    edit_dtype,
+    is_kept,
+    output_format,
+    written_bytes,
+)
 from fastpack.tokens.edit.edit_writer import Edit
 from fastpack.tokens.edit.merge import Source, find_sources, read_sources, read_tokens, write_merged
 from fastpack.tokens.edit.shuffle import shuffled_documents, shuffled_lines
 from fastpack.tokens.edit.shuffle_order import check_chunk
-from fastpack.tokens.token_file import TokenWriter
+from fastpack.tokens.formats import format_named
+from fastpack.tokens.interop_formats import first_output
 
 Shuffling: TypeAlias = Literal["shuffle pbin", "shuffle jsonl", "chunk pbin", "chunk jsonl"]
 
@@ -61,6 +70,7 @@ def plan_shuffling(
     bytes_per_task: int | None = None,
     folder: str | None = None,
     if_exists: ExistencePolicy = "error",
+    format: str | None = None,
 ) -> Plan:
     """Plan a shuffle (of one path) or a chunk as tasks; `collect_edit` is the last step.
 
@@ -73,17 +83,20 @@ def plan_shuffling(
     check_chunk(options.get("chunk_id", 0), options.get("num_chunks", 1))
     if options["seed" if kind.startswith("shuffle") else "global_seed"] is None:
         raise ValueError("a distributed shuffle needs a seed: without one, each process would use another order")
+    row = output_format(as_path(target), format)
+    target = first_output(row.name, as_path(target))
     kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
-        common_tokens(paths, mix_tokenizers=options.get("mix_tokenizers", False))
-    settings = {"kind": kind, "paths": [os.fspath(path) for path in paths], "options": dict(options)}
+        edit_dtype(row, common_tokens(paths, mix_tokenizers=options.get("mix_tokenizers", False))[0])
+    names = [os.fspath(path) for path in paths]
+    settings = {"kind": kind, "paths": names, "options": dict(options), "format": row.name}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
     borders = _borders(total, task_bytes(total, bytes_per_task, MAX_WINDOW))
     n_tasks = len(borders) - 1
     tasks = numbered_tasks(
         ({"number": number, "of": n_tasks}, end - start) for number, (start, end) in enumerate(pairwise(borders))
     )
-    return _plan("shuffle", settings, as_path(target), tasks, kept, folder)
+    return _plan("shuffle", settings, target, tasks, kept, folder)
 
 
 def plan_merge(
@@ -96,6 +109,7 @@ def plan_merge(
     bytes_per_task: int | None = None,
     folder: str | None = None,
     if_exists: ExistencePolicy = "error",
+    format: str | None = None,
 ) -> Plan:
     """Plan `merge_packed_data` as tasks; `collect_edit` is the last step.
 
@@ -103,10 +117,12 @@ def plan_merge(
     except for errors in an index, which the last step finds.
     """
     check_compat(compat)
-    target = as_path(target)
-    paths = find_sources(src_paths, target)
+    row = output_format(as_path(target), format)
+    target = first_output(row.name, as_path(target))
+    paths = find_sources(src_paths, target, row)
     kept = is_kept(paths, target, if_exists)
     sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True, mix_tokenizers=mix_tokenizers)
+    edit_dtype(row, size)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
     settings = {
@@ -115,6 +131,7 @@ def plan_merge(
         "compat": compat,
         "mix_tokenizers": mix_tokenizers,
         "paths": list(map(str, paths)),
+        "format": row.name,
     }
     return _plan(_MERGE, settings, target, tasks, kept, folder)
 
@@ -233,11 +250,8 @@ def _concatenate_merged(
     sources, size = read_sources(*given, mix_tokenizers=plan.settings["mix_tokenizers"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
 
-    def put_tokens(writer: TokenWriter) -> None:
-        for block in output_blocks(outputs, advance):
-            writer.append_tokens(block.view(f"<u{size}"))
-
-    return write_merged(sources, size, target, policy, put_tokens)
+    blocks = (block.view(f"<u{size}") for block in output_blocks(outputs, advance))
+    return write_merged(sources, size, format_named(plan.settings["format"]), target, policy, blocks)
 
 
 def _concatenate_shuffled(
@@ -254,6 +268,8 @@ def _concatenate_shuffled(
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
     mix = plan.settings["options"].get("mix_tokenizers", False)
-    _, fingerprint = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
-    n_bytes = concatenate_tokens(outputs, size, output_format(target), target, policy, advance, fingerprint)
-    return EditResult(target, n_documents, sum(output.n_bytes for output in outputs) // size, n_bytes)
+    _, common = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
+    row, encoded = format_named(plan.settings["format"]), np.dtype(f"u{size}")
+    concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common)
+    n_tokens = sum(output.n_bytes for output in outputs) // size
+    return EditResult(target, n_documents, n_tokens, written_bytes(row, target))

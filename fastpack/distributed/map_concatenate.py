@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastpack.distributed.plan import Done, Task, check_size
-from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes, size_of
-from fastpack.tokens.token_file import TokenFormat, rows_of_lengths
+from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
+from fastpack.tokens.token_file import TokenFormat
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker are negligible
@@ -106,24 +106,25 @@ def concatenate_bytes(
 
 def concatenate_tokens(
     outputs: Sequence[TaskOutput],
-    token_size: int,
+    encoded: np.dtype[Any],
+    stored: np.dtype[Any],
     row: TokenFormat,
     target: PathLike,
     policy: ExistencePolicy,
     advance: Callable[[int], None],
     fingerprint: TokenizerFingerprint | None = None,
-) -> int:
-    """Write the token file of the documents of all outputs; return its size. Raises TargetExists by the policy."""
+) -> None:
+    """Write the token file of the documents of all outputs. Raises TargetExists by the policy.
+
+    encoded, stored: the dtypes of the tokens in the outputs and in the token file; fingerprint: of their tokenizer.
+    """
     assert row.create is not None
-    with row.create(as_path(target), np.dtype(f"u{token_size}"), policy) as writer:
+    with row.create(as_path(target), stored, policy) as writer:
         writer.fingerprint = fingerprint
-        writer.reserve(sum(one.n_bytes for one in outputs) // token_size)
-        for block in output_blocks(outputs, advance):
-            writer.append_tokens(block.view(f"<u{token_size}"))
-        if row.stores_documents:
-            lengths = (map_bytes(one.path)[one.n_bytes :].view(np.int64) for one in outputs)
-            writer.append_documents(rows_of_lengths(lengths))
-    return size_of(target)
+        writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
+        for one in outputs:
+            blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))
+            writer.append_blocks(blocks, map_bytes(one.path)[one.n_bytes :].view(np.int64).copy())
 
 
 def byte_counter(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int], None]:

@@ -29,6 +29,7 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.encoder import Counts, Encoder, EncoderSpec
+from fastpack.packing.output_formats import stored_dtype
 from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
 from fastpack.packing.pack_result import PackResult, Skipped
 from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, check_encoded, skipped_lines
@@ -37,7 +38,6 @@ from fastpack.packing.source_batches import lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
 from fastpack.packing.targets import Target, targets_of
 from fastpack.packing.tokenizer_files import tokenizer_files
-from fastpack.tokens.flat.npy_writer import is_npy
 from fastpack.tokens.formats import format_named
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
@@ -125,7 +125,8 @@ def collect_pack(
 
     Raises JobError with the names of tasks that are not done; TargetExists by the policy.
     """
-    targets = targets_of(PackSettings.from_json(plan.settings))
+    settings = PackSettings.from_json(plan.settings)
+    targets = targets_of(settings)
     kept = [not may_write(target.output, if_exists) for target in targets]
     if all(kept):
         return [PackResult(target.output, 0, 0, kept_existing=True) for target in targets]
@@ -140,7 +141,7 @@ def collect_pack(
         if keeps:
             packed.append(PackResult(target.output, 0, 0, kept_existing=True))
         else:
-            packed.append(_concatenate(target, [found for _, found in own], if_exists, advance))
+            packed.append(_concatenate(target, settings.format, [found for _, found in own], if_exists, advance))
             packed[-1].skipped.extend(_skipped(own, plan.settings, len(target.sources) > 1))
         first = last
     return packed
@@ -152,16 +153,16 @@ def _n_bytes(done: Done) -> int:
 
 
 def _concatenate(
-    target: Target, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]
+    target: Target, format: str, tasks: Sequence[Done], policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> PackResult:
     first = tasks[0].result
     size = first["token_size"]
     outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(output.n_bytes for output in outputs)
-    row = format_named("npy" if is_npy(target.output) else "pbin")
+    stored = stored_dtype(format, size)
     recorded = first.get("tokenizer")
     fingerprint = None if recorded is None else TokenizerFingerprint(**recorded)
-    concatenate_tokens(outputs, size, row, target.output, policy, advance, fingerprint)
+    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance, fingerprint)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(

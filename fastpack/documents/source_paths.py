@@ -10,7 +10,7 @@ from typing import TypeAlias
 import orjson
 
 from fastpack.documents.compressed import SUFFIXES
-from fastpack.documents.source_formats import BY_SUFFIX, COMPRESSIBLE, format_of_name
+from fastpack.documents.source_formats import BY_SUFFIX, COMPRESSIBLE, format_of_content, format_of_name
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, RemotePath, as_path, is_file, is_folder, is_remote, read_start, real_path
 
@@ -55,6 +55,29 @@ def _find(given: Sources, expand: Callable[[str], list[str]]) -> list[str]:
                 raise ValueError(f"{path} is named twice: its documents would be used twice")
             found.setdefault(real, file)
     return list(found.values())
+
+
+def find_tables(path: PathLike) -> list[str]:
+    """Return the files of a source that is not JSON Lines: a file, a directory or a pattern; none for other paths.
+
+    Such a source is Parquet, Arrow, CSV, TSV or plain text. Raises as `find_sources` for a directory with several
+    formats, and for a saved dataset with several splits.
+    """
+    given = os.fspath(path)
+    if is_file(given):
+        kind = format_of_name(given) or format_of_content(given)
+        return [given] if kind not in (None, "jsonl") else []
+    try:
+        files = find_sources(given) if is_folder(given) or is_pattern(given) else []
+    except InputNotFound:
+        return []
+    return [] if any(format_of_name(file) in (None, "jsonl") for file in files) else files
+
+
+def is_pattern(path: PathLike) -> bool:
+    """Return whether a path is a pattern: it has a wildcard, and no file or directory has this name."""
+    given = os.fspath(path)
+    return bool(WILDCARDS.intersection(given)) and not (is_file(given) or is_folder(given))
 
 
 def is_one_file(given: Sources) -> bool:

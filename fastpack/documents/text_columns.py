@@ -38,7 +38,8 @@ def text_batches(array: Any, first_row: int, n_bytes: int, done: int, missing: i
     n_rows = len(array)
     offsets, data = _offsets_and_data(array)
     valid = np.ones(n_rows, bool) if not array.null_count else array.is_valid().to_numpy(zero_copy_only=False)
-    start = 0
+    start, total = 0, int(offsets[-1] - offsets[0])
+    n_bytes = max(n_bytes, -(-total // max(1, round(total / n_bytes))))  # equal batches, without a short last one
     while start < n_rows:
         end = int(np.searchsorted(offsets, offsets[start] + n_bytes, side="right")) - 1
         end = min(max(end, start + 1), start + MAX_ROWS, n_rows)
@@ -125,7 +126,7 @@ def values_at(batch: Any, names: Sequence[str]) -> Any:
 
     array = batch.column(batch.schema.get_field_index(names[0]))
     if len(names) > 1:
-        array = pc.struct_field(array, list(names[1:]))
+        array = pc.call_function("struct_field", [array], pc.StructFieldOptions(list(names[1:])))
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return array  # `text_batches` validates it, and finds invalid UTF-8 per document
     array.validate(full=True)

@@ -99,11 +99,14 @@ class FieldTotals(TypedDict):
     bytes: Annotated[Count, "their size"]
 
 
+Digest = Annotated[str | None, "hash of tokens and document ends, equal in every format; null without `--digest`"]
+
+
 class InspectResult(dict[str, Any]):
     r"""Hold what `inspect` finds: a dict whose items are also attributes.
 
-    `kind` is the format: "jsonl", "idx", "pbin", "shards", "manifest" or "webdataset". Each has a subclass whose
-    annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
+    `kind` is the format: "jsonl", "parquet", "idx", "pbin", "shards", "webdataset" and others. Each has a subclass
+    whose annotations are its keys. The table of `fastpack info --json` in the documentation describes every key.
 
     Examples
     --------
@@ -163,6 +166,23 @@ class JsonlFacts(InspectResult):
     histogram: Histogram
 
 
+class TableFacts(InspectResult):
+    """a Parquet, Arrow, CSV, TSV or plain text source"""
+
+    kind: Annotated[Literal["parquet", "arrow", "csv", "tsv", "text"], "the format of the source"]
+    files: Annotated[Count, "number of files"]
+    rows: Annotated[Count | None, "number of rows, or of documents of plain text; null if they were not read"]
+    row_groups: Annotated[Count | None, "row groups (Parquet) or record batches (Arrow); null if unknown"]
+    columns: Annotated[dict[str, str] | None, "column -> its Arrow type, in the first file; null for plain text"]
+    compression: Annotated[list[str] | None, "codecs of the columns, or of the files; null if unknown (Arrow)"]
+    text_field: Annotated[str | None, "the column of the texts; null for plain text, or if there is no such column"]
+    nulls: Annotated[
+        Count | None, "rows without a text: null, or with a wrong number of columns; null if texts were not read"
+    ]
+    text_bytes: Annotated[Summary | None, "lengths of the texts in bytes; null if they were not read"]
+    histogram: Histogram
+
+
 class IndexFacts(InspectResult):
     """an index"""
 
@@ -193,6 +213,7 @@ class PackedFacts(InspectResult):
     ]
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    digest: Digest
 
 
 class ShardFacts(InspectResult):
@@ -216,6 +237,7 @@ class ShardFacts(InspectResult):
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    digest: Digest
 
 
 class TokenFileFacts(InspectResult):
@@ -234,6 +256,7 @@ class TokenFileFacts(InspectResult):
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    digest: Digest
 
 
 class ManifestFacts(InspectResult):
@@ -250,6 +273,7 @@ class ManifestFacts(InspectResult):
     file_tokens: FileTokens
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
     fingerprint: Fingerprint
+    digest: Digest
 
 
 class WebDatasetFacts(InspectResult):
@@ -270,6 +294,7 @@ class WebDatasetFacts(InspectResult):
 
 FACTS: dict[str, type[InspectResult]] = {
     "jsonl": JsonlFacts,
+    **dict.fromkeys(("parquet", "arrow", "csv", "tsv", "text"), TableFacts),
     "idx": IndexFacts,
     "pbin": PackedFacts,
     "shards": ShardFacts,

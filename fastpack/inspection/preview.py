@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastpack.documents.compressed import is_compressed
+from fastpack.documents.source_formats import source_format
+from fastpack.documents.source_paths import find_tables, is_pattern
 from fastpack.errors import JobError
+from fastpack.inspection.inspect import TABLE_SUFFIXES
 from fastpack.inspection.preview_tokens import Reader
 from fastpack.io import PathLike, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, open_documents
@@ -17,24 +20,34 @@ _ROWS = 64  # of an index, read at first
 
 
 def kind_of(path: PathLike) -> str:
-    """Return "webdataset", "jsonl", "pbin" or "shards"; raises FileNotFoundError, or JobError for other files.
+    """Return "webdataset", "jsonl", "pbin", "shards" or the format of a source that is not JSON Lines.
+
+    Raises FileNotFoundError, and JobError for other files.
 
     A JSONL file with Energon's index (`x.jsonl.idx`) is a "webdataset".
     """
     where = as_path(path)
-    check_dataset_exists(where)  # FileNotFoundError before an error about the suffix
+    if not is_pattern(where):
+        check_dataset_exists(where)  # FileNotFoundError before an error about the suffix
     if where.is_dir() and meta_path(where).is_dir():
         return "webdataset"
     rows = formats_of(where)
     if any(row.stores_documents for row in rows):
         return "pbin"
-    if where.is_dir() or any(row.kind in ("shards", "manifest") for row in rows):
+    if any(row.kind in ("shards", "manifest") for row in rows):
+        return "shards"
+    if tables := find_tables(where):
+        return source_format(tables[0])
+    check_dataset_exists(where)  # a pattern without a match
+    if where.is_dir():
         return "shards"
     if where.suffix == ".jsonl":
         return "webdataset" if as_path(f"{where}.idx").exists() else "jsonl"
     if is_compressed(where):
         return "jsonl"
-    known = ", ".join([".jsonl (.gz, .zst)", *dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes)])
+    known = ", ".join(
+        [".jsonl (.gz, .zst)", *TABLE_SUFFIXES, *dict.fromkeys(suffix for row in FORMATS for suffix in row.suffixes)]
+    )
     raise JobError(f"{where}: cannot be previewed: neither one of {known}, nor a folder of shards or samples")
 
 

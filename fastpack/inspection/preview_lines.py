@@ -65,15 +65,20 @@ def _describe(
     max_characters: int,
     where: str,
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"text": None, "error": None}
     try:
         if n_bytes is None or n_bytes > len(line):
             raise FaultyDocument(f"more than {MAX_LINE_BYTES:,} bytes: not read here")
         text = text_of(line)
     except FaultyDocument as error:
         start = line[: 4 * max_characters].decode(errors="backslashreplace")
-        return found | {"text": shorten(escape_text(start[: max_characters + 1]), max_characters), "error": str(error)}
-    found["text"] = escape_text(text[:max_characters]) + "..." * (len(text) > max_characters)
+        return {"text": shorten(escape_text(start[: max_characters + 1]), max_characters), "error": str(error)}
+    return describe_text(text, reader, max_characters, where)
+
+
+def describe_text(text: str, reader: Reader | None, max_characters: int, where: str) -> dict[str, Any]:
+    """Return {"text", "error"} of a document, and with `reader.decoder` the tokens of the packed text."""
+    shown = escape_text(text[:max_characters]) + "..." * (len(text) > max_characters)
+    found: dict[str, Any] = {"text": shown, "error": None}
     if reader is None or reader.decoder is None:
         return found if text else found | {"error": "empty text"}
     ids = list(reader.decoder.encode(text))

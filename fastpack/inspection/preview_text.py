@@ -38,12 +38,24 @@ def line_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> 
     size = "" if found["bytes"] is None else f": {found['bytes']:,} bytes"
     tokens = f", {_count(found)}" if "ids" in found else ""
     yield f"line {found['line']}{size}{tokens}"
+    yield from _content_lines(found, eos, shades, "text" if found["error"] is None else "line")
+
+
+def _content_lines(found: dict[str, Any], eos: int | None, shades: bool, label: str) -> Iterator[str]:
     if found["error"] is not None:
         yield from _labelled("left out", [escape_text(found["error"])])
     if "ids" in found:
         yield from _token_lines(found, eos, shades)
     if found["text"] is not None:
-        yield from _labelled("text" if found["error"] is None else "line", found["text"].split("\n"))
+        yield from _labelled(label, found["text"].split("\n"))
+
+
+def row_lines(found: dict[str, Any], eos: int | None, shades: bool = False) -> Iterator[str]:
+    """Yield the lines for a result of `preview_rows`; shades: as in `document_lines`."""
+    size = "" if found["bytes"] is None else f": {found['bytes']:,} bytes"
+    tokens = f", {_count(found)}" if "ids" in found else ""
+    yield f"{escape_line(found['file'])}, row {found['row']}{size}{tokens}"
+    yield from _content_lines(found, eos, shades, "text")
 
 
 def sample_lines(sample: dict[str, Any], rows: int, how: Colours) -> Iterator[str]:

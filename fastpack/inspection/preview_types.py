@@ -53,6 +53,20 @@ class PreviewLine(TypedDict):
     ends_with_eos: NotRequired[EndsWithEos]
 
 
+class PreviewRow(TypedDict):
+    """a row of a Parquet, Arrow, CSV or TSV file, or a document of a plain text file"""
+
+    file: Annotated[str, "the file"]
+    row: Annotated[Count, "its number in the file, from 0"]
+    bytes: Annotated[Count | None, "length of the text; null if there is none"]
+    text: Annotated[str | None, "the first `--max-characters` of the text, escaped; null if there is none"]
+    error: Annotated[str | None, "why packing would skip it"]
+    tokens: NotRequired[NTokens]
+    ids: NotRequired[FirstIds]
+    pieces: NotRequired[Pieces]
+    ends_with_eos: NotRequired[EndsWithEos]
+
+
 class PreviewField(TypedDict):
     """a field of a sample"""
 
@@ -112,6 +126,14 @@ class LinesPreviewJson(TokenPreview):
 
     kind: Annotated[Literal["jsonl"], "JSON lines"]
     lines: Annotated[list[PreviewLine], "lines from `--start` on; with tokens if `--tokenizer` is given"]
+
+
+class RowsPreviewJson(TokenPreview):
+    """a Parquet, Arrow, CSV, TSV or plain text source"""
+
+    kind: Annotated[Literal["parquet", "arrow", "csv", "tsv", "text"], "the format of the source"]
+    files: Annotated[Count, "number of files"]
+    rows: Annotated[list[PreviewRow], "rows from `--start` on; with tokens if `--tokenizer` is given"]
 
 
 class SamplesPreviewJson(Preview):

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastpack.analysis.options import InspectOptions
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
 from fastpack.errors import JobError
 from fastpack.inspection.page import draw_page
 from fastpack.inspection.report_data import Source, gather
-from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
+from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write, names_in
 from fastpack.loading.config import DataConfig, load_config
 from fastpack.loading.mixing import probabilities
 from fastpack.tokens.formats import formats_of, is_side_file
@@ -66,6 +67,8 @@ def report(
     eos_token_id: int | None = None,
     vocab_size: int | None = None,
     dtype: str | None = None,
+    text_field: str | None = None,
+    split_on: str | None = None,
     check: bool = True,
     title: str | None = None,
     if_exists: ExistencePolicy = "error",
@@ -82,7 +85,7 @@ def report(
         for the datasets of its KempnerForge `[data]` table, with their weights.
     output
         The page.
-    eos_token_id, dtype
+    eos_token_id, dtype, text_field, split_on
         As in `inspect`. With `dtype`, `check` skips the shards, whose dtype `verify` determines itself.
     vocab_size
         The vocabulary size, for the share of the vocabulary that occurs. By default that of tatm's metadata, else the
@@ -129,9 +132,10 @@ def report(
         return ReportResult(os.fspath(output), None)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     sources = [source for path in given for source in _sources(as_path(path))]
-    numbers = gather(
-        sources, eos_token_id=eos_token_id, vocab_size=vocab_size, dtype=dtype, check=check, progress=progress
+    options = InspectOptions(
+        eos_token_id=eos_token_id, dtype=dtype, text_field=text_field, split_on=split_on, progress=progress
     )
+    numbers = gather(sources, options, vocab_size=vocab_size, check=check)
     page = draw_page(numbers, title or _title(sources))
     with AtomicFile(output, policy=if_exists) as file:
         file.write(page.encode())
@@ -148,7 +152,7 @@ def _sources(path: AnyPath) -> Iterator[Source]:
         yield from _configured(path)
         return
     if path.is_dir() and not meta_path(path).is_dir() and not formats_of(path):
-        names = [name for name in sorted(os.listdir(path)) if not name.startswith(".") and _has_documents(path / name)]
+        names = [name for name in sorted(names_in(path)) if not name.startswith(".") and _has_documents(path / name)]
         yield from (Source(str(path / name), name) for name in names)
         if names:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from fastpack.analysis.findings import Finding
 from fastpack.analysis.options import InspectOptions
 from fastpack.analysis.token_ids import IdCounter
 from fastpack.errors import JobError
+from fastpack.inspection.facts import FACTS, TableFacts
 from fastpack.inspection.inspect import measure
 from fastpack.inspection.verify import verify
 from fastpack.io import Progress
@@ -36,27 +38,18 @@ class Source(NamedTuple):
 
 
 def gather(
-    sources: Sequence[Source],
-    *,
-    eos_token_id: int | None = None,
-    vocab_size: int | None = None,
-    dtype: str | None = None,
-    check: bool = True,
-    progress: Progress | None = None,
+    sources: Sequence[Source], options: InspectOptions, *, vocab_size: int | None, check: bool
 ) -> dict[str, Any]:
-    """Return all numbers of the report on `sources`; raises as `inspect`."""
+    """Return all numbers of the report on `sources`; raises as `inspect`. options: without lengths and counts."""
     if not sources:
         raise JobError("a report needs at least one path")
     measured, warnings = [], []
     for number, source in enumerate(sources):
-        part = None if progress is None else partial(_part, progress, number, len(sources))
-        one = measure(
-            source.path,
-            InspectOptions(eos_token_id=eos_token_id, seq_lens=SEQ_LENS, count_ids=True, progress=part, dtype=dtype),
-        )
+        part = None if options.progress is None else partial(_part, options.progress, number, len(sources))
+        one = measure(source.path, replace(options, seq_lens=SEQ_LENS, count_ids=True, progress=part))
         measured.append(one)
         found = [{"source": source.name, "severity": "warning", "text": text} for text in one.facts["warnings"]]
-        is_known = dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
+        is_known = options.dtype is None or one.facts["kind"] != "shards"  # `verify` uses metadata and sizes
         warnings += [*found, *_checked(source, one, vocab_size)] if check and is_known else found
     unit = "tokens" if all(one.unit == "tokens" for one in measured) else "bytes"
     return {
@@ -79,7 +72,8 @@ def _part(progress: Progress, number: int, parts: int, done: int, total: int) ->
 
 def _checked(source: Source, one: FileFacts, vocab_size: int | None) -> list[dict[str, str]]:
     """Return the findings of `verify` without known warnings; findings with the same expectation are merged."""
-    if one.facts["kind"] == "webdataset":  # its check reads the data more than once
+    kind = one.facts["kind"]
+    if kind == "webdataset" or FACTS[kind] is TableFacts:  # a check reads data more than once; tables have none
         return []
     said = set(one.facts["warnings"])
     alike: dict[tuple[str, str], list[Finding]] = {}

@@ -16,6 +16,7 @@ from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_
 from fastpack.inspection.recorded_tokenizer import check_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
+from fastpack.tokens.interop_formats import FOLDER_FORMATS
 from fastpack.webdataset.metadata import meta_path
 
 
@@ -190,8 +191,8 @@ def kind_of(where: AnyPath, jobs: Sequence[Job]) -> str:
 def jobs_in(where: AnyPath) -> list[Job]:
     """Return what to check: the file or dataset, or the files of a folder that is not a dataset."""
     checker = _checker_of(where)
-    if checker is not None and (checker is _WEBDATASET or not where.is_dir()):
-        return [Job(where, checker)]
+    if checker is not None and (checker is _WEBDATASET or checker.kind in FOLDER_FORMATS or not where.is_dir()):
+        return [Job(where, checker)]  # the files of such a folder belong to the dataset
     others = _jobs_of_files(where)
     if checker is not None:  # the shards of a folder are checked together
         return [Job(where, checker), *(job for job in others if job.checker is not checker)]

@@ -51,7 +51,7 @@ def _shares(settings: PackSettings) -> Iterator[tuple[Source, int]]:
 
 def sample_of_table(source: Source, n_bytes: int) -> list[str]:
     """Return at most about `n_bytes` of texts from positions in a source that is not JSON Lines."""
-    group_rows = open_source_table(source).group_rows if source.is_splittable else None
+    group_rows = open_source_table(source).group_rows() if source.is_splittable else None
     starts = [0] if group_rows is None else (np.cumsum(group_rows) - group_rows).tolist()
     starts = starts[:: -(-len(starts) // PLACES)]
     texts: list[str] = []

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from fastpack.errors import spoken
 from fastpack.io import PathLike
-from fastpack.packing.settings import PackSettings, find_pack_sources, pack_format
+from fastpack.packing.output_formats import PackFormat, pack_format
+from fastpack.packing.settings import PackSettings, find_pack_sources, output_of
 from fastpack.packing.yaml_config import load_yaml, mapping_at, resolve, text_at, wrong_value
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
 
@@ -22,6 +23,7 @@ def load_pack_settings(
     config: Config,
     *,
     output: PathLike | None = None,
+    format: PackFormat | None = None,
     index_path: PathLike | None = None,
     per_source: bool = False,
     split_on: str | None = None,
@@ -29,7 +31,8 @@ def load_pack_settings(
 ) -> PackSettings:
     """Return the validated settings of a YAML file, or of a mapping of the same shape.
 
-    output, index_path, fields (of `PackSettings`): replace values of the configuration, and set what it does not have.
+    output, format, index_path, fields (of `PackSettings`): replace values of the configuration, and set what it does
+    not have.
 
     Unknown keys at the top and under `settings` are ignored, as in Modalities. A mapping may omit the three queue
     sizes, which have no effect here; a file may not, so that it also works in Modalities. Beyond Modalities, `src_path`
@@ -60,10 +63,11 @@ def load_pack_settings(
         fields["eos_token"] = text_at(settings, "eod_token", "settings.")
     if "tokenizer" not in fields:
         fields["tokenizer"] = _tokenizer(mapping_at(tree, "tokenizer"))
+    written = pack_format(None if per_source else output, format)
     return PackSettings(
         sources=sources,
-        output=None if output is None else os.fspath(output),
-        format=pack_format(None if per_source else output),
+        output=output_of(output, written, per_source),
+        format=written,
         per_source=per_source,
         **fields,
     )

@@ -9,12 +9,12 @@ from fastpack.documents.source_paths import Sources
 from fastpack.errors import spoken, vocabulary
 from fastpack.io import ExistencePolicy, PathLike, Progress
 from fastpack.packing.modalities_config import Config, load_pack_settings
+from fastpack.packing.output_formats import PackFormat
 from fastpack.packing.pack_job import pack_files
 from fastpack.packing.pack_result import PackResult as PackResult
 from fastpack.packing.settings import (
     Engine,
     OnError,
-    PackFormat,
     field_pattern,
     on_error_rule,
     settings_of,
@@ -77,15 +77,18 @@ def pack(
         (.txt). JSON Lines, CSV and plain text may be compressed (.gz, .zst). A directory stands for its files of one
         format.
     output
-        Path of the token file. Default for a single source: its stem with the suffix of the format. Required for
-        several sources.
+        Path of the token file, or of the folder (``litdata``, ``mds``). ``megatron`` writes
+        ``<output>_text_document.bin`` and ``.idx``, unless the output ends in .bin or .idx. Default for a single
+        source: its stem with the suffix of the format. Required for several sources.
     tokenizer
         ``"bytes"`` (UTF-8 bytes as tokens 0 to 255, EOS 256), the path of a ``tokenizer.json``, the directory of a
         Hugging Face tokenizer, a SentencePiece ``.model`` file, or ``"ORG/NAME"`` on the Hugging Face Hub, which is
         downloaded unless it is in the local cache.
     format
-        ``"pbin"`` (Modalities' packed file) or ``"npy"`` (a flat shard of uint16 or uint32 tokens, as
-        `MemoryMappedDataset` reads it). Default: by the suffix of `output`.
+        ``"pbin"`` (Modalities' packed file), ``"npy"`` or ``"bin"`` (a flat shard of uint16 or uint32 tokens, as
+        `MemoryMappedDataset` reads it), ``"megatron"`` (the files of preprocess_data with ``--append-eod``),
+        ``"datatrove"``, ``"olmo"``, ``"llmc"``, ``"nanogpt"``, ``"litdata"`` or ``"mds"``. Default: "npy" if `output`
+        ends in .npy, else "pbin".
     text_field
         Key of the text in each document, or column; ``a.b`` is the key b in the object a.
     jq_pattern
@@ -110,7 +113,8 @@ def pack(
         The library that tokenises. "auto" takes the fastest installed one that gives the same ids as the reference
         library on a sample of the documents and on probe texts.
     resume
-        Continue an interrupted run of the same job from its last checkpoint. A finished output is kept.
+        Continue an interrupted run of the same job from its last checkpoint. A finished output is kept. Only for the
+        formats "pbin" and "npy".
     special_tokens_in_text
         What to do with a text that contains a special token, such as a literal ``<|endoftext|>``. "keep": encode it as
         that token, and warn of EOS tokens inside documents. "split": encode it as ordinary text (the ids of
@@ -131,9 +135,9 @@ def pack(
     Raises
     ------
     ValueError
-        For an argument out of range, a column that does not exist, a tokenizer that cannot be read, or, with
-        ``on_error="raise"``, a document that cannot be packed; the message has the file, its line and byte offset or
-        its row, and the reason.
+        For an argument out of range, a format that cannot hold the ids, a column that does not exist, a tokenizer that
+        cannot be read, or, with ``on_error="raise"``, a document that cannot be packed; the message has the file, its
+        line and byte offset or its row, and the reason.
     FileExistsError
         If the output exists and `if_exists` is "error" (this is also a ValueError).
     FileNotFoundError

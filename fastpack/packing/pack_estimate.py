@@ -186,7 +186,7 @@ def _count_lines(source: Source) -> int | None:
     if not source.is_splittable:
         return None
     if source.format != "jsonl":
-        group_rows = open_source_table(source).group_rows
+        group_rows = open_source_table(source).group_rows()
         return None if group_rows is None else int(group_rows.sum())
     if source.index_path is not None:
         return len(read_index(source.path, source.index_path))

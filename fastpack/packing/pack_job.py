@@ -17,6 +17,7 @@ from fastpack.io import Progress
 from fastpack.io.atomic import OVERWRITE
 from fastpack.packing.document_sample import sample_texts
 from fastpack.packing.encoder import Counts, EncoderSpec
+from fastpack.packing.output_formats import stored_token_size
 from fastpack.packing.pack_result import PackResult
 from fastpack.packing.packing_pipeline import OutputFile, Packer
 from fastpack.packing.settings import PackSettings
@@ -24,8 +25,7 @@ from fastpack.packing.source_indexes import NoteIndex, create_missing_indexes
 from fastpack.packing.targets import Target, targets_of
 from fastpack.packing.tokenizer_files import fingerprint_tokenizer
 from fastpack.tokenizers.engines import Choice, choose_engine
-from fastpack.tokenizers.interface import Tokenizer, token_size
-from fastpack.tokens.flat.npy_writer import SMALLEST_TOKEN
+from fastpack.tokenizers.interface import Tokenizer
 from fastpack.tokens.journal import remove_finished_journal
 from fastpack.tokens.token_facts import inner_eos_text
 
@@ -72,9 +72,7 @@ def prepare_encoder(settings: PackSettings) -> tuple[EncoderSpec, Choice]:
     """Build the tokenizer and choose its engine; raise for everything in the settings that cannot work."""
     compile_pattern(settings.text_pattern)
     tokenizer = settings.tokenizer.build()
-    n_bytes = token_size(tokenizer.vocab_size)
-    if settings.format == "npy":
-        n_bytes = max(n_bytes, SMALLEST_TOKEN)
+    n_bytes = stored_token_size(settings.format, tokenizer)
     eos_token, eos_token_id = _eos(settings, tokenizer)
     if eos_token_id >= 1 << (8 * n_bytes):
         raise ValueError(
@@ -109,7 +107,7 @@ def _eos(settings: PackSettings, tokenizer: Tokenizer) -> tuple[str, int]:
 
 def _result(output: OutputFile, choice: Choice) -> PackResult:
     path = output.target.output
-    if output.writer.stale:
+    if output.checkpoints is not None and output.checkpoints.stale:
         warnings.warn(
             f"{path}: the unfinished run has other settings or sources, so packing started again",
             DataWarning,

@@ -8,10 +8,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastpack.errors import INTERRUPTS, JobError, note_interrupt, spoken
 from fastpack.io import CountsDocuments, Progress, size_of
 from fastpack.packing.encoder import Batch, Counts, Encoded, Encoder, EncoderSpec, Stop
+from fastpack.packing.output_formats import RESUMABLE, create_output
 from fastpack.packing.pack_result import Skipped
 from fastpack.packing.settings import OnError, PackSettings
 from fastpack.packing.source_batches import SourceBatch, read_batches
@@ -20,6 +22,7 @@ from fastpack.tokenizers.interface import Tokenizer
 from fastpack.tokens.flat.npy_writer import CheckpointedNpyWriter
 from fastpack.tokens.journal import CheckpointedWriter
 from fastpack.tokens.pbin.packed_writer import CheckpointedPackedWriter
+from fastpack.tokens.token_file import TokenWriter
 
 MAX_BATCH_BYTES = 2 << 20  # 0.4 s of a Hugging Face tokenizer: the transfer between processes costs below 1 %
 MIN_BATCH_BYTES = 256 << 10  # fits into the CPU cache: the bytes tokenizer runs 1.2 times as fast as with 2 MiB
@@ -34,7 +37,9 @@ class OutputFile:
     """An output file being written, with the counts of its documents so far."""
 
     target: Target
-    writer: CheckpointedWriter
+    writer: TokenWriter
+    token_size: int
+    checkpoints: CheckpointedWriter | None = None  # the writer, if it can be resumed
     skipped: list[Skipped] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     resumed_documents: int = 0
@@ -46,15 +51,19 @@ class OutputFile:
     _noted_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        self.skipped += [skipped for note in self.writer.notes for skipped in note["skipped"]]
-        if self.writer.notes:
-            self.counts = Counts(*self.writer.notes[-1]["counts"])
+        notes = self._notes()
+        self.skipped += [skipped for note in notes for skipped in note["skipped"]]
+        if notes:
+            self.counts = Counts(*notes[-1]["counts"])
         self.resumed_documents = self.writer.n_documents
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
 
+    def _notes(self) -> list[dict[str, Any]]:
+        return [] if self.checkpoints is None else self.checkpoints.notes
+
     def start(self) -> tuple[int, int]:
         """Return the source and the row to continue with."""
-        note = self.writer.notes[-1] if self.writer.notes else {"source": 0, "rows": 0}
+        note = next(reversed(self._notes()), {"source": 0, "rows": 0})
         return note["source"], note["rows"]
 
     def note_batch(self, source: int, rows: int) -> None:
@@ -64,21 +73,33 @@ class OutputFile:
 
     def keep(self) -> bool:
         """Stop after an interrupt. Return whether anything is kept for `resume`."""
+        if self.checkpoints is None:
+            self.writer.abort()
+            return False
         if self._after_batch is not None:
             n_tokens, n_documents, source, rows, n_skipped, counts = self._after_batch
             if (n_tokens, n_documents) == (self.writer.n_tokens, self.writer.n_documents):
                 skipped = self.skipped[self._noted_skipped : n_skipped]
-                return self.writer.keep({"source": source, "rows": rows, "skipped": skipped, "counts": counts})
-        self.writer.suspend()
-        return self.writer.is_kept
+                return self.checkpoints.keep({"source": source, "rows": rows, "skipped": skipped, "counts": counts})
+        self.checkpoints.suspend()
+        return self.checkpoints.is_kept
+
+    def stop(self, resumable: bool) -> None:
+        """Stop after an error. Keep what can be resumed if `resumable`, else remove it."""
+        if resumable and self.checkpoints is not None:
+            self.checkpoints.suspend()
+        else:
+            self.writer.abort()
 
     def checkpoint_if_due(self, source: int, rows: int) -> None:
         """Write a checkpoint after `rows` rows of `source`, if enough time has passed or enough data was written."""
-        n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.writer.token_size_in_bytes
+        if self.checkpoints is None:
+            return
+        n_bytes = (self.writer.n_tokens - self._noted_tokens) * self.token_size
         if n_bytes < CHECKPOINT_BYTES and time.monotonic() - self._noted_at < CHECKPOINT_SECONDS:
             return
         skipped = self.skipped[self._noted_skipped :]
-        self.writer.checkpoint({"source": source, "rows": rows, "skipped": skipped, "counts": self.counts})
+        self.checkpoints.checkpoint({"source": source, "rows": rows, "skipped": skipped, "counts": self.counts})
         self._noted_skipped, self._noted_tokens = len(self.skipped), self.writer.n_tokens
         self._noted_at = time.monotonic()
 
@@ -159,16 +180,21 @@ class Packer:
             self._finish_if_done(output)
 
     def _start(self, target: Target) -> OutputFile:
-        kind = CheckpointedNpyWriter if self._settings.format == "npy" else CheckpointedPackedWriter
-        writer = kind(
-            target.output,
-            self._spec.token_size,
-            identity(self._settings, target, self._spec.eos_token_id, self._spec.token_size),
-            if_exists=self._settings.if_exists,
-            resume=self._settings.resume,
-        )
-        writer.fingerprint = self._spec.fingerprint
-        output = OutputFile(target, writer)
+        settings, size = self._settings, self._spec.token_size
+        if settings.format in RESUMABLE:
+            kind = CheckpointedNpyWriter if settings.format == "npy" else CheckpointedPackedWriter
+            writer = kind(
+                target.output,
+                size,
+                identity(settings, target, self._spec.eos_token_id, size),
+                if_exists=settings.if_exists,
+                resume=settings.resume,
+            )
+            output = OutputFile(target, writer, size, writer)
+        else:
+            created = create_output(target.output, settings.format, size, settings.if_exists)
+            output = OutputFile(target, created, size)
+        output.writer.fingerprint = self._spec.fingerprint
         self._outputs.append(output)
         self._open.append(output)
         return output
@@ -213,10 +239,7 @@ class Packer:
                 note_interrupt(error, self._done / max(1, self._total))
             return
         for output in self._open:
-            if self._settings.resume and not isinstance(error, EngineDiffers):
-                output.writer.suspend()
-            else:
-                output.writer.abort()
+            output.stop(self._settings.resume and not isinstance(error, EngineDiffers))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from fastpack.documents.compressed import is_compressed, stem_of
+from fastpack.documents.compressed import is_compressed
 from fastpack.documents.json_fields import parse_plain_path
 from fastpack.documents.raw_index_check import default_index_path
 from fastpack.documents.source_formats import SourceFormat, source_format
@@ -19,14 +19,13 @@ from fastpack.errors import DataWarning, spoken
 from fastpack.io import ExistencePolicy, PathLike, is_file, is_read_only, read_start
 from fastpack.io.if_exists import OVERWRITING
 from fastpack.packing.audit import check_share
+from fastpack.packing.output_formats import RESUMABLE, PackFormat, default_output, first_file, pack_format
 from fastpack.packing.special_tokens import RULES, SpecialRule
 from fastpack.tokenizers.engines import ENGINES
 from fastpack.tokenizers.tokenizer_spec import TokenizerSpec
-from fastpack.tokens.flat.npy_writer import is_npy
 
 Engine: TypeAlias = Literal["auto", "tokenizers", "gigatoken", "tiktoken", "sentencepiece"]
 OnError: TypeAlias = Literal["skip", "raise"]
-PackFormat: TypeAlias = Literal["pbin", "npy"]
 IndexRule: TypeAlias = Literal["require", "create", "rebuild", "replace", "optional"]
 
 _EXECUTION = ("if_exists", "num_workers", "resume")  # settings that do not decide the bytes written
@@ -68,7 +67,8 @@ class Source:
 class PackSettings:
     """A pack job. Paths are relative to the working directory.
 
-    output: the token file; with `per_source`, the folder of the token files, or None to write each next to its source.
+    output: the token file, the first one in formats of several files; with `per_source`, the folder of the token files,
+    or None to write each next to its source.
     text_pattern: the jq pattern that selects the text of a document.
     eos_token, eos_token_id: the token that ends each document, as text or as id; one of them is None.
     num_workers: number of tokenising processes.
@@ -104,6 +104,9 @@ class PackSettings:
             raise ValueError(f"{name}: found {self.num_workers!r}, expected an int of at least 1")
         if (self.eos_token is None) == (self.eos_token_id is None):
             raise ValueError(f"exactly one of {spoken('settings.eod_token')} and eos_token_id is needed")
+        if self.resume and self.format not in RESUMABLE:
+            continued, restarted = " and ".join(RESUMABLE), f"a run that writes {self.format} starts again"
+            raise ValueError(f"{spoken('resume')} continues runs that write {continued}: {restarted}")
         check_share(self.audit)
 
     def as_json(self) -> dict[str, Any]:
@@ -154,13 +157,21 @@ def settings_of(
         if is_read_only(sources):
             raise ValueError(f"{spoken('settings.dst_path')} is needed: nothing can be written next to {sources}")
         output = default_output(os.fspath(sources), format or "pbin")
+    written = pack_format(None if per_source else output, format)
     return PackSettings(
         sources=found,
-        output=None if output is None else os.fspath(output),
-        format=pack_format(None if per_source else output, format),
+        output=output_of(output, written, per_source),
+        format=written,
         per_source=per_source,
         **fields,
     )
+
+
+def output_of(output: PathLike | None, format: PackFormat, per_source: bool) -> str | None:
+    """Return the path of `PackSettings.output`: a folder with `per_source`, else the first file of the format."""
+    if output is None or per_source:
+        return None if output is None else os.fspath(output)
+    return first_file(output, format)
 
 
 def find_pack_sources(
@@ -184,7 +195,7 @@ def find_pack_sources(
     except InputNotFound as error:
         name = spoken("settings.src_path")
         raise InputNotFound(f"{name}: {error}" if name else str(error)) from None
-    formats = [source_format(path) for path in paths]
+    formats: list[SourceFormat] = [source_format(path) for path in paths]
     if split_on == "":
         raise ValueError(f"{spoken('split_on')}: found an empty text, expected a separator")
     if split_on is not None and "text" not in formats:
@@ -192,13 +203,13 @@ def find_pack_sources(
     is_one = is_one_file(sources)
     if is_one and index_path is None and single_rule != "require" and is_read_only(paths[0]):
         single_rule = "optional"
-    elif is_one and formats == ["jsonl"] and not is_compressed(paths[0]):
+    elif is_one and formats[0] == "jsonl" and not is_compressed(paths[0]):
         named = None if index_path is None else os.fspath(index_path)
         return (Source(paths[0], _index_path(paths[0], named, single_rule), single_rule),)
     if index_path is not None:
         name = spoken("settings.index_path")
         raise ValueError(f"{name} needs a single JSON Lines source that is not compressed")
-    rule: IndexRule = single_rule if is_one and formats == ["jsonl"] else "optional"
+    rule: IndexRule = single_rule if is_one and formats[0] == "jsonl" else "optional"
     return tuple(
         Source(path, _index_next_to(path), rule)
         if kind == "jsonl"
@@ -239,19 +250,6 @@ def _index_next_to(path: str) -> str | None:
     return index_path if not is_compressed(path) and is_file(index_path) else None
 
 
-def pack_format(output: PathLike | None, format: PackFormat | None = None) -> PackFormat:
-    """Return the format of an output: the given one, else the one of its suffix. Raises ValueError if they differ."""
-    if format not in (None, "pbin", "npy"):
-        raise ValueError(f"format: found {format!r}, expected 'pbin' or 'npy'")
-    if output is None:
-        return format or "pbin"
-    by_suffix: PackFormat = "npy" if is_npy(output) else "pbin"
-    if format not in (None, by_suffix):
-        name = spoken("settings.dst_path")
-        raise ValueError(f"{name}: {os.fspath(output)} is not the name of a file of the format {format!r}")
-    return by_suffix
-
-
 def on_error_rule(on_error: str) -> OnError:
     """Return `on_error` with "raise" for its former value "error". Raises ValueError for an unknown value."""
     if on_error == "skip":
@@ -259,11 +257,6 @@ def on_error_rule(on_error: str) -> OnError:
     if on_error in ("raise", "error"):
         return "raise"
     raise ValueError(f"{spoken('on_error')}: found {on_error!r}, expected 'skip' or 'raise'")
-
-
-def default_output(source: str, format: PackFormat = "pbin") -> str:
-    """Return the output of a single source whose output is not named: its stem with the suffix of the format."""
-    return f"{stem_of(source)}.{format}"
 
 
 def field_pattern(text_field: str) -> str:

@@ -79,7 +79,7 @@ def read_batches(source: Source, first_row: int, n_bytes: int) -> Iterator[Sourc
     index that counts characters.
     """
     if source.format != "jsonl":
-        return _text_batches(source.path, _texts(source, first_row, None, n_bytes), 0)
+        return _text_batches(source.path, read_source_texts(source, first_row, None, n_bytes), 0)
     if is_compressed(source.path):
         return _decompressed(source.path, first_row, n_bytes)
     data = files.open_bytes(source.path)
@@ -112,7 +112,8 @@ def read_chunk(source: Source, chunk: int, n_chunks: int, n_bytes: int) -> Itera
     """
     if source.format != "jsonl" and n_chunks > 1:
         first, end = (_group_start(source, number, n_chunks) for number in (chunk, chunk + 1))
-        return _text_batches(source.path, _texts(source, first, end, n_bytes) if first < end else iter(()), first)
+        texts = read_source_texts(source, first, end, n_bytes) if first < end else iter(())
+        return _text_batches(source.path, texts, first)
     if source.index_path is not None and not is_compressed(source.path):
         rows, ends = _read_index_once(source.path, source.index_path)
         first, end = (_row_at(ends, number, n_chunks) for number in (chunk, chunk + 1))
@@ -166,7 +167,8 @@ def open_source_table(source: Source) -> TextTable:
     return open_table(source.path, source.format, source.columns)
 
 
-def _texts(source: Source, first_row: int, stop_row: int | None, n_bytes: int) -> Iterator[TextBatch]:
+def read_source_texts(source: Source, first_row: int, stop_row: int | None, n_bytes: int) -> Iterator[TextBatch]:
+    """Yield the rows [first_row, stop_row) of a source that is not JSON Lines; None: to the end."""
     if source.format == "text":
         separator = None if source.separator is None else source.separator.encode()
         return read_text_file(source.path, separator, first_row, n_bytes)
@@ -184,7 +186,7 @@ def _text_batches(path: str, texts: Iterator[TextBatch], first: int) -> Iterator
 
 def _group_start(source: Source, chunk: int, n_chunks: int) -> int:
     """Return the first row of a chunk of a table, the start of a group, or the number of rows for the end."""
-    group_rows = open_source_table(source).group_rows
+    group_rows = open_source_table(source).group_rows()
     assert group_rows is not None  # only sources that are splittable have several chunks
     starts = np.append(0, np.cumsum(group_rows))
     return int(starts[np.searchsorted(starts, int(starts[-1]) * chunk // n_chunks)])

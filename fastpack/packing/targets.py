@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from fastpack.io import absolute, real_path
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.settings import PackSettings, Source, default_output
+from fastpack.packing.output_formats import check_index_is_kept, default_output
+from fastpack.packing.settings import PackSettings, Source
 from fastpack.packing.tokenizer_files import tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy
 
@@ -29,12 +30,19 @@ def targets_of(settings: PackSettings) -> list[Target]:
     """Return the output files of a job.
 
     With `per_source`, the folders between the sources' common folder and each source are repeated in the output folder.
-    Raises ValueError where two sources have the same output, and for an output folder with the suffix .npy.
+    Raises ValueError where two sources have the same output, for an output folder with the suffix .npy, and where an
+    output would replace the index of a source.
     """
     if settings.per_source:
-        return list(_target_per_source(settings))
-    assert settings.output is not None  # required where the settings are constructed
-    return [Target(settings.output, settings.sources)]
+        targets = list(_target_per_source(settings))
+    else:
+        assert settings.output is not None  # required where the settings are constructed
+        targets = [Target(settings.output, settings.sources)]
+    if settings.format == "megatron":
+        for target in targets:
+            for source in target.sources:
+                check_index_is_kept(target.output, source.path, source.index_path)
+    return targets
 
 
 def _target_per_source(settings: PackSettings) -> Iterator[Target]:
@@ -46,7 +54,7 @@ def _target_per_source(settings: PackSettings) -> Iterator[Target]:
     common = os.path.commonpath([os.path.dirname(absolute(source.path)) for source in settings.sources])
     taken: dict[str, str] = {}
     for source in settings.sources:
-        output = default_output(source.path)
+        output = default_output(source.path, settings.format)
         if folder is not None:
             output = os.path.join(folder, os.path.relpath(absolute(output), common))
         other = taken.setdefault(real_path(output), source.path)

@@ -57,7 +57,8 @@ class GigatokenTokenizer(FasterTokenizer):
         import awkward as ak
 
         offsets = ak.index.Index64(np.append(0, np.cumsum(lengths)))
-        content = ak.contents.NumpyArray(data, parameters={"__array__": "char"})
+        flat: Any = data
+        content = ak.contents.NumpyArray(flat, parameters={"__array__": "char"})
         texts = ak.Array(ak.contents.ListOffsetArray(offsets, content, parameters={"__array__": "string"}))
         try:
             with refusals():

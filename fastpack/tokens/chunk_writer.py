@@ -225,3 +225,14 @@ class _Tokens:
         n_more = len(self._rest) + sum(len(block) for block in self._blocks)
         if n_more:
             raise ValueError(f"{n_more} tokens more than the lengths say")
+
+
+def predicted_chunks(sizes: Iterable[npt.NDArray[np.int64]], overhead: int) -> int:
+    """Return the size of all chunks in bytes, for documents of these sizes, as `append_blocks` divides them."""
+    ends = np.cumsum(np.concatenate([np.empty(0, np.int64), *sizes]))
+    first = before = n_chunks = 0
+    while first < len(ends):
+        end = int(np.searchsorted(ends, before + CHUNK_BYTES - overhead, "right"))
+        first = max(first + 1, end)
+        before, n_chunks = int(ends[first - 1]), n_chunks + 1
+    return before + n_chunks * overhead

@@ -29,7 +29,7 @@ from fastpack.io import (
 )
 from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
-from fastpack.tokens.interop_formats import output_path
+from fastpack.tokens.interop_formats import first_output, output_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import TokenStream, stream_tokens
 from fastpack.tokens.token_writer import BufferedTokenWriter, Piece
@@ -184,7 +184,7 @@ def convert(
     row = output_format(output, format)
     target = output_path(row.name, as_path(output))
     with ExitStack() as stack:
-        if if_exists == "skip" and not may_write(_first_file(row.name, target), if_exists):
+        if if_exists == "skip" and not may_write(first_output(row.name, target), if_exists):
             return ConvertResult(str(target), row.name, "", None, 0, written=False)
         files = [stack.enter_context(_open(path, source_format, dtype, eos_token_id)) for path in given]
         _check_sources(files, target, row)
@@ -206,10 +206,6 @@ def output_format(output: PathLike, name: str | None) -> TokenFormat:
         names = ", ".join(row.name for row in FORMATS if row.create is not None)
         raise ValueError(f"{os.fspath(output)}: its suffix is not that of a format; pass format=: one of {names}")
     return found
-
-
-def _first_file(name: str, target: AnyPath) -> str:
-    return f"{target}.bin" if name == "megatron" else str(target)
 
 
 def _open(path: PathLike, format: str | None, dtype: str | None, eos_token_id: int | None) -> TokenFile:
@@ -268,7 +264,7 @@ def _check_sources(files: Sequence[TokenFile], target: AnyPath, row: TokenFormat
             raise ValueError(
                 f"{tokens.path}: the document boundaries are unknown, and {row.name} stores them: pass eos_token_id"
             )
-        written = _first_file(row.name, target)
+        written = first_output(row.name, target)
         for source in {tokens.path, *(segment.path for segment in tokens.segments()[:1])}:
             if exists(written) and exists(source) and same_file(source, written):
                 raise ValueError(f"{written} is the output and belongs to a source: choose another output")

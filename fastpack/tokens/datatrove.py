@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from fastpack.tokens.indexed_tokens import (
     read_array,
 )
 from fastpack.tokens.paired_writer import PairedTokenWriter
-from fastpack.tokens.token_file import DocumentEnds
+from fastpack.tokens.token_file import DocumentEnds, Rows
 
 SIZES: dict[int, np.dtype[Any]] = {2: np.dtype("<u2"), 4: np.dtype("<u4")}
 _MAX_METADATA = 1 << 16
@@ -137,8 +138,11 @@ class DatatroveWriter(PairedTokenWriter):
             ends = np.cumsum(lengths[first : first + INDEX_ROWS]) + before
             index.write(ends.astype("<u8"))
             before = int(ends[-1])
-        name = f"Unknown Tokenizer|{self.token_size_in_bytes}"
-        metadata.write(f"{name}|{self.token_size_in_bytes}\n{self.n_tokens}\n{humanized(self.n_tokens)}".encode())
+        metadata.write(_metadata(self.n_tokens, self.token_size_in_bytes))
+
+
+def _metadata(n_tokens: int, token_size: int) -> bytes:
+    return f"Unknown Tokenizer|{token_size}|{token_size}\n{n_tokens}\n{humanized(n_tokens)}".encode()
 
 
 def humanized(number: int) -> str:
@@ -154,3 +158,8 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> DatatroveWriter:
     if dtype not in SIZES.values():
         raise ValueError(f"datatrove stores uint16 and uint32, not {dtype}")
     return DatatroveWriter(tokens_path(path), dtype.itemsize, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of the three files in bytes."""
+    return n_tokens * token_size + 8 * sum(map(len, documents)) + len(_metadata(n_tokens, token_size))

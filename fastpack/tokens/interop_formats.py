@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -13,11 +13,14 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, ExistencePolicy, as_path
+from fastpack.io import TOKENIZER, AnyPath, ExistencePolicy, as_path
 from fastpack.io.atomic_folder import INDEX
-from fastpack.tokens.token_file import TokenFile, TokenFormat, TokenWriter
+from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
+FOLDERS = ("litdata", "mds")
 Open = Callable[[AnyPath, np.dtype[Any] | None, int | None], TokenFile]
+
+FOLDER_FORMATS = ("litdata", "mds")  # a dataset is a folder with an index.json
 
 
 def _open_megatron(path: AnyPath, dtype: np.dtype[Any] | None, _eos: int | None) -> TokenFile:
@@ -68,7 +71,7 @@ def is_interop(path: AnyPath, names: Collection[str] | None, *formats: str) -> b
 
 
 def _detect(name: str, path: AnyPath, names: Collection[str] | None) -> bool:
-    if (names is not None) != (name in ("litdata", "mds")):  # before anything is imported
+    if (names is not None) != (name in FOLDER_FORMATS):  # before anything is imported
         return False
     if names is not None and INDEX not in names:
         return False
@@ -108,6 +111,25 @@ def _create(name: str, path: AnyPath, dtype: np.dtype[Any], policy: ExistencePol
         case _:
             from fastpack.tokens.mds_writer import create
     return create(path, dtype, policy)
+
+
+def _predict(name: str, n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    match name:
+        case "megatron":
+            from fastpack.tokens.megatron import predicted_size
+        case "datatrove":
+            from fastpack.tokens.datatrove import predicted_size
+        case "olmo":
+            from fastpack.tokens.olmo import predicted_size
+        case "llmc":
+            from fastpack.tokens.llmc import predicted_size
+        case "nanogpt":
+            from fastpack.tokens.nanogpt import predicted_size
+        case "litdata":
+            from fastpack.tokens.litdata import predicted_size
+        case _:
+            from fastpack.tokens.mds_writer import predicted_size
+    return predicted_size(n_tokens, token_size, documents)
 
 
 def _check(open_file: Open, path: AnyPath, report: VerifyReport, options: VerifyOptions) -> None:
@@ -152,7 +174,7 @@ def _row(
         detect=partial(_detect, name),
         open=open_file,
         create=partial(_create, name),
-        predict_size=None,
+        predict_size=partial(_predict, name),
         check=partial(_check, open_file),
         facts=partial(_facts, name, open_file),
     )
@@ -170,6 +192,33 @@ def output_path(name: str, path: AnyPath) -> AnyPath:
 
         return as_path(tokens_path(text))
     return as_path(f"{text}.npy") if name == "olmo" and not text.endswith(".npy") else path
+
+
+def output_files(name: str, path: AnyPath) -> list[AnyPath]:
+    """Return the files of an output with the path that `output_path` returns, or its first file; the tokens come first.
+
+    Of a folder, these are the files in it. The side file of the tokenizer is not one of them.
+    """
+    text = os.fspath(path)
+    match name:
+        case "megatron":
+            from fastpack.tokens.megatron import prefix_of
+
+            prefix = prefix_of(text)
+            return [as_path(f"{prefix}.bin"), as_path(f"{prefix}.idx")]
+        case "datatrove":
+            return [path, as_path(f"{text}.index"), as_path(f"{text}.metadata")]
+        case "olmo":
+            from fastpack.tokens.olmo import csv_path
+
+            return [path, as_path(csv_path(text))]
+    return sorted(file for file in path.iterdir() if file.suffix != TOKENIZER) if path.is_dir() else [path]
+
+
+def first_output(name: str, path: AnyPath) -> AnyPath:
+    """Return the file of the tokens, or the folder, of an output."""
+    target = output_path(name, path)
+    return target if name in FOLDERS else output_files(name, target)[0]
 
 
 INTEROP_FORMATS = (

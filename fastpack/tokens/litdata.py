@@ -17,9 +17,9 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, open_bytes
 from fastpack.tokens.chunk_index import ChunkIndex, has_index
-from fastpack.tokens.chunk_writer import ChunkedTokenWriter
+from fastpack.tokens.chunk_writer import ChunkedTokenWriter, predicted_chunks
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, check_size, raw_segment, read_array
-from fastpack.tokens.token_file import DocumentEnds
+from fastpack.tokens.token_file import DocumentEnds, Rows
 from fastpack.tokens.token_segment import TokenSegment
 
 NUMPY_CODES = {0: "i1", 1: "i2", 2: "i4", 3: "i8", 4: "u1", 5: "u2", 6: "u4", 7: "u8"}
@@ -152,3 +152,9 @@ class LitdataWriter(ChunkedTokenWriter):
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LitdataWriter:
     """Create a folder of chunks."""
     return LitdataWriter(path, dtype, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of the chunks in bytes."""
+    del n_tokens  # the rows have it
+    return predicted_chunks((rows[:, 1] * token_size + 4 for rows in documents), 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, check_exists, exists, read_head
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
-from fastpack.tokens.token_file import DocumentEnds
+from fastpack.tokens.token_file import DocumentEnds, Rows
 from fastpack.tokens.token_scan import eos_ends
 from fastpack.tokens.token_writer import BufferedTokenWriter
 
@@ -102,3 +103,9 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> LlmcWriter:
     if dtype not in (row[1] for row in VERSIONS.values()):
         raise ValueError(f"llm.c stores uint16 and uint32, not {dtype}")
     return LlmcWriter(path, dtype.itemsize, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of the file in bytes."""
+    del documents
+    return HEADER_BYTES + n_tokens * token_size

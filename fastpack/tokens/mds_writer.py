@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.io import AnyPath, AtomicFile
-from fastpack.tokens.chunk_writer import ChunkedTokenWriter
+from fastpack.tokens.chunk_writer import CHUNK_BYTES, ChunkedTokenWriter, predicted_chunks
+from fastpack.tokens.token_file import Rows
 
 _ARRAY_1D = 1 << 2  # number of dimensions, above 2 bits that say the dtype of the shape
 _ENCODED_BYTES = 4 << 20  # of samples that are encoded at once
@@ -22,17 +23,8 @@ class MdsWriter(ChunkedTokenWriter):
 
     def __init__(self, path: AnyPath, dtype: np.dtype[Any], **options: Any) -> None:
         super().__init__(path, dtype, **options)
-        self._entry = {
-            "column_encodings": [f"ndarray:{dtype.newbyteorder('=')}"],
-            "column_names": ["tokens"],
-            "column_sizes": [None],
-            "compression": None,
-            "format": "mds",
-            "hashes": [],
-            "size_limit": self._chunk_bytes,
-            "version": 2,
-        }
-        self._config = json.dumps(self._entry, sort_keys=True).encode()
+        self._entry = _entry(dtype, self._chunk_bytes)
+        self._config = _config(self._entry)
 
     def _overhead(self) -> int:
         return 8 + len(self._config)
@@ -89,6 +81,24 @@ class MdsWriter(ChunkedTokenWriter):
         return {"shards": self._chunks, "version": 2}
 
 
+def _entry(dtype: np.dtype[Any], chunk_bytes: int) -> dict[str, Any]:
+    """Return what the index says of every shard."""
+    return {
+        "column_encodings": [f"ndarray:{dtype.newbyteorder('=')}"],
+        "column_names": ["tokens"],
+        "column_sizes": [None],
+        "compression": None,
+        "format": "mds",
+        "hashes": [],
+        "size_limit": chunk_bytes,
+        "version": 2,
+    }
+
+
+def _config(entry: dict[str, Any]) -> bytes:
+    return json.dumps(entry, sort_keys=True).encode()
+
+
 def _prefix_bytes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the bytes before the values of each array: size, number of dimensions, and length in 1, 2 or 4 bytes."""
     return np.where(lengths < 1 << 8, 6, np.where(lengths < 1 << 16, 7, 9)).astype(np.int64)
@@ -107,3 +117,11 @@ def _prefixes(lengths: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MdsWriter:
     """Create a folder of shards."""
     return MdsWriter(path, dtype, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of the shards in bytes."""
+    del n_tokens  # the rows have it
+    config = _config(_entry(np.dtype(f"u{token_size}"), CHUNK_BYTES))
+    sizes = (rows[:, 1] * token_size + _prefix_bytes(rows[:, 1]) + 4 for rows in documents)
+    return predicted_chunks(sizes, 8 + len(config))

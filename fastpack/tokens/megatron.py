@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from fastpack.tokens.indexed_tokens import (
     read_array,
 )
 from fastpack.tokens.paired_writer import PairedTokenWriter
-from fastpack.tokens.token_file import DocumentEnds
+from fastpack.tokens.token_file import DocumentEnds, Rows
 
 MAGIC = b"MMIDIDX\0\0"
 HEADER = struct.Struct("<9sQBQQ")
@@ -184,3 +185,9 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> MegatronWriter:
         raise ValueError(f"Megatron has no dtype {dtype}: use uint16, or int32 for larger ids")
     target = prefix_of(path) + ".bin"
     return MegatronWriter(target, dtype.itemsize, if_exists=policy, signed=dtype.kind == "i")
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of both files in bytes."""
+    n_documents = sum(map(len, documents))
+    return n_tokens * token_size + HEADER.size + 20 * n_documents + 8

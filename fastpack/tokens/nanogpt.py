@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fastpack.io import AnyPath, check_exists
 from fastpack.tokens.flat.bin_writer import BinWriter
 from fastpack.tokens.indexed_tokens import check_given_dtype, raw_segment
+from fastpack.tokens.token_file import Rows
 
 if TYPE_CHECKING:
     from fastpack.tokens.flat.flat_tokens import FlatTokens
@@ -36,3 +38,9 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> BinWriter:
     if dtype != DTYPE:
         raise ValueError(f"nanoGPT stores uint16, not {dtype}")
     return BinWriter(path, 2, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of the file in bytes."""
+    del documents
+    return n_tokens * token_size

@@ -11,17 +11,18 @@ import gzip
 import io
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastpack.errors import FormatError
 from fastpack.io import AnyPath, AtomicFile, PathLike, check_exists, exists, open_stream, read_head, size_of
 from fastpack.tokens.indexed_tokens import IndexedTokens, check_given_dtype, raw_segment
 from fastpack.tokens.paired_writer import PairedTokenWriter
-from fastpack.tokens.token_file import DocumentEnds
+from fastpack.tokens.token_file import DocumentEnds, Rows
 from fastpack.tokens.token_scan import eos_ends
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -142,15 +143,21 @@ class OlmoWriter(PairedTokenWriter):
 
     def _write_sides(self, sides: list[AtomicFile]) -> None:
         (side,) = sides
-        lengths, before = np.frombuffer(self._lengths, np.int64), 0
-        packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # a gzip header without a time: equal inputs give equal files
-        for first in range(0, len(lengths), _ROWS):
-            block = lengths[first : first + _ROWS]
-            ends = np.cumsum(block) + before
-            rows = zip((ends - block).tolist(), ends.tolist(), strict=True)
-            side.write(packer.compress("".join(f"{start},{end}\n" for start, end in rows).encode()))
-            before = int(ends[-1])
-        side.write(packer.flush())
+        for block in _side_blocks(np.frombuffer(self._lengths, np.int64)):
+            side.write(block)
+
+
+def _side_blocks(lengths: npt.NDArray[np.int64]) -> Iterator[bytes]:
+    """Yield the compressed side file."""
+    before = 0
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # a gzip header without a time: equal inputs give equal files
+    for first in range(0, len(lengths), _ROWS):
+        block = lengths[first : first + _ROWS]
+        ends = np.cumsum(block) + before
+        rows = zip((ends - block).tolist(), ends.tolist(), strict=True)
+        yield packer.compress("".join(f"{start},{end}\n" for start, end in rows).encode())
+        before = int(ends[-1])
+    yield packer.flush()
 
 
 def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:
@@ -158,3 +165,9 @@ def create(path: AnyPath, dtype: np.dtype[Any], policy: Any) -> OlmoWriter:
     if dtype.kind != "u":
         raise ValueError(f"OLMo stores unsigned integers, not {dtype}")
     return OlmoWriter(path, dtype.itemsize, if_exists=policy)
+
+
+def predicted_size(n_tokens: int, token_size: int, documents: Iterable[Rows]) -> int:
+    """Return the size of both files in bytes; the side file is compressed for it."""
+    lengths = np.concatenate([np.empty(0, np.int64), *(rows[:, 1] for rows in documents)])
+    return n_tokens * token_size + sum(map(len, _side_blocks(lengths)))

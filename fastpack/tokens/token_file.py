@@ -239,8 +239,8 @@ class TokenFormat:
     create
         Create a file (path, dtype, policy for an existing one); None if the format is written by other functions.
     predict_size
-        The size in bytes of a file of (n_tokens, token size, rows of its documents in tokens); None if edits cannot
-        write the format.
+        The size in bytes of the files, or of the chunks in a folder, for (n_tokens, token size, rows of its documents
+        in tokens); None if the format is written by other functions.
     check
         Fill a report with findings. It receives a path, because damaged files cannot be opened.
     facts

@@ -16,7 +16,7 @@ from fastpack.datasets.outputs import Batch, OutputDtype
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetBase as _PackedMemMapDatasetBase
 from fastpack.datasets.packed_blocks import PackedMemMapDatasetContinuous as _PackedMemMapDatasetContinuous
 from fastpack.datasets.packed_megatron import PackedMemMapDatasetMegatron as _PackedMemMapDatasetMegatron
-from fastpack.torch.tensors import Tensor, from_arrays, torch
+from fastpack.torch.tensors import Tensor, from_arrays, torch  # pyright: ignore[reportAttributeAccessIssue]
 from fastpack.webdataset.dataset import WebDataset as _WebDataset
 from fastpack.webdataset.decoding import Decoder
 

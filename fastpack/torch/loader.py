@@ -16,7 +16,7 @@ from fastpack.loading.fetch import Fetch, make_fetch
 from fastpack.loading.loader import StatefulDataLoader as _StatefulDataLoader
 from fastpack.loading.protocols import BatchDataset, LoaderOptions
 from fastpack.torch.collators import DatasetBatch
-from fastpack.torch.tensors import Tensor, from_arrays, torch
+from fastpack.torch.tensors import Tensor, from_arrays, torch  # pyright: ignore[reportAttributeAccessIssue]
 
 SampleT = TypeVar("SampleT")
 BatchT = TypeVar("BatchT")

@@ -19,7 +19,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("torch", "torch", "fastpack.torch") from error
 
 if TYPE_CHECKING:
-    from torch import Tensor as Tensor
+    # pyright takes this package for torch where torch is not installed.
+    from torch._tensor import Tensor as Tensor  # pyright: ignore[reportMissingImports]
 else:
     Tensor = torch.Tensor
 

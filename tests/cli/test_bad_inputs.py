@@ -124,7 +124,7 @@ def number_options() -> list[tuple[str, str]]:
         (names[0], max(action.option_strings, key=lambda name: (name[:2] == "--", len(name))))
         for names, parser in parsers_of(build_parser()).items()
         for action in actions(parser)
-        if action.option_strings and action.type is not None and action.metavar != "NAME,..."
+        if action.option_strings and action.type is not None and action.metavar not in ("NAME,...", "TEXT")
     ]
 
 

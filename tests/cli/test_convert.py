@@ -10,7 +10,7 @@ import pytest
 
 import fastpack
 from fastpack.cli import main
-from fastpack.cli.convert import FORMATS as FORMAT_OPTIONS
+from fastpack.cli.options import FORMATS as FORMAT_OPTIONS
 from fastpack.tokens.formats import FORMATS
 
 

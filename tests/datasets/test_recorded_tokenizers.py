@@ -82,6 +82,28 @@ def test_another_eos_token(shards: Path, tmp_path: Path) -> None:
             open_dataset(eos_token_id=7)
 
 
+@pytest.mark.parametrize("name", ["megatron", "datatrove", "litdata", "mds"])
+def test_datasets_of_other_formats(tmp_path: Path, name: str) -> None:
+    source = packed(tmp_path, "packed", ONE)
+    path = fastpack.convert(source, tmp_path / "other", format=name).output
+    expected = "eos_token_id is 7, but the tokenizer one ended documents in 256"
+    with pytest.warns(DataWarning, match=expected):
+        fastpack.PackedMemMapDatasetContinuous(path, "input_ids", 4, False, eos_token_id=7)
+    if name != "mds":  # which has no shards
+        with pytest.warns(DataWarning, match=expected):
+            fastpack.MemoryMappedDataset(path, 4, pack_sequences=True, eos_token_id=7)
+    one = fastpack.PackedMemMapDatasetContinuous(path, "input_ids", 4, False)
+    two = fastpack.PackedMemMapDatasetContinuous(packed(tmp_path, "two", TWO), "input_ids", 4, False)
+    with pytest.raises(ValueError, match=DIFFERENT):
+        fastpack.CombinedDataset([pickle.loads(pickle.dumps(one)), two])
+
+
+def test_blocks_across_files_of_different_tokenizers(shards: Path) -> None:
+    record_fingerprint(shards / "b.npy", TWO)
+    with pytest.warns(DataWarning, match=DIFFERENT):
+        fastpack.PackedMemMapDatasetContinuous(shards, "input_ids", 4, False)
+
+
 def test_tatm_warns(tmp_path: Path) -> None:
     for name, fingerprint in (("a", ONE), ("b", TWO)):
         np.arange(10, dtype=np.uint16).tofile(tmp_path / f"{name}.bin")

@@ -158,9 +158,9 @@ def test_unreadable_inputs_are_errors(tmp_path: Path) -> None:
         fastpack.inspect(tmp_path / "missing.pbin")
     with pytest.raises(fastpack.JobError, match=r"no \.bin or \.npy files"):
         fastpack.inspect(tmp_path)
-    (tmp_path / "a.txt").touch()
+    (tmp_path / "a.md").touch()
     with pytest.raises(fastpack.JobError, match=r"nor one of \.jsonl"):
-        fastpack.inspect(tmp_path / "a.txt")
+        fastpack.inspect(tmp_path / "a.md")
     np.save(tmp_path / "f.npy", np.ones(3))
     with pytest.raises(fastpack.JobError, match="expected integers"):
         fastpack.inspect(tmp_path / "f.npy")

@@ -364,7 +364,7 @@ def _write(folder: Path, name: str, data: bytes | np.ndarray[Any, Any]) -> Path:
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a.txt", b"x", "a.txt: cannot be previewed: neither one of .jsonl"),
+        ("a.md", b"x", "a.md: cannot be previewed: neither one of .jsonl"),
         ("a.pbin", b"", "a.pbin: at byte 0: found the end of a file of 0 bytes"),
         ("a.bin", b"", "cannot mmap an empty file"),
         ("a.npy", np.array([300], np.uint16), "a.npy: token 300 at position 0 is none of the 257 of the tokenizer"),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fastpack
+from fastpack.analysis.options import InspectOptions
 from fastpack.cli import main
 from fastpack.inspection.page import draw_page
 from fastpack.inspection.report_data import MAX_BARS, SEQ_LENS, Source, gather
@@ -78,7 +79,7 @@ def test_numbers_of_a_mixture(tmp_path: Path) -> None:
     lengths = {"a": [[3000, 5, 5000], [1], [2100] * 4], "b": [[40_000, 200_000], [9000], [7]]}
     tokens = {name: make_shards(tmp_path / name, one) for name, one in lengths.items()}
     sources = [Source(str(tmp_path / "a"), "a", 3.0), Source(str(tmp_path / "b"), "b", 1.0)]
-    found = gather(sources, vocab_size=12)
+    found = gather(sources, InspectOptions(), vocab_size=12, check=True)
     files = [one for name in tokens for one in tokens[name]]
     documents = [n for name in lengths for one in lengths[name] for n in one]
     total = sum(documents)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fastpack.documents.raw_index import write_raw_index
 from fastpack.tokens.manifest.manifest_writer import write_manifest
@@ -38,6 +40,7 @@ def make_inputs(folder: Path, golden: Path) -> None:
     write_raw_index(folder / "i.idx", [(end - n, n - 1) for end, n in zip(ends, np.diff([0, *ends]), strict=True)])
     (folder / "a2.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     (folder / "bad.jsonl").write_text(lines + "{oops\n")
+    _write_tables(folder, texts)
     shutil.copy(golden / "modalities" / "jsonl" / "docs.jsonl", folder / "docs.jsonl")
     for name in ("a.pbin", "b.pbin"):
         with PackedWriter(folder / name, 2) as writer:
@@ -67,6 +70,18 @@ def make_inputs(folder: Path, golden: Path) -> None:
     shutil.copytree(golden / "modalities" / "tokenizers", folder.parent / "tokenizers")
 
 
+def _write_tables(folder: Path, texts: list[str | None]) -> None:
+    table = pa.table({"id": range(len(texts) + 1), "text": [*texts, None]})
+    pq.write_table(table, folder / "a.parquet")
+    with pa.ipc.new_file(folder / "a.arrow", table.schema) as writer:
+        writer.write_table(table)
+    for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
+        lines = [delimiter.join(("id", "text")), *(f"{number}{delimiter}x{number}" for number in range(3)), "too few"]
+        (folder / f"a{suffix}").write_text("\n".join(lines) + "\n")
+    (folder / "texts.txt").write_text("\n".join(filter(None, texts)))
+
+
+TABLES = ("a.parquet", "a.arrow", "a.csv", "a.tsv", "texts.txt --split-on \\n")
 CASES = [
     Case("quickstart q --seconds 0"),
     Case("index a.jsonl"),
@@ -137,6 +152,9 @@ CASES = [
     Case("info tokens_litdata"),
     Case("info web"),
     Case("info damaged.pbin", 1, clean=True),
+    *(Case(f"info {name}") for name in TABLES),
+    Case("info a.parquet --quick"),
+    Case("info a.parquet --text-field absent", 1, clean=True),
     Case("validate shards"),
     Case("validate shards --deep --seq-len 8 --eos-token-id 0"),
     Case("validate zeros --deep --eos-token-id 3", 1),
@@ -166,6 +184,9 @@ CASES = [
     Case("preview kinds -n 9"),
     Case("preview lines/plain.jsonl"),
     Case("preview damaged.pbin", 1, clean=True),
+    *(Case(f"preview {name} --tokenizer bytes --max-characters 9") for name in TABLES),
+    Case("preview a.parquet --start 99", 1, clean=True),
+    Case("report a.parquet texts.txt -o tables.html"),
     Case("bench shards --kernels cython --seq-len 16 --batch-size 2 --seconds 0.02"),
     Case("bench a.pbin --kernels cython --seq-len 4 --batch-size 1 --seconds 0.02 --eos-token-id 256"),
     Case("bench a.pbin --kernels cython --seq-len 4000", 1, clean=True),

@@ -429,3 +429,36 @@ def test_facts_of_every_format(tmp_path: Path) -> None:
             path = write(tmp_path / name, name, [[1, 2, 3, 0], [5, 0], [7, 8, 0]], "uint16")
             facts = fastpack.inspect(path, eos_token_id=0)
             assert (facts.kind, facts.tokens, facts.documents, facts.largest_id) == (name, 9, 3, 8)
+
+
+# ---- verify, on files that can be read
+
+DETECTED = [name for name in NAMES if name != "nanogpt"]  # its bytes are those of `bin`
+ENDED = [[1, 2, 3, 0], [5, 0], [7, 8, 0]]
+
+
+def findings(path: Path, **options: Any) -> list[str]:
+    report = fastpack.verify(path, **options)
+    return [str(finding.found) for finding in report.findings]
+
+
+@pytest.mark.parametrize("name", DETECTED)
+def test_verify_of_a_sound_file_finds_nothing(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, ENDED, "uint16")
+    report = fastpack.verify(path, vocab_size=9)
+    assert report.is_sound
+    assert [str(finding) for finding in report.findings] == []
+
+
+@pytest.mark.parametrize("name", DETECTED)
+def test_verify_names_a_token_outside_the_vocabulary(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, ENDED, "uint16")
+    assert findings(path, vocab_size=8) == ["token 8"]
+    assert not fastpack.verify(path, vocab_size=8).is_sound
+
+
+@pytest.mark.parametrize("name", [name for name in DETECTED if name != "llmc"])  # llm.c stores no boundaries
+def test_verify_counts_documents_that_do_not_end_in_eos(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path, name, [*ENDED, [4], [6, 0], [2, 3]], "uint16")
+    (found,) = findings(path, eos_token_id=0)
+    assert found == "2 of 6 documents that do not end in token 0, the first is document 3"

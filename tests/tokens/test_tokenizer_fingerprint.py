@@ -14,7 +14,9 @@ import pytest
 import fastpack
 from fastpack.cli import main
 from fastpack.errors import DataWarning
+from fastpack.io import as_path
 from fastpack.tokens.formats import FORMATS
+from fastpack.tokens.interop_formats import FOLDERS, output_files
 from fastpack.tokens.tokenizer_fingerprint import record_fingerprint, side_path
 
 BYTES = fastpack.TokenizerFingerprint("bytes", "", 257, 256)
@@ -85,16 +87,19 @@ def test_an_aborted_writer_keeps_the_side_file(make: Make) -> None:
     assert fastpack.read_fingerprint(path) == BYTES
 
 
-def edits(source: Path) -> dict[str, Callable[[Path], object]]:
+def edits(source: Path, **options: Any) -> dict[str, Callable[[Path], fastpack.EditResult]]:
     return {
-        "merge": lambda out: fastpack.merge_packed_data([source], out),
-        "shuffle": lambda out: fastpack.shuffle_tokenized_data(source, out, seed=1),
-        "chunk": lambda out: fastpack.create_shuffled_dataset_chunk([source], out, 0, 1, global_seed=1),
-        "filter": lambda out: fastpack.filter_packed_data(source, out, fastpack.KeepRules()),
+        "merge": lambda out: fastpack.merge_packed_data([source], out, **options),
+        "shuffle": lambda out: fastpack.shuffle_tokenized_data(source, out, seed=1, **options),
+        "chunk": lambda out: fastpack.create_shuffled_dataset_chunk([source], out, 0, 1, global_seed=1, **options),
+        "filter": lambda out: fastpack.filter_packed_data(source, out, fastpack.KeepRules(), **options),
     }
 
 
-@pytest.mark.parametrize("name", ["merge", "shuffle", "chunk", "filter"])
+EDITS = ["merge", "shuffle", "chunk", "filter"]
+
+
+@pytest.mark.parametrize("name", EDITS)
 @pytest.mark.parametrize("fingerprint", [BYTES, None])
 def test_edits_carry_the_tokenizer(tmp_path: Path, make: Make, name: str, fingerprint: Any) -> None:
     source, output = make("a.pbin", fingerprint), tmp_path / "out.pbin"
@@ -113,6 +118,58 @@ def test_repair_carries_the_tokenizer(tmp_path: Path, make: Make) -> None:
 
 
 WRITTEN = [row.name for row in FORMATS if row.create is not None]
+
+
+def recorded_with(path: os.PathLike[str] | str, name: str) -> fastpack.TokenizerFingerprint | None:
+    """Return the fingerprint of the file of tokens, or of the index of a folder."""
+    return fastpack.read_fingerprint(os.path.join(path, "index.json") if name in FOLDERS else path)
+
+
+def output_of(folder: Path, name: str) -> Path:
+    """Return a name that the format accepts and, if it is the prefix of Megatron, completes."""
+    return folder / ("out.npy" if name == "npy" else "out")
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_pack_records_the_tokenizer_in_every_format(tmp_path: Path, name: Any) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    output = output_of(tmp_path, name)
+    result = fastpack.pack(source, output, tokenizer="bytes", format=name, num_workers=1, if_exists="overwrite")
+    assert recorded_with(result.path, name) == BYTES
+    assert len([path for path in tmp_path.rglob("*") if path.suffix == ".fptok"]) == 1
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("edit", EDITS)
+def test_edits_carry_the_tokenizer_into_every_format(tmp_path: Path, make: Make, edit: str, name: str) -> None:
+    result = edits(make("a.pbin"), format=name)[edit](output_of(tmp_path, name))
+    assert recorded_with(result.path, name) == BYTES
+    files = [path for path in output_files(name, as_path(result.path)) if path.name != "index.json"]
+    assert result.bytes == sum(path.stat().st_size for path in files)  # without the side file
+    options = {"format": name, "if_exists": "overwrite"}
+    result = edits(make("b.pbin", None), **options)[edit](output_of(tmp_path, name))
+    assert recorded_with(result.path, name) is None
+    assert [path.name for path in tmp_path.rglob("*.fptok")] == ["a.pbin.fptok"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_nothing_remains_of_an_empty_output(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": ""}\n')
+    words = ["pack", str(tmp_path / "a.jsonl"), "-o", str(output_of(tmp_path, name)), "--tokenizer", "bytes"]
+    assert main([*words, "--format", name, "-q"]) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.idx", "a.jsonl"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_checksums_leave_the_side_file_out(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("xxhash")
+    (tmp_path / "a.jsonl").write_text('{"text": "hello"}\n')
+    words = ["pack", str(tmp_path / "a.jsonl"), "-o", str(tmp_path / "out"), "--tokenizer", "bytes"]
+    assert main([*words, "--format", name, "--write-checksums", "-q"]) == 0
+    assert (tmp_path / "out" / "index.json.fptok").exists()
+    assert (tmp_path / "out" / "index.json.fpsum").exists()
+    assert not (tmp_path / "out" / "index.json.fptok.fpsum").exists()
 
 
 @pytest.mark.parametrize("name", WRITTEN)

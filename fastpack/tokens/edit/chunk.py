@@ -31,6 +31,7 @@ def create_shuffled_dataset_chunk(
     mix_tokenizers: bool = False,
     progress: Progress | None = None,
     dry_run: bool = False,
+    format: str | None = None,
 ) -> EditResult:
     """Write chunk `chunk_id` of `num_chunks` of packed files, with its documents shuffled.
 
@@ -59,6 +60,8 @@ def create_shuffled_dataset_chunk(
         Called with (bytes written, total bytes).
     dry_run
         Return the result without writing the output.
+    format
+        Format of the output, such as "megatron"; default: by its suffix, else "pbin".
 
     Returns
     -------
@@ -94,7 +97,7 @@ def create_shuffled_dataset_chunk(
         global_seed=global_seed,
         mix_tokenizers=mix_tokenizers,
     )
-    return edit_files(edit, paths, target, if_exists, progress, dry_run)
+    return edit_files(edit, paths, target, if_exists, progress, dry_run, format)
 
 
 @accept_aliases(file_existence_policy="if_exists")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from fastpack.display import Result, facts
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, exists, may_write, same_file
+from fastpack.io import AnyPath, Bytes, ExistencePolicy, PathLike, as_path, exists, may_write, same_file, size_of
+from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.formats import FORMATS, format_named
-from fastpack.tokens.token_file import TokenFormat
+from fastpack.tokens.interop_formats import first_output, is_interop, output_files
+from fastpack.tokens.token_file import TokenFormat, TokenWriter
 
 Compat: TypeAlias = Literal["modalities-0.5"] | None
 COMPAT: Compat = "modalities-0.5"
@@ -29,7 +34,7 @@ class EditResult(Result):
     tokens
         Number of tokens in the output; None for a JSON Lines file.
     bytes
-        Size of the output.
+        Size of the output: of all its files; of a folder, without its index.
     sources
         Number of files read.
     left_out
@@ -72,14 +77,54 @@ def is_kept(sources: Sequence[PathLike], target: PathLike, policy: ExistencePoli
     """
     target_exists = exists(target)  # a target that does not exist is no source; comparing 50,000 paths takes a second
     for source in sources:
-        if not exists(source):
+        if not exists(source) and not is_interop(as_path(source), None, "megatron"):
             raise FileNotFoundError(f"{os.fspath(source)} does not exist")
-        if target_exists and same_file(source, target):
+        if target_exists and same_file(first_input(source), target):
             raise ValueError(f"Input and output file paths must be different: both are {os.fspath(source)}")
     return not may_write(target, policy)
 
 
-def output_format(target: AnyPath) -> TokenFormat:
-    """Return the format of an output by its suffix, if it stores document boundaries; else that of packed files."""
-    found = (row for row in FORMATS if row.stores_documents and row.predict_size is not None)
-    return next((row for row in found if target.suffix in row.suffixes), format_named("pbin"))
+def first_input(source: PathLike) -> AnyPath:
+    """Return the file of the tokens of a source that is named by another file, or by the prefix, of Megatron's."""
+    path = as_path(source)
+    named = path.suffix in ("", ".idx") and is_interop(path, None, "megatron")
+    return first_output("megatron", path) if named else path
+
+
+def output_format(target: AnyPath, name: str | None = None) -> TokenFormat:
+    """Return the format called `name`, else that of the suffix of an output, else that of packed files.
+
+    Raises ValueError if the format is unknown or not written.
+    """
+    if name is not None:
+        row = format_named(name)
+        if row.create is None:
+            raise ValueError(f"the format {name} describes files and is not written")
+        return row
+    found = (row for row in FORMATS if row.create is not None and target.suffix in row.suffixes)
+    return next(found, format_named("pbin"))
+
+
+def edit_dtype(row: TokenFormat, token_size: int) -> np.dtype[Any]:
+    """Return the dtype in which a format stores tokens of a size; ValueError if they may not fit."""
+    stored = [np.dtype(name) for name in row.dtypes]
+    same = [dtype for dtype in stored if dtype.itemsize == token_size]
+    unsigned = [dtype for dtype in same if dtype.kind == "u"]
+    larger = [dtype for dtype in stored if dtype.itemsize > token_size]
+    for dtype in (*unsigned, *same, *larger):
+        return dtype
+    raise ValueError(f"{row.name} stores {', '.join(row.dtypes)}, and the tokens take {token_size} bytes: use convert")
+
+
+def append_encoded(writer: TokenWriter, data: Bytes, lengths: npt.NDArray[np.int64], size: int, stored: Any) -> None:
+    """Append documents of little-endian unsigned tokens of `size` bytes to a file of the dtype `stored`."""
+    encoded = np.dtype(f"<u{size}")
+    if stored == encoded:
+        writer.append_bytes(data, lengths)
+    else:
+        writer.append_many(np.frombuffer(data, np.uint8).view(encoded), lengths)
+
+
+def written_bytes(row: TokenFormat, target: AnyPath) -> int:
+    """Return the size of an output in bytes: of all its files, and of the chunks in a folder."""
+    return sum(size_of(file) for file in output_files(row.name, target) if file.name != INDEX)

@@ -6,13 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress
 from fastpack.tokens.edit.document_collection import DocumentCollection
-from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
+from fastpack.tokens.edit.edit_result import (
+    EditResult,
+    append_encoded,
+    edit_dtype,
+    is_kept,
+    output_format,
+    written_bytes,
+)
 from fastpack.tokens.edit.shuffle_order import Order
-from fastpack.tokens.token_file import rows_of_lengths
+from fastpack.tokens.interop_formats import first_output
+from fastpack.tokens.token_file import TokenFormat, rows_of_lengths
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
@@ -35,33 +41,45 @@ def edit_files(
     policy: ExistencePolicy,
     progress: Progress | None,
     dry_run: bool,
+    format: str | None = None,
 ) -> EditResult:
-    """Write the result of `edit(paths)`, unless the target is kept; with `dry_run`, only predict the result."""
+    """Write the result of `edit(paths)`, unless the target is kept; with `dry_run`, only predict the result.
+
+    format: of the target; None: by its suffix.
+    """
+    row = output_format(target, format)
+    target = first_output(row.name, target)
     if is_kept(paths, target, policy):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    return replace(_write(edit(paths), target, policy, progress, dry_run), sources=len(paths))
+    return replace(_write(edit(paths), row, target, policy, progress, dry_run), sources=len(paths))
 
 
 def _write(
-    edit: Edit, target: AnyPath, policy: ExistencePolicy, progress: Progress | None, dry_run: bool
+    edit: Edit,
+    row: TokenFormat,
+    target: AnyPath,
+    policy: ExistencePolicy,
+    progress: Progress | None,
+    dry_run: bool,
 ) -> EditResult:
     """Write documents as a token file, or lines with their newlines."""
     documents, order, size, fingerprint = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
-    n_tokens = documents.n_bytes // size
+    n_tokens, stored = documents.n_bytes // size, edit_dtype(row, size)
     result = EditResult(target, len(order), n_tokens, written=not dry_run)
-    row = output_format(target)
     assert row.create is not None
     assert row.predict_size is not None
     if dry_run:
         rows = rows_of_lengths([documents.lengths[order] // size])
-        return replace(result, bytes=row.predict_size(n_tokens, size, rows))
-    with row.create(target, np.dtype(f"u{size}"), policy) as writer:
+        return replace(result, bytes=row.predict_size(n_tokens, stored.itemsize, rows))
+    with row.create(target, stored, policy) as writer:
         writer.fingerprint = fingerprint
         writer.reserve(n_tokens)
-        documents.write(order, lambda block, lengths: writer.append_bytes(block, lengths // size), progress)
-    return replace(result, bytes=target.stat().st_size)
+        documents.write(
+            order, lambda block, lengths: append_encoded(writer, block, lengths // size, size, stored), progress
+        )
+    return replace(result, bytes=written_bytes(row, target))
 
 
 def _write_lines(

@@ -15,8 +15,16 @@ from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
 from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
-from fastpack.tokens.edit.edit_result import EditResult, is_kept, output_format
+from fastpack.tokens.edit.edit_result import (
+    EditResult,
+    append_encoded,
+    edit_dtype,
+    is_kept,
+    output_format,
+    written_bytes,
+)
 from fastpack.tokens.formats import open_documents
+from fastpack.tokens.interop_formats import first_output
 from fastpack.tokens.pbin.packed_file import RETURNED_DTYPE
 from fastpack.tokens.token_file import DocumentSpans, rows_of_lengths
 
@@ -107,6 +115,7 @@ def filter_packed_data(
     if_exists: ExistencePolicy = "error",
     progress: Progress | None = None,
     dry_run: bool = False,
+    format: str | None = None,
 ) -> EditResult:
     """Write the documents of a packed file for which `keep(i, tokens)` is true, in their order.
 
@@ -127,6 +136,8 @@ def filter_packed_data(
         Called with (bytes filtered, total bytes).
     dry_run
         Return the result without writing the output.
+    format
+        Format of the output, such as "megatron"; default: by its suffix, else "pbin".
 
     Returns
     -------
@@ -157,7 +168,9 @@ def filter_packed_data(
     """
     decide = keep.mask if isinstance(keep, KeepRules) else _by_tokens(keep)
     needs_tokens = not isinstance(keep, KeepRules) or bool(keep.contains or keep.lacks)
-    return _filter(as_path(src), as_path(dst), decide, if_exists, progress, dry_run, needs_tokens=needs_tokens)
+    return _filter(
+        as_path(src), as_path(dst), decide, if_exists, progress, dry_run, needs_tokens=needs_tokens, format=format
+    )
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -246,13 +259,16 @@ def _filter(
     *,
     allow_empty: bool = True,
     needs_tokens: bool = True,
+    format: str | None = None,
 ) -> EditResult:
     """If `decide` does not need tokens, it is also called before writing, to reserve disk space."""
+    row = output_format(target, format)
+    target = first_output(row.name, target)
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
     with open_documents(source) as file:
         spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
-    n_documents, row = sum(len(one.rows) for one in spans), output_format(target)
+    n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
     kept = _kept_documents(spans, size, decide, progress)
     assert row.create is not None
     assert row.predict_size is not None
@@ -260,17 +276,17 @@ def _filter(
         lengths = np.concatenate([np.empty(0, np.int64), *(lengths for _, lengths in kept)])
         n_kept, n_tokens = len(lengths), int(lengths.sum())
         _check_any(n_kept, allow_empty)
-        n_bytes = row.predict_size(n_tokens, size, rows_of_lengths([lengths]))
+        n_bytes = row.predict_size(n_tokens, stored.itemsize, rows_of_lengths([lengths]))
     else:
-        with row.create(target, np.dtype(f"u{size}"), policy) as writer:
+        with row.create(target, stored, policy) as writer:
             writer.fingerprint = fingerprint
             if not needs_tokens:
                 lengths = np.concatenate([one.rows[:, 1] for one in spans]) // size
                 writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))
             for data, lengths in kept:
-                writer.append_bytes(data, lengths)
+                append_encoded(writer, data, lengths, size, stored)
             _check_any(writer.n_documents, allow_empty)
-        n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, target.stat().st_size
+        n_kept, n_tokens, n_bytes = writer.n_documents, writer.n_tokens, written_bytes(row, target)
     return EditResult(target, n_kept, n_tokens, n_bytes, 1, n_documents - n_kept, written=not dry_run)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,13 +14,22 @@ import numpy.typing as npt
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
-from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, real_path, same_file
+from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, names_in, real_path, same_file
 from fastpack.tokens.common_fingerprint import CommonFingerprint, shared_fingerprint
-from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat, is_kept, output_format
+from fastpack.tokens.edit.edit_result import (
+    Compat,
+    EditResult,
+    check_compat,
+    edit_dtype,
+    is_kept,
+    output_format,
+    written_bytes,
+)
 from fastpack.tokens.formats import open_documents
+from fastpack.tokens.interop_formats import FOLDERS, first_output, is_interop
 from fastpack.tokens.pbin.layout import HEADER_BYTES
 from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
-from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat, TokenWriter
+from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat
 from fastpack.tokens.token_scan import stored_blocks
 from fastpack.tokens.token_writer import TOKEN_SIZES
 from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
@@ -50,6 +59,7 @@ def merge_packed_data(
     mix_tokenizers: bool = False,
     progress: Progress | None = None,
     dry_run: bool = False,
+    format: str | None = None,
 ) -> EditResult:
     """Concatenate packed files of any generations into one file of the current generation.
 
@@ -76,6 +86,8 @@ def merge_packed_data(
         Called with (bytes of tokens written, total bytes).
     dry_run
         Return the result without writing the output.
+    format
+        Format of the output, such as "megatron"; default: by its suffix, else "pbin".
 
     Returns
     -------
@@ -109,49 +121,56 @@ def merge_packed_data(
     """
     check_compat(compat)
     given = [src_paths] if isinstance(src_paths, (str, os.PathLike)) else list(src_paths)
-    target = as_path(target_path)
-    paths = find_sources(given, target)
+    row = output_format(as_path(target_path), format)
+    target = first_output(row.name, as_path(target_path))
+    paths = find_sources(given, target, row)
     if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
     sources, size = read_sources(paths, token_size_in_bytes, compat, mix_tokenizers=mix_tokenizers)
     if dry_run:
-        predict_size = _format(sources, target).predict_size
+        predict_size = _variant(row, sources).predict_size
         assert predict_size is not None
-        n_bytes = predict_size(_n_tokens(sources), size, _rows(sources))
+        n_bytes = predict_size(_n_tokens(sources), edit_dtype(row, size).itemsize, _rows(sources))
         return replace(_result(sources, target, n_bytes), written=False)
 
-    def put_tokens(writer: TokenWriter) -> None:
-        total = _n_tokens(sources) * size
+    def blocks() -> Iterator[npt.NDArray[Any]]:
+        done, total = 0, _n_tokens(sources) * size
         for source in sources:
             for tokens in read_tokens(source, 0, source.n_tokens):
-                writer.append_tokens(tokens)
+                yield tokens
+                done += len(tokens) * size
                 if progress is not None:
-                    progress(writer.n_tokens * size, total)
+                    progress(done, total)
 
-    return write_merged(sources, size, target, if_exists, put_tokens)
+    return write_merged(sources, size, row, target, if_exists, blocks())
 
 
 def write_merged(
     sources: Sequence[Source],
     size: int,
+    row: TokenFormat,
     target: AnyPath,
     policy: ExistencePolicy,
-    put_tokens: Callable[[TokenWriter], object],
+    blocks: Iterable[npt.NDArray[Any]],
 ) -> EditResult:
-    """Write the merged file; `put_tokens` appends the tokens of all sources, which take `size` bytes each."""
-    create = _format(sources, target).create
+    """Write the merged file; `blocks` are the tokens of all sources, which take `size` bytes each."""
+    create = _variant(row, sources).create
     assert create is not None
-    with create(target, np.dtype(f"u{size}"), policy) as writer:
+    with create(target, edit_dtype(row, size), policy) as writer:
         writer.fingerprint = shared_fingerprint([source.fingerprint for source in sources])
         writer.reserve(_n_tokens(sources))
-        put_tokens(writer)
-        writer.append_documents(_rows(sources))
-    return _result(sources, target, target.stat().st_size)
+        if row.name in FOLDERS:
+            writer.append_blocks(blocks, np.concatenate([rows[:, 1] for rows in _rows(sources)]))
+        else:
+            for block in blocks:
+                writer.append_tokens(block)
+            if row.stores_documents:
+                writer.append_documents(_rows(sources))
+    return _result(sources, target, written_bytes(row, target))
 
 
-def _format(sources: Sequence[Source], target: AnyPath) -> TokenFormat:
+def _variant(row: TokenFormat, sources: Sequence[Source]) -> TokenFormat:
     """Return the format of the output; with negative starts, which only Modalities' merge writes, its variant."""
-    row = output_format(target)
     return legacy_format(row) if any(source.shift < 0 for source in sources) else row
 
 
@@ -192,12 +211,16 @@ def merge_packed_data_files(src_paths: Sequence[PathLike], target_path: PathLike
     return merge_packed_data(src_paths, target_path)
 
 
-def find_sources(given: Sequence[PathLike], target: AnyPath) -> list[AnyPath]:
-    """Return the files to merge, in order: the given ones, and those of the target's format below directories."""
+def find_sources(given: Sequence[PathLike], target: AnyPath, row: TokenFormat) -> list[AnyPath]:
+    """Return the files to merge, in order: the given ones, and those of the target's format below directories.
+
+    For formats without document boundaries or without a suffix, the files of directories are packed files.
+    """
     found: list[AnyPath] = []
-    target_exists, suffixes = exists(target), output_format(target).suffixes
+    target_exists = exists(target)
+    suffixes = row.suffixes if row.stores_documents and row.suffixes else (".pbin",)
     for path in map(as_path, given):
-        if path.is_dir():
+        if path.is_dir() and not is_interop(path, names_in(path), *FOLDERS):
             below = (file for suffix in suffixes for file in path.glob(f"**/*{suffix}") if file.is_file())
             found += sorted(file for file in below if not (target_exists and same_file(file, target)))
         else:

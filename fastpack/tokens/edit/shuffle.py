@@ -26,6 +26,7 @@ def shuffle_tokenized_data(
     *,
     progress: Progress | None = None,
     dry_run: bool = False,
+    format: str | None = None,
 ) -> EditResult:
     """Write the documents of a packed file in random order.
 
@@ -48,6 +49,8 @@ def shuffle_tokenized_data(
         Called with (bytes written, total bytes).
     dry_run
         Return the result without writing the output.
+    format
+        Format of the output, such as "megatron"; default: by its suffix, else "pbin".
 
     Returns
     -------
@@ -81,7 +84,7 @@ def shuffle_tokenized_data(
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     target = as_path(output_data_path)
     edit = partial(shuffled_documents, seed=seed)
-    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run)
+    return edit_files(edit, [input_data_path], target, if_exists, progress, dry_run, format)
 
 
 @accept_aliases(file_existence_policy="if_exists")

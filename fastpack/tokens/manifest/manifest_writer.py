@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.display import Result, facts
-from fastpack.errors import FormatError
+from fastpack.errors import FormatError, JobError
 from fastpack.io import (
     AnyPath,
     ExistencePolicy,
@@ -25,10 +25,12 @@ from fastpack.io import (
     as_path,
     is_remote,
     may_write,
+    names_in,
 )
 from fastpack.io.checksum_blocks import load_hash
 from fastpack.tokens.flat.shard_warnings import doubtful_dtype, named_dtype, stray_bytes, zero_tail
 from fastpack.tokens.flat.shards import find_shards, scan_shards
+from fastpack.tokens.interop_formats import INTEROP_FORMATS
 from fastpack.tokens.manifest import manifest_file as manifest
 from fastpack.tokens.pbin.packed_file import open_packed_segment
 from fastpack.tokens.token_segment import TokenSegment
@@ -172,6 +174,7 @@ def write_manifest(
     if not may_write(output, if_exists):
         return _summary(manifest.Manifest(output), kept=True)
     paths = _find(folder, file_pattern)
+    _refuse_other_formats(as_path(folder), paths[0])
     base = _base(output, folder)
     named = None if dtype is None else named_dtype(dtype, folder)
     if named is not None and not any(path.suffix == ".bin" for path in paths):
@@ -190,10 +193,23 @@ def _find(folder: PathLike, file_pattern: str | None) -> list[AnyPath]:
         found = find_shards(folder, file_pattern)
         return [path for path in found if path.suffix != manifest.SUFFIX]
     files = find_shards(folder, "*")
+    _refuse_other_formats(as_path(folder), files[0])
     for suffixes in SUFFIXES:
         if paths := [path for path in files if path.suffix in suffixes]:
             return paths
     raise FileNotFoundError(f"No files matching '*.npy', '*.bin' or '*.pbin' in {os.fspath(folder)}")
+
+
+def _refuse_other_formats(folder: AnyPath, first: AnyPath) -> None:
+    """Raise JobError for files of a format that a manifest cannot describe; the first file stands for all."""
+    listed: tuple[tuple[AnyPath, list[str] | None], ...] = ((folder, names_in(folder)), (first, None))
+    found = [(path, row.name) for path, names in listed for row in INTEROP_FORMATS if row.detect(path, names)]
+    if found:
+        path, name = found[0]
+        raise JobError(
+            f"{path} contains tokens of the format {name}: a manifest describes .npy, .bin and .pbin files only. "
+            "Open it without a manifest, or convert it with `fastpack convert`"
+        )
 
 
 def _base(output: AnyPath, folder: PathLike) -> str:

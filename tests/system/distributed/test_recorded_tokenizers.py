@@ -14,6 +14,9 @@ from fastpack.distributed.edit_tasks import collect_edit, plan_merge, plan_shuff
 from fastpack.distributed.pack_tasks import collect_pack, plan_pack
 from fastpack.distributed.ranks import run_rank
 from fastpack.errors import DataWarning
+from fastpack.packing.modalities_config import load_pack_settings
+from fastpack.tokens.formats import FORMATS
+from fastpack.tokens.interop_formats import FOLDERS
 
 ONE = fastpack.TokenizerFingerprint("one", "", 300, 0)
 TWO = fastpack.TokenizerFingerprint("two", "", 400, 0)
@@ -30,6 +33,25 @@ def test_pack(tmp_path: Path) -> None:
     assert sides[0] == sides[1]
 
 
+WRITTEN = [row.name for row in FORMATS if row.create is not None]
+
+
+def recorded_with(path: Any, name: str) -> fastpack.TokenizerFingerprint | None:
+    return fastpack.read_fingerprint(Path(path, "index.json") if name in FOLDERS else path)
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_pack_into_every_format(tmp_path: Path, name: Any) -> None:
+    corpus, output = write_texts(tmp_path), tmp_path / ("out.npy" if name == "npy" else "out")
+    settings = load_pack_settings(config_to(corpus, output), output=output, format=name)
+    plan = plan_pack(settings, bytes_per_task=15_000)
+    run_rank(plan, 0, 1)
+    (packed,) = collect_pack(plan)
+    found = recorded_with(packed.path, name)
+    assert found == fastpack.read_fingerprint(fastpack.pack_encoded_data(config_to(corpus, tmp_path / "l.pbin")).path)
+    assert found is not None
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / "a.pbin", tmp_path / "b.pbin"]
@@ -40,19 +62,22 @@ def sources(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def plan_edit(kind: str, paths: list[Path], mix: bool = False) -> Any:
-    target = paths[0].parent / "out.pbin"
+def plan_edit(kind: str, paths: list[Path], mix: bool = False, format: str = "pbin") -> Any:
+    target = paths[0].parent / "out"
     if kind == "merge":
-        return plan_merge(paths, target, mix_tokenizers=mix)
+        return plan_merge(paths, target, mix_tokenizers=mix, format=format)
+    if kind == "shuffle":
+        return plan_shuffling("shuffle pbin", paths[:1], target, {"seed": 1}, format=format)
     options = {"chunk_id": 0, "num_chunks": 1, "global_seed": 1, "mix_tokenizers": mix}
-    return plan_shuffling("chunk pbin", paths, target, options)
+    return plan_shuffling("chunk pbin", paths, target, options, format=format)
 
 
-@pytest.mark.parametrize("kind", ["merge", "chunk"])
-def test_edits(kind: str, sources: list[Path]) -> None:
-    plan = plan_edit(kind, sources)
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("kind", ["merge", "chunk", "shuffle"])
+def test_edits(kind: str, name: str, sources: list[Path]) -> None:
+    plan = plan_edit(kind, sources, format=name)
     run_rank(plan, 0, 1)
-    assert fastpack.read_fingerprint(collect_edit(plan).path) == ONE
+    assert recorded_with(collect_edit(plan).path, name) == ONE
 
 
 @pytest.mark.parametrize("kind", ["merge", "chunk"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -103,3 +104,17 @@ def test_the_hub_is_never_written(hub: FakeHub, tmp_path: Path) -> None:
     done = fastpack_run(hub, tmp_path, "pack", "hf://datasets/org/crawl/data/all.jsonl", "--tokenizer", "bytes")
     assert done.returncode == 1
     assert "--output is needed: nothing can be written next to hf://datasets/org/crawl/data/all.jsonl" in done.stderr
+
+
+@pytest.mark.parametrize("source", ["data/train/0.parquet", "data/train", "data/train/*.parquet"])
+def test_info_preview_and_report(source: str, hub: FakeHub, tmp_path: Path) -> None:
+    path = f"hf://datasets/org/crawl/{source}"
+    n_rows = 250 if source.endswith("0.parquet") else 500
+    found = json.loads(fastpack_run(hub, tmp_path, "info", path, "--json").stdout)
+    assert (found["kind"], found["rows"], found["text_bytes"]["min"]) == ("parquet", n_rows, 7)
+    words = ("preview", path, "--json", "--start", str(n_rows - 1))
+    rows = json.loads(fastpack_run(hub, tmp_path, *words).stdout)["rows"]
+    assert [(row["row"], row["text"]) for row in rows] == [(249, TEXTS[n_rows - 1])]
+    page = tmp_path / "r.html"
+    done = fastpack_run(hub, tmp_path, "report", path, "-o", str(page), "--json")
+    assert json.loads(done.stdout)["documents"] == n_rows

@@ -92,7 +92,7 @@ def test_azure_file_system_of_an_account() -> None:
     ("url", "message"),
     [
         ("ftp://x/y", r"ftp://x/y: ftp:// is not supported; fastpack reads and writes s3://, gs://"),
-        ("hf://datasets/x/y", r"hf:// is not supported"),
+        ("hf://datasets/x", r"expected hf://datasets/ORG/NAME/PATH"),
         ("file://x/y", r"write a local file with an absolute path, as in file:///folder/file"),
         ("simplecache::s3://b/x.jsonl", r"x\.jsonl: write s3://b/x\.jsonl: data from a store is always cached"),
         ("filecache::zip::gs://b/x", r"write gs://b/x: "),

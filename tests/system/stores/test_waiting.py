@@ -100,11 +100,12 @@ def test_interrupted_request_does_not_affect_the_next(store: Any) -> None:
 
     def check() -> None:
         assert remote.read_range(url, 0, 7) == b"content"
+        helper = remote_helper.helper()  # once it has ended, the function starts another one
         signal.signal(signal.SIGUSR1, signal.default_int_handler)
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
         with pytest.raises(KeyboardInterrupt):
             remote.read_range(url, 0, 3)
-        remote_helper.helper()._process.wait(60)
+        helper._process.wait(60)
         assert remote.read_range(url, 3, 7) == b"tent"
 
     check_in_a_fork(check)
