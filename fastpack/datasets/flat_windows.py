@@ -192,9 +192,12 @@ class MemoryMappedDataset(WindowDataset):
 def _is_token_file(path: PathLike) -> bool:
     """Return whether a path is one token file, or a folder of a format other than that of shards."""
     where = as_path(path)
+    # Each question about a URL is a request; the formats that are folders are read from disks only.
+    if is_manifest(path) or (is_remote(path) and not where.suffix):
+        return False
     if where.is_dir():
         return any(row.kind != "shards" for row in formats_of(where))
-    return not is_manifest(path) and bool(formats_of(where))
+    return bool(formats_of(where))
 
 
 def _find_files(data_dir: PathLike, file_pattern: str, dtype: str | None) -> Sequence[TokenSegment]:
