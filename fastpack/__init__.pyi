@@ -61,6 +61,8 @@ from .tokens.manifest.manifest_writer import ManifestResult as ManifestResult
 from .tokens.manifest.manifest_writer import write_manifest as write_manifest
 from .tokens.pbin.packed_file import PackedFile as PackedFile
 from .tokens.pbin.packed_writer import PackedWriter as PackedWriter
+from .tokens.tokenizer_fingerprint import TokenizerFingerprint as TokenizerFingerprint
+from .tokens.tokenizer_fingerprint import read_fingerprint as read_fingerprint
 from .version import __version__ as __version__
 from .webdataset.dataset import WebDataset as WebDataset
 from .webdataset.preparation.dispatch import prepare as prepare

@@ -66,7 +66,12 @@ def write_pictures(folder: Path, rng: np.random.Generator) -> None:
 def test_the_first_python_block_needs_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(BLOCKS[0], str(README), "exec"), {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["python.idx", "python.jsonl", "python.pbin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "python.idx",
+        "python.jsonl",
+        "python.pbin",
+        "python.pbin.fptok",
+    ]
 
 
 def test_commands_and_python_blocks_run_unchanged(corpus: Path) -> None:

@@ -54,7 +54,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         "JSONL: a last line without newline is joined with the line after it in the new order, as by Modalities 0.5",
     )
     add_format_option(parser)
-    add_output_options(parser)
+    add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output", least="256 MiB")
     return [parser]
 
@@ -75,7 +75,7 @@ def run_chunk(args: argparse.Namespace) -> int:
     if by_list:
         sources = read_file_list(args.input_file_list_path, args.input_data_root_path, f".{kind}")
     options = {"chunk_id": args.chunk_id, "num_chunks": args.num_chunks, "global_seed": args.global_seed}
-    options |= {"compat": args.compat} if kind == "jsonl" else {}
+    options |= {"compat": args.compat} if kind == "jsonl" else {"mix_tokenizers": args.force}
     if kind == "jsonl" and args.format is not None:
         raise UsageError("--format is for token files: the output of JSON Lines is JSON Lines")
     if is_distributed(args):

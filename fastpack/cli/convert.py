@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from fastpack.cli.options import FORMATS, Commands, add_if_exists_option, new_command, output_group
-from fastpack.cli.output import emit
+from fastpack.cli.output import emit, warnings_as_messages
 from fastpack.cli.progress import progress
 from fastpack.errors import counted
 
@@ -57,7 +57,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
         help="read the output again and print its digest, which is equal for the same documents in any format (extra: "
         "checksum)",
     )
-    add_if_exists_option(parser)
+    add_if_exists_option(parser, combines=True)
     return [parser]
 
 
@@ -65,16 +65,18 @@ def run_convert(args: argparse.Namespace) -> int:
     """Convert and print the result; return the exit code."""
     from fastpack.tokens.convert import convert
 
-    result = convert(
-        args.sources,
-        args.output,
-        format=args.format,
-        source_format=args.source_format,
-        dtype=args.dtype,
-        eos_token_id=args.eos_token_id,
-        if_exists=args.if_exists,
-        progress=progress(args, "convert"),
-    )
+    with warnings_as_messages(args):
+        result = convert(
+            args.sources,
+            args.output,
+            format=args.format,
+            source_format=args.source_format,
+            dtype=args.dtype,
+            eos_token_id=args.eos_token_id,
+            if_exists=args.if_exists,
+            mix_tokenizers=args.force,
+            progress=progress(args, "convert"),
+        )
     _report(args, result)
     return 0
 

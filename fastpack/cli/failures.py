@@ -28,6 +28,7 @@ FLAGS = {  # names of Python arguments in messages -> flags
     **{name: f"--{name.replace('_', '-')}" for name in _SETTINGS},
     "call again with resume=True": "run the same command with --resume",
     "Pass if_exists='overwrite'": "Pass --force",
+    "Pass mix_tokenizers=True": "Pass --force",
     "Pass force_overwrite=True": "Pass --force-overwrite",
 }
 

@@ -21,7 +21,8 @@ from fastpack.cli.output import emit
 from fastpack.cli.progress import progress
 
 _NAMES = 22  # characters: width of the column of names
-_APART = ("warnings", "histogram", "samples_at", "eos", "path", "digest")  # facts that are printed separately
+# Facts that are printed separately:
+_APART = ("warnings", "histogram", "samples_at", "eos", "path", "fingerprint", "digest")
 
 
 def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
@@ -94,6 +95,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield _line("eos", _eos(found["eos"]))
     elif "eos" in found:
         yield _line("eos", "unknown; pass --eos-token-id")
+    if found.get("fingerprint"):
+        yield _line("recorded tokenizer", _tokenizer(found["fingerprint"]))
     if found.get("digest"):
         yield _line("digest", found["digest"])
     for text in found["warnings"]:
@@ -117,6 +120,12 @@ def _line(name: str, text: str) -> str:
 def _eos(eos: dict[str, Any]) -> str:
     text = f"token {eos['id']} ({eos['from']})"
     return text if eos["tokens"] is None else f"{text}: {eos['tokens']:,} tokens, {eos['share']:.4%} of all"
+
+
+def _tokenizer(fingerprint: dict[str, Any]) -> str:
+    files = f", files {fingerprint['sha256'][:12]}" if fingerprint["sha256"] else ""
+    ids = f"{fingerprint['vocab_size']:,} ids, EOS {fingerprint['eos_token_id']}"
+    return f"{fingerprint['tokenizer']} ({ids}{files})"
 
 
 def _samples(samples: list[dict[str, Any]]) -> Iterator[str]:

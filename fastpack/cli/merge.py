@@ -35,7 +35,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
     )
     add_compat_option(parser, "write the index as Modalities 0.5 does, 12 bytes too low for each file before")
     add_format_option(parser)
-    add_output_options(parser)
+    add_output_options(parser, combines=True)
     add_distributed_options(parser, of="output")
     return [parser]
 
@@ -43,7 +43,7 @@ def add_commands(commands: Commands) -> list[argparse.ArgumentParser]:
 def run_merge(args: argparse.Namespace) -> int:
     """Merge; return the exit code."""
     check_distributed_options(args, "--dry-run")
-    options = {"compat": args.compat, "token_size_in_bytes": args.token_size}
+    options = {"compat": args.compat, "token_size_in_bytes": args.token_size, "mix_tokenizers": args.force}
     if is_distributed(args):
         from fastpack.distributed.edit_tasks import plan_merge
 

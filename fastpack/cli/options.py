@@ -62,14 +62,21 @@ def output_group(parser: argparse.ArgumentParser) -> Any:
 FORMATS = ("npy", "bin", "pbin", "megatron", "datatrove", "olmo", "llmc", "nanogpt", "litdata", "mds")
 
 
-def add_output_options(parser: argparse.ArgumentParser, if_exists: str = "error") -> None:
-    """Add the options of most commands that write files; if_exists: the default of `--if-exists`."""
-    add_if_exists_option(parser, if_exists)
+def add_output_options(parser: argparse.ArgumentParser, if_exists: str = "error", *, combines: bool = False) -> None:
+    """Add the options of most commands that write files; others: as for `add_if_exists_option`."""
+    add_if_exists_option(parser, if_exists, combines=combines)
     add_dry_run_option(parser)
 
 
-def add_if_exists_option(parser: argparse.ArgumentParser, default: str = "error") -> None:
-    """Add `--if-exists`, also under Modalities' names, and `--force`."""
+class _Force(argparse.Action):
+    """`--force`: replace the output, and combine what the command refuses to combine otherwise (`force`)."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, *_: object) -> None:
+        namespace.if_exists, namespace.force = "overwrite", True
+
+
+def add_if_exists_option(parser: argparse.ArgumentParser, default: str = "error", *, combines: bool = False) -> None:
+    """Add `--if-exists`, also under Modalities' names, and `--force`; combines: whether several token files."""
     output_group(parser).add_argument(
         "--if-exists",
         "--file-existence-policy",
@@ -79,7 +86,11 @@ def add_if_exists_option(parser: argparse.ArgumentParser, default: str = "error"
         help=f"what to do if the output exists (default: {default})",
     )
     output_group(parser).add_argument(
-        "--force", dest="if_exists", action="store_const", const="overwrite", help="replace the output"
+        "--force",
+        action=_Force,
+        nargs=0,
+        default=False,
+        help=f"replace the output{', and combine files of different tokenizers' if combines else ''}",
     )
 
 

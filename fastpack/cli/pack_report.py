@@ -62,12 +62,13 @@ def refuse_empty(settings: PackSettings, results: list[PackResult]) -> None:
     if any(result.documents or result.kept_existing for result in results):
         return
     from fastpack.errors import JobError
-    from fastpack.io import as_path, remove
+    from fastpack.io import TOKENIZER, as_path, remove
     from fastpack.tokens.interop_formats import output_files
 
     for result in results:
         for file in output_files(settings.format, as_path(result.path)):
             remove(file)
+            remove(f"{file}{TOKENIZER}")
         if os.path.isdir(result.path):
             os.rmdir(result.path)
     n_skipped = sum(len(result.skipped) for result in results)

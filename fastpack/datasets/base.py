@@ -21,6 +21,7 @@ from fastpack.datasets.outputs import (
     check_whole,
     split_outputs,
 )
+from fastpack.datasets.recorded_tokenizers import Recorded
 from fastpack.datasets.row_format import OutputOptions, RowFormat, TokenRows
 from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows
@@ -57,6 +58,11 @@ class Dataset(Described):
     _total: int
     _epoch = 0
     _closed = False
+    _recorded: Recorded | None = None
+
+    def _recorded_tokenizer(self) -> Recorded | None:
+        """Return a token file of the dataset and its tokenizer, if it is recorded."""
+        return self._recorded
 
     def __len__(self) -> int:
         return self._total

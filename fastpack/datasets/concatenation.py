@@ -19,6 +19,7 @@ from fastpack.datasets.window_groups import RowNumbers, fill_rows
 from fastpack.datasets.windows import Windows, concatenated_windows
 from fastpack.display import facts
 from fastpack.item_numbers import item_numbers
+from fastpack.tokens.common_fingerprint import CommonFingerprint
 
 
 class Concatenation(RowDataset):
@@ -32,8 +33,13 @@ class Concatenation(RowDataset):
     _not_pickled = ("_windows", "_window_format", "_concatenated_rows")
     _numbered = False  # whether a batch has dataset_idx
 
-    def __init__(self, datasets: Sequence[MapDataset[Any]]) -> None:
+    def __init__(self, datasets: Sequence[MapDataset[Any]], mix_tokenizers: bool) -> None:
         self.datasets = list(datasets)
+        tokenizers = CommonFingerprint(mix_tokenizers)
+        for dataset in self.datasets:
+            if isinstance(dataset, Dataset) and (recorded := dataset._recorded_tokenizer()) is not None:
+                tokenizers.add(*recorded)
+        self._recorded = tokenizers.first
         self._bounds: list[int] = [0, *accumulate(len(dataset) for dataset in self.datasets)]
         self._cumulative = np.array(self._bounds, np.int64)
         self._total = self._bounds[-1]

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.row_format import TokenRows
 from fastpack.datasets.token_streams import TokenStream
 from fastpack.datasets.windows import Windows
@@ -60,12 +61,16 @@ class MemoryMappedDataset(WindowDataset):
     io
         "mmap", or "pread", which costs 3 us per sample and raises an error when a shard shrinks, where a mapping kills
         the process. Shards in an object store are always read by position, through the block cache.
+    mix_tokenizers
+        Read shards that were written with different tokenizers, as their side files record (see
+        `TokenizerFingerprint`), with a DataWarning. By default they are refused. Shards in a store, and those of a
+        manifest, are not compared.
 
     Raises
     ------
     ValueError
         If pack_sequences lacks an eos_token_id, a `.bin` is empty, a `.npy` is damaged or holds dates, text or records,
-        or `dtype` is given for `.npy`.
+        `dtype` is given for `.npy`, or the recorded tokenizers of two shards differ.
     FileNotFoundError
         If no shard matches.
     FormatError
@@ -112,6 +117,7 @@ class MemoryMappedDataset(WindowDataset):
         trim_zero_tail: bool = False,
         io: Literal["mmap", "pread"] = "mmap",
         format: str | None = None,
+        mix_tokenizers: bool = False,
     ) -> None:
         if pack_sequences and eos_token_id is None:
             raise ValueError("eos_token_id is required when pack_sequences=True")
@@ -124,10 +130,13 @@ class MemoryMappedDataset(WindowDataset):
         if format is not None or _is_token_file(data_dir):
             stream = TokenStream(data_dir, format, dtype)
             self._files: Sequence[TokenSegment] = stream.shards()
-            find = stream.warnings
+            described, find = stream.described_files(), stream.warnings
         else:
             self._files = _find_files(data_dir, file_pattern, dtype)
-            find = manifest_warnings if isinstance(self._files, ManifestShards) else find_warnings
+            named = isinstance(self._files, ManifestShards)  # a manifest opens without access to its shards
+            described = [] if named else [shard.path for shard in self._files]
+            find = manifest_warnings if named else find_warnings
+        self._recorded = tokenizer_of_shards(described, mix_tokenizers, eos_token_id)
         for text in find(self._files, dtype_is_given=dtype is not None, tail_is_trimmed=trim_zero_tail):
             warnings.warn(text, DataWarning, stacklevel=2)
         if trim_zero_tail:

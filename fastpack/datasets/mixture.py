@@ -25,6 +25,9 @@ class MixtureDataset(Concatenation):
         Datasets whose samples are dicts of arrays; those of other libraries as well.
     names
         One name per dataset.
+    mix_tokenizers
+        Combine datasets whose files were written with different tokenizers, as their side files record (see
+        `TokenizerFingerprint`), with a DataWarning. By default they are refused.
 
     Attributes
     ----------
@@ -38,7 +41,7 @@ class MixtureDataset(Concatenation):
     Raises
     ------
     ValueError
-        If there is no dataset, or not one name per dataset.
+        If there is no dataset, not one name per dataset, or the recorded tokenizers of two datasets differ.
 
     Examples
     --------
@@ -58,12 +61,14 @@ class MixtureDataset(Concatenation):
 
     _numbered = True
 
-    def __init__(self, datasets: Sequence[MapDataset[Any]], names: Sequence[str]) -> None:
+    def __init__(
+        self, datasets: Sequence[MapDataset[Any]], names: Sequence[str], *, mix_tokenizers: bool = False
+    ) -> None:
         if len(datasets) != len(names):
             raise ValueError("datasets and names must have the same length")
         if len(datasets) == 0:
             raise ValueError("At least one dataset is required")
-        super().__init__(datasets)
+        super().__init__(datasets, mix_tokenizers)
         self.cumulative_sizes, self.dataset_names = self._bounds, list(names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -88,6 +93,9 @@ class CombinedDataset(Concatenation):
     ----------
     datasets
         Map-style datasets with samples of any type.
+    mix_tokenizers
+        Combine datasets whose files were written with different tokenizers, as their side files record (see
+        `TokenizerFingerprint`), with a DataWarning. By default they are refused.
 
     Attributes
     ----------
@@ -95,6 +103,11 @@ class CombinedDataset(Concatenation):
         The datasets.
     cumulative_sizes : numpy.ndarray
         Where each dataset ends, in samples, exclusive: int64 [n_datasets].
+
+    Raises
+    ------
+    ValueError
+        If the recorded tokenizers of two datasets differ.
 
     Examples
     --------
@@ -106,8 +119,8 @@ class CombinedDataset(Concatenation):
     array([2, 3])
     """
 
-    def __init__(self, datasets: Sequence[MapDataset[Any]]) -> None:
-        super().__init__(datasets)
+    def __init__(self, datasets: Sequence[MapDataset[Any]], *, mix_tokenizers: bool = False) -> None:
+        super().__init__(datasets, mix_tokenizers)
         self.cumulative_sizes = self._cumulative[1:]
 
     def __getitem__(self, index: int) -> Any:

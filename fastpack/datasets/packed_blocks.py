@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices, WindowDataset
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
+from fastpack.datasets.recorded_tokenizers import Recorded, tokenizer_of_files
 from fastpack.datasets.row_format import TokenRows
-from fastpack.datasets.token_streams import TokenStream, is_packed
+from fastpack.datasets.token_streams import TokenStream, is_packed, open_stream
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -98,6 +100,14 @@ class _PackedDataset(Dataset):
             raise ValueError(f"a sample is {n_tokens} tokens from token {start} of {self._file.n_tokens}")
         tokens = self._file.tokens(start, start + n_tokens)
         return tokens.astype(RETURNED_DTYPE[self.token_size_in_bytes])
+
+    def _recorded_tokenizer(self) -> Recorded | None:
+        if self._recorded is None and self._files is None:
+            self._recorded = tokenizer_of_files(self._described_files())
+        return self._recorded
+
+    def _described_files(self) -> Sequence[PathLike]:
+        return [self.raw_data_path] if self._stream is None else self._stream.described_files()
 
     def close(self) -> None:
         super().close()
@@ -279,7 +289,7 @@ class PackedMemMapDatasetContinuous(BlockDataset):
             lengths = self._files.lengths
         elif is_given or not is_packed(raw_data_path):
             self.raw_data_path, self.sample_key, self._load_index = raw_data_path, sample_key, load_index
-            self._stream = _open_stream(raw_data_path, load_index, format, dtype)
+            self._stream = open_stream(raw_data_path, load_index, format, dtype)
             lengths = np.array([self._stream.n_tokens])
         else:
             super().__init__(raw_data_path, sample_key, load_index)
@@ -292,6 +302,9 @@ class PackedMemMapDatasetContinuous(BlockDataset):
         self.block_size = self._window = block_size
         self.reuse_last_target = reuse_last_target
         self._eos = eos_token_id
+        described = self._described_files() if self._files is None else []
+        if eos_token_id is not None or len(described) > 1:
+            self._recorded = tokenizer_of_files(described, eos_token_id)
         self._step = block_size - 1 if reuse_last_target else block_size
         self._attach()
         self._total = int(self._windows.cumulative[-1])
@@ -355,16 +368,6 @@ class PackedMemMapDatasetContinuous(BlockDataset):
     def _span(self, index: int) -> tuple[int, int]:
         size = self.token_size_in_bytes
         return index * self._step * size, self.block_size * size
-
-
-def _open_stream(path: PathLike, load_index: bool, format: str | None, dtype: str | None) -> TokenStream:
-    """Open a token file of another format; with `load_index`, its document boundaries must be known."""
-    stream = TokenStream(path, format, dtype)
-    for text in stream.warnings(stream.segments, dtype_is_given=dtype is not None, tail_is_trimmed=False):
-        warnings.warn(text, DataWarning, stacklevel=3)
-    if load_index:
-        stream.document_rows()
-    return stream
 
 
 def _named_files(path: PathLike, block_size: int, load_index: bool) -> ManifestShards:

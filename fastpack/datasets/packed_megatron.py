@@ -10,6 +10,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.datasets.packed_blocks import BlockDataset
 from fastpack.datasets.read_windows import ReadChosenWindows
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_file
 from fastpack.datasets.windows import ChosenWindows
 from fastpack.errors import FormatError
 from fastpack.io import PathLike, is_remote
@@ -90,6 +91,8 @@ class PackedMemMapDatasetMegatron(BlockDataset):
         self.block_size, self.compat = block_size, compat
         self._window = block_size if compat is None else block_size // self.token_size_in_bytes
         self._eos = eos_token_id
+        if eos_token_id is not None:
+            self._recorded = tokenizer_of_file(raw_data_path, eos_token_id)
         self._attach()
 
     def _attach(self) -> None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from fastpack import kernels
 from fastpack.datasets.base import Dataset, Indices
+from fastpack.datasets.recorded_tokenizers import tokenizer_of_shards
 from fastpack.datasets.window_groups import Tokens
 from fastpack.datasets.windows import Windows
 from fastpack.display import facts
@@ -158,6 +159,7 @@ class TatmMemmapDataset(Dataset):
     def _find_files(self, trim: bool) -> None:
         paths = _matching(self.file_prefix, self.file_suffix)
         self._shards = scan_shards([as_path(path) for path in paths], np.dtype(self.dtype), raw=True)
+        self._recorded = tokenizer_of_shards(paths, True, self.eos_token)
         if paths:
             found = find_warnings(self._shards, dtype_is_given=True, tail_is_trimmed=trim, raw=True)
         else:
@@ -171,8 +173,7 @@ class TatmMemmapDataset(Dataset):
         self._attach()
 
     def _attach(self) -> None:
-        openers = [shard.open for shard in self._shards]
-        self._windows = Windows(openers, np.diff(self._bounds), self.context_length, 1)
+        self._windows = Windows([s.open for s in self._shards], np.diff(self._bounds), self.context_length, 1)
 
     def create_split(self, split_size: float = 0.1) -> None:
         """Make the last items the validation split.
@@ -218,8 +219,7 @@ class TatmMemmapDataset(Dataset):
         return self._split_index if self.split is SplitType.TRAIN else n_items - self._split_index
 
     def __getitem__(self, index: int) -> TatmMemmapDatasetItem:
-        number = item_number(index)
-        return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([number]).items()})
+        return TatmMemmapDatasetItem(**{name: array[0] for name, array in self.batch([item_number(index)]).items()})
 
     def batch(self, indices: Indices) -> dict[str, Any]:
         """Return several items, stacked.

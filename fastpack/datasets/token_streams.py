@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,8 +14,9 @@ from fastpack.datasets.mapped_shards import Opener
 from fastpack.datasets.read_windows import ReadWindows, shard_openers
 from fastpack.datasets.window_groups import Tokens, WindowGroup, copied_group, dtype_selector, row_addresses
 from fastpack.datasets.windows import Windows, row_numbers
-from fastpack.errors import FormatError
+from fastpack.errors import DataWarning, FormatError
 from fastpack.io import PathLike, as_path, is_remote
+from fastpack.tokens.common_fingerprint import described_files
 from fastpack.tokens.flat.shard_warnings import find_warnings
 from fastpack.tokens.formats import formats_of, open_tokens
 from fastpack.tokens.token_file import TokenFile
@@ -63,6 +65,10 @@ class TokenStream:
             )
         return self.segments
 
+    def described_files(self) -> list[str]:
+        """Return the files that side files describe (see `TokenizerFingerprint`)."""
+        return list(described_files(self._tokens))
+
     def warnings(self, shards: Sequence[TokenSegment], *, dtype_is_given: bool, tail_is_trimmed: bool) -> list[str]:
         """Return warnings as `find_warnings`; none for formats that state their dtype and length."""
         if self._tokens.format not in ("npy", "bin"):
@@ -93,6 +99,16 @@ class TokenStream:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (*self._arguments, self.dtype, self.n_tokens, self.segments)
+
+
+def open_stream(path: PathLike, load_index: bool, format: str | None, dtype: str | None) -> TokenStream:
+    """Open a token file that is no packed file; with `load_index`, its document boundaries must be known."""
+    stream = TokenStream(path, format, dtype)
+    for text in stream.warnings(stream.segments, dtype_is_given=dtype is not None, tail_is_trimmed=False):
+        warnings.warn(text, DataWarning, stacklevel=3)
+    if load_index:
+        stream.document_rows()
+    return stream
 
 
 def _reopen(

@@ -32,7 +32,7 @@ from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.errors import DataWarning
 from fastpack.io import AnyPath, AtomicFile, ExistencePolicy, PathLike, Progress, as_path, may_write
 from fastpack.io.source_fingerprints import check_unchanged, fingerprint
-from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_token_size
+from fastpack.tokens.edit.chunk import chunk_of_documents, chunk_of_lines, common_tokens
 from fastpack.tokens.edit.document_collection import MAX_WINDOW
 from fastpack.tokens.edit.edit_result import (
     Compat,
@@ -87,7 +87,7 @@ def plan_shuffling(
     target = first_output(row.name, as_path(target))
     kept = is_kept(paths, target, if_exists)
     if kind.endswith("pbin"):
-        edit_dtype(row, common_token_size(paths))
+        edit_dtype(row, common_tokens(paths, mix_tokenizers=options.get("mix_tokenizers", False))[0])
     names = [os.fspath(path) for path in paths]
     settings = {"kind": kind, "paths": names, "options": dict(options), "format": row.name}
     total = sum(size for _, size, _ in map(fingerprint, settings["paths"])) // options.get("num_chunks", 1)
@@ -105,6 +105,7 @@ def plan_merge(
     *,
     compat: Compat = None,
     token_size_in_bytes: int | None = None,
+    mix_tokenizers: bool = False,
     bytes_per_task: int | None = None,
     folder: str | None = None,
     if_exists: ExistencePolicy = "error",
@@ -120,12 +121,18 @@ def plan_merge(
     target = first_output(row.name, as_path(target))
     paths = find_sources(src_paths, target, row)
     kept = is_kept(paths, target, if_exists)
-    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True)
+    sources, size = read_sources(paths, token_size_in_bytes, compat, headers_only=True, mix_tokenizers=mix_tokenizers)
     edit_dtype(row, size)
     pieces = _pieces(sources, size, bytes_per_task)
     tasks = numbered_tasks(({"pieces": one}, sum(end - start for _, start, end in one) * size) for one in pieces)
-    settings = {"sources": list(map(list, sources)), "size": size, "compat": compat, "paths": list(map(str, paths))}
-    settings["format"] = row.name
+    settings = {
+        "sources": [list(source._replace(fingerprint=None)) for source in sources],
+        "size": size,
+        "compat": compat,
+        "mix_tokenizers": mix_tokenizers,
+        "paths": list(map(str, paths)),
+        "format": row.name,
+    }
     return _plan(_MERGE, settings, target, tasks, kept, folder)
 
 
@@ -178,7 +185,7 @@ def shuffle_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path
     complete = _complete_edit(json.dumps(settings), arguments["of"])
     if isinstance(complete, Exception):
         raise complete
-    (documents, order, size), borders, warned = complete
+    (documents, order, size, _), borders, warned = complete
     first, end = borders[arguments["number"] : arguments["number"] + 2]
     ids = order[first:end]
     lengths = documents.lengths[ids]
@@ -238,7 +245,9 @@ def collect_edit(plan: Plan, *, if_exists: ExistencePolicy = "error", progress: 
 def _concatenate_merged(
     plan: Plan, finished: Sequence[Done], target: AnyPath, policy: ExistencePolicy, advance: Callable[[int], None]
 ) -> EditResult:
-    sources, size = read_sources(plan.settings["paths"], plan.settings["size"], plan.settings["compat"])
+    names = ("paths", "size", "compat")
+    given = (plan.settings[name] for name in names)
+    sources, size = read_sources(*given, mix_tokenizers=plan.settings["mix_tokenizers"])
     outputs = [task_output(done, done.result["bytes"]) for done in finished]
 
     blocks = (block.view(f"<u{size}") for block in output_blocks(outputs, advance))
@@ -258,7 +267,9 @@ def _concatenate_shuffled(
     if size is None:
         n_bytes = concatenate_bytes(outputs, target, policy, advance)
         return EditResult(target, n_documents, None, n_bytes)
-    row = format_named(plan.settings["format"])
-    concatenate_tokens(outputs, np.dtype(f"u{size}"), edit_dtype(row, size), row, target, policy, advance)
+    mix = plan.settings["options"].get("mix_tokenizers", False)
+    _, common = common_tokens(plan.settings["paths"], mix_tokenizers=mix)
+    row, encoded = format_named(plan.settings["format"]), np.dtype(f"u{size}")
+    concatenate_tokens(outputs, encoded, edit_dtype(row, size), row, target, policy, advance, common)
     n_tokens = sum(output.n_bytes for output in outputs) // size
     return EditResult(target, n_documents, n_tokens, written_bytes(row, target))

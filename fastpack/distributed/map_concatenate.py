@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastpack.distributed.plan import Done, Task, check_size
 from fastpack.io import AtomicFile, ExistencePolicy, PathLike, as_path, drop_pages, map_bytes
 from fastpack.tokens.token_file import TokenFormat
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 MIN_TASK_BYTES = 64 << 20  # of a source: at least 0.1 s of work, so that the 5 ms of a marker are negligible
 MAX_TASKS = 4096  # of a job with tasks of the default size: the markers of a folder are listed at once
@@ -111,13 +112,15 @@ def concatenate_tokens(
     target: PathLike,
     policy: ExistencePolicy,
     advance: Callable[[int], None],
+    fingerprint: TokenizerFingerprint | None = None,
 ) -> None:
     """Write the token file of the documents of all outputs. Raises TargetExists by the policy.
 
-    encoded, stored: the dtypes of the tokens in the outputs and in the token file.
+    encoded, stored: the dtypes of the tokens in the outputs and in the token file; fingerprint: of their tokenizer.
     """
     assert row.create is not None
     with row.create(as_path(target), stored, policy) as writer:
+        writer.fingerprint = fingerprint
         writer.reserve(sum(one.n_bytes for one in outputs) // encoded.itemsize)
         for one in outputs:
             blocks = (block.view(encoded.newbyteorder("<")) for block in output_blocks([one], advance))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache, partial, reduce
 from typing import Any
 
@@ -27,7 +28,7 @@ from fastpack.distributed.map_concatenate import (
 from fastpack.distributed.plan import Done, Plan, Task, results
 from fastpack.io import AtomicFile, ExistencePolicy, Progress, may_write
 from fastpack.io.source_fingerprints import fingerprint
-from fastpack.packing.encoder import Counts, Encoder
+from fastpack.packing.encoder import Counts, Encoder, EncoderSpec
 from fastpack.packing.output_formats import stored_dtype
 from fastpack.packing.pack_job import is_to_write, prepare_encoder, warn_of_inner_eos
 from fastpack.packing.pack_result import PackResult, Skipped
@@ -35,8 +36,10 @@ from fastpack.packing.packing_pipeline import MAX_BATCH_BYTES, check_encoded, sk
 from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_batches import lines_before, read_chunk
 from fastpack.packing.source_indexes import check_indexes
-from fastpack.packing.targets import Target, targets_of, tokenizer_files
+from fastpack.packing.targets import Target, targets_of
+from fastpack.packing.tokenizer_files import tokenizer_files
 from fastpack.tokens.formats import format_named
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, folder: str | None = None) -> Plan:
@@ -50,7 +53,7 @@ def plan_pack(settings: PackSettings, *, bytes_per_task: int | None = None, fold
     targets = targets_of(settings)
     kept = [not is_to_write(target, settings) for target in targets]
     paths = [path for source in settings.sources for path in (source.path, source.index_path) if path is not None]
-    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(settings)]]
+    stamps = [fingerprint(path) for path in [*paths, *tokenizer_files(settings.tokenizer)]]
     sizes = dict(zip(paths, (stamp.n_bytes for stamp in stamps), strict=False))
     folder = task_folder(settings.output or targets[0].output, folder)
     work = list(_split(targets, sizes, bytes_per_task))
@@ -77,10 +80,11 @@ def _split(
 def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Tokenise the chunks of a task; write tokens and document lengths to `path`.
 
-    Returns documents, tokens, token_size, engine, engine_note, counts, and for each chunk its number of lines and its
-    skipped lines, counted from 1 in the chunk. Raises ValueError for a faulty document under `on_error="raise"`.
+    Returns documents, tokens, token_size, engine, engine_note, counts, the fingerprint of the tokenizer, and for each
+    chunk its number of lines and its skipped lines, counted from 1 in the chunk. Raises ValueError for a faulty
+    document under `on_error="raise"`.
     """
-    encoder, size, engine, note = _encoder(json.dumps(settings))
+    encoder, spec, note = _encoder(json.dumps(settings))
     chosen = PackSettings.from_json(settings)
     lengths, counts = array("q"), Counts()
     chunks: list[tuple[int, list[tuple[int, str]]]] = []
@@ -98,18 +102,20 @@ def pack_task(settings: Mapping[str, Any], arguments: Mapping[str, Any], path: s
                 lengths.frombytes(encoded.lengths.astype(np.int64, copy=False).tobytes())
                 n_lines = batch.n_lines
             chunks.append((n_lines, skipped))
-        n_tokens = file.tell() // size
+        n_tokens = file.tell() // spec.token_size
         if lengths:
             file.write(lengths.tobytes())
-    done = {"documents": len(lengths), "tokens": n_tokens, "token_size": size, "chunks": chunks}
-    return {**done, "counts": counts, "engine": engine, "engine_note": note}
+    done = {"documents": len(lengths), "tokens": n_tokens, "token_size": spec.token_size, "chunks": chunks}
+    fingerprint = None if spec.fingerprint is None else asdict(spec.fingerprint)
+    engine = spec.tokenizer.engine
+    return {**done, "counts": counts, "engine": engine, "engine_note": note, "tokenizer": fingerprint}
 
 
 @lru_cache(maxsize=1)
-def _encoder(settings: str) -> tuple[Encoder, int, str, str | None]:
+def _encoder(settings: str) -> tuple[Encoder, EncoderSpec, str | None]:
     """Return the encoder; it is built once per process, because the choice of the engine reads sample documents."""
     spec, choice = prepare_encoder(PackSettings.from_json(json.loads(settings)))
-    return Encoder(spec, choice.tokenizer), spec.token_size, choice.spec.engine, choice.sentence
+    return Encoder(spec, choice.tokenizer), spec, choice.sentence
 
 
 def collect_pack(
@@ -154,7 +160,9 @@ def _concatenate(
     outputs = [task_output(done, _n_bytes(done), done.result["documents"]) for done in tasks]
     n_bytes = sum(output.n_bytes for output in outputs)
     stored = stored_dtype(format, size)
-    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance)
+    recorded = first.get("tokenizer")
+    fingerprint = None if recorded is None else TokenizerFingerprint(**recorded)
+    concatenate_tokens(outputs, stored, stored, format_named(format), target.output, policy, advance, fingerprint)
     counts = reduce(Counts.plus, (done.result["counts"] for done in tasks), Counts())
     warn_of_inner_eos(target.output, counts)
     return PackResult(

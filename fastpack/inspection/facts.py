@@ -142,6 +142,18 @@ class InspectResult(dict[str, Any]):
         return dict(self)
 
 
+class FingerprintFacts(TypedDict):
+    """the tokenizer that is recorded in the side files"""
+
+    tokenizer: Annotated[str, "its name"]
+    sha256: Annotated[str, "SHA-256 of its vocabulary files; empty for a tokenizer without files"]
+    vocab_size: Annotated[Count, "number of token ids, added tokens included"]
+    eos_token_id: Annotated[Count, "the token that ends documents"]
+
+
+Fingerprint = Annotated[FingerprintFacts | None, "the recorded tokenizer; null if it is not recorded for all files"]
+
+
 class JsonlFacts(InspectResult):
     """JSON lines"""
 
@@ -200,6 +212,7 @@ class PackedFacts(InspectResult):
         Count | None, "documents with such tokens, which a reader would split; null as `eos_inside`"
     ]
     samples_at: Annotated[list[PackedSamplesAt], "number of samples at each `--seq-len`"]
+    fingerprint: Fingerprint
     digest: Digest
 
 
@@ -223,6 +236,7 @@ class ShardFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    fingerprint: Fingerprint
     digest: Digest
 
 
@@ -241,6 +255,7 @@ class TokenFileFacts(InspectResult):
     eos: Eos
     largest_id: LargestId
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    fingerprint: Fingerprint
     digest: Digest
 
 
@@ -257,6 +272,7 @@ class ManifestFacts(InspectResult):
     times_count: Annotated[bool, "whether the modification times of the shards must match; not in a copy without times"]
     file_tokens: FileTokens
     samples_at: Annotated[list[SamplesAt], "number of samples at each `--seq-len`"]
+    fingerprint: Fingerprint
     digest: Digest
 
 

@@ -13,6 +13,7 @@ from fastpack.analysis.findings import VerifyReport
 from fastpack.analysis.options import VerifyOptions
 from fastpack.errors import JobError
 from fastpack.inspection.check_checksums import check_sums, files_to_sum, files_with_sums, write_sums
+from fastpack.inspection.recorded_tokenizer import check_tokenizer
 from fastpack.io import AnyPath, PathLike, Progress, as_path
 from fastpack.tokens.formats import FORMATS, check_dataset_exists, formats_of, is_side_file, is_unfinished
 from fastpack.tokens.interop_formats import FOLDER_FORMATS
@@ -86,9 +87,10 @@ def verify(
     path
         A file or folder.
     vocab_size
-        Token ids from here on are errors. The default for shards is that of the metadata.
+        Token ids from here on are errors. The default is that of the recorded tokenizer (see `TokenizerFingerprint`),
+        for shards also that of the metadata. A recorded tokenizer with more ids is a warning.
     eos_token_id
-        The token that must end every document of a packed file.
+        The token that must end every document of a packed file. A recorded tokenizer with another one is a warning.
     deep
         Also check that every line is JSON and that every sample of a WebDataset can be decoded.
     decode
@@ -151,7 +153,12 @@ def verify(
     shares = _divide_progress(progress, [job.path for job in jobs] + files)
     report = VerifyReport(os.fspath(path), kind_of(where, jobs))
     for job, share in zip(jobs, shares, strict=False):
-        job.checker.check(job.path, report, replace(options, progress=share))
+        checked = replace(options, progress=share)
+        if job.checker in _TOKENS.values():
+            fingerprint = check_tokenizer(job.path, report, options)
+            if fingerprint is not None and options.vocab_size is None:
+                checked = replace(checked, vocab_size=fingerprint.vocab_size)
+        job.checker.check(job.path, report, checked)
     if report.kind == "folder":
         report.count(files=len(jobs))
     if not write_checksums:

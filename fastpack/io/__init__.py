@@ -7,6 +7,7 @@ from fastpack.io.atomic import remove as remove
 from fastpack.io.atomic import write_durably as write_durably
 from fastpack.io.if_exists import CHECKSUMS as CHECKSUMS
 from fastpack.io.if_exists import POLICIES as POLICIES
+from fastpack.io.if_exists import TOKENIZER as TOKENIZER
 from fastpack.io.if_exists import Bytes as Bytes
 from fastpack.io.if_exists import CountsDocuments as CountsDocuments
 from fastpack.io.if_exists import ExistencePolicy as ExistencePolicy

@@ -45,6 +45,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]  # objects 
 OVERWRITING = ("overwrite", "override")  # "override" is Modalities' word
 POLICIES = ("error", "skip", *OVERWRITING)
 CHECKSUMS = ".fpsum"  # suffix of the checksums of a file; see checksum_blocks.py
+TOKENIZER = ".fptok"  # suffix of the tokenizer fingerprint of a token file; see tokenizer_fingerprint.py
 
 
 class TargetExists(FileExistsError, ValueError):

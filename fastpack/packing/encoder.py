@@ -18,6 +18,7 @@ from fastpack.packing.special_tokens import SpecialRule, SpecialTokenFilter, cou
 from fastpack.packing.utf8_texts import Faulty, Utf8Texts, read_texts
 from fastpack.tokenizers.interface import END_OF_TEXT, FaultyText, Lengths, Tokenizer, Tokens, Utf8Tokenizer, quoted
 from fastpack.tokenizers.tokenizer_spec import OWN_ENGINES, TokenizerSpec
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class EncoderSpec:
     """Everything that a process needs to encode lines.
 
     eos_token_id: the id of `eos_token`; token_size: in bytes; special: the rule for special tokens in texts; audit: the
-    share of the documents that is compared with the reference library, None for 8 % of the time.
+    share of the documents that is compared with the reference library, None for 8 % of the time; fingerprint: of the
+    tokenizer, which is recorded with the output.
     """
 
     text_pattern: str
@@ -35,6 +37,7 @@ class EncoderSpec:
     eos_token: str = END_OF_TEXT
     special: SpecialRule = "keep"
     audit: float | None = None
+    fingerprint: TokenizerFingerprint | None = None
 
 
 class Batch(NamedTuple):

@@ -23,6 +23,7 @@ from fastpack.packing.packing_pipeline import OutputFile, Packer
 from fastpack.packing.settings import PackSettings
 from fastpack.packing.source_indexes import NoteIndex, create_missing_indexes
 from fastpack.packing.targets import Target, targets_of
+from fastpack.packing.tokenizer_files import fingerprint_tokenizer
 from fastpack.tokenizers.engines import Choice, choose_engine
 from fastpack.tokenizers.interface import Tokenizer
 from fastpack.tokens.journal import remove_finished_journal
@@ -87,6 +88,7 @@ def prepare_encoder(settings: PackSettings) -> tuple[EncoderSpec, Choice]:
         eos_token,
         settings.special_tokens_in_text,
         settings.audit,
+        fingerprint_tokenizer(settings.tokenizer, tokenizer, eos_token_id),
     )
     return spec, choice
 

@@ -194,6 +194,7 @@ class Packer:
         else:
             created = create_output(target.output, settings.format, size, settings.if_exists)
             output = OutputFile(target, created, size)
+        output.writer.fingerprint = self._spec.fingerprint
         self._outputs.append(output)
         self._open.append(output)
         return output

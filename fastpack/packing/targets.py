@@ -12,6 +12,7 @@ from fastpack.io import absolute, real_path
 from fastpack.io.source_fingerprints import fingerprint
 from fastpack.packing.output_formats import check_index_is_kept, default_output
 from fastpack.packing.settings import PackSettings, Source
+from fastpack.packing.tokenizer_files import tokenizer_files
 from fastpack.tokens.flat.npy_writer import is_npy
 
 IDENTITY_VERSION = 2  # increment when the same settings mean other bytes, or other notes in the journal
@@ -76,19 +77,9 @@ def identity(settings: PackSettings, target: Target, eos_token_id: int, token_si
         ],
         "jq_pattern": settings.text_pattern,
         "tokenizer": [settings.tokenizer.variant_key, sorted(settings.tokenizer.config.items())],
-        "tokenizer_files": [fingerprint(path) for path in tokenizer_files(settings)],
+        "tokenizer_files": [fingerprint(path) for path in tokenizer_files(settings.tokenizer)],
         "eod": eos_token_id,
         "token_size": token_size,
         "special_tokens_in_text": settings.special_tokens_in_text,
     }
     return hashlib.sha256(json.dumps(fields, default=str).encode()).hexdigest()
-
-
-def tokenizer_files(settings: PackSettings) -> Iterator[str]:
-    """Yield the files of the tokenizer."""
-    for value in settings.tokenizer.config.values():
-        if isinstance(value, str) and os.path.isfile(value):
-            yield value
-        elif isinstance(value, str) and os.path.isdir(value):
-            paths = (os.path.join(value, name) for name in sorted(os.listdir(value)))
-            yield from (path for path in paths if os.path.isfile(path))

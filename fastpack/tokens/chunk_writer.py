@@ -16,6 +16,7 @@ from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike
 from fastpack.io.atomic_folder import INDEX, AtomicFolder
 from fastpack.tokens.token_file import Rows
 from fastpack.tokens.token_writer import check_range, checked_lengths
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, write_fingerprint
 from fastpack.tokens.writer_context import CommitOnSuccess
 
 CHUNK_BYTES = 1 << 26  # of a chunk, by default, as both systems recommend
@@ -46,6 +47,7 @@ class ChunkedTokenWriter(CommitOnSuccess, Described):
         self.path = os.fspath(path)
         self.n_tokens = 0
         self.n_documents = 0
+        self.fingerprint: TokenizerFingerprint | None = None
         self._dtype, self._chunk_bytes = np.dtype(dtype.newbyteorder("<").str), chunk_bytes
         self._folder: AtomicFolder | None = AtomicFolder(path, policy=if_exists)
         self._chunks: list[dict[str, Any]] = []
@@ -164,6 +166,7 @@ class ChunkedTokenWriter(CommitOnSuccess, Described):
             self._flush()
             with self._folder.create(INDEX) as output:
                 output.write(json.dumps(self._index(), sort_keys=True).encode())
+                write_fingerprint(output, self.fingerprint)
             self._folder.commit()
         except BaseException:
             self.abort()

@@ -27,11 +27,13 @@ from fastpack.io import (
     may_write,
     same_file,
 )
+from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.formats import FORMATS, format_named, open_tokens
 from fastpack.tokens.interop_formats import first_output, output_path
 from fastpack.tokens.token_file import TokenFile, TokenFormat
 from fastpack.tokens.token_stream import TokenStream, stream_tokens
 from fastpack.tokens.token_writer import BufferedTokenWriter, Piece
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 _COPIED_BYTES = 1 << 24  # copied by one system call, between two reports of the progress
 _CONCLUSIVE = 1000  # ids that are needed to tell uint16 from uint32
@@ -113,6 +115,7 @@ def convert(
     dtype: str | None = None,
     eos_token_id: int | None = None,
     if_exists: ExistencePolicy = "error",
+    mix_tokenizers: bool = False,
     progress: Progress | None = None,
 ) -> ConvertResult:
     """Convert token files to another format; several sources are concatenated in the given order.
@@ -134,6 +137,9 @@ def convert(
         The token that ends documents in sources without document boundaries.
     if_exists
         What to do if the output exists: "error", "skip" or "overwrite".
+    mix_tokenizers
+        Combine sources whose recorded tokenizers differ, with a DataWarning (see `TokenizerFingerprint`). By default
+        they are refused.
     progress
         Called with (bytes of tokens read, total bytes).
 
@@ -149,8 +155,8 @@ def convert(
     FormatError
         If a source is damaged, or its format or dtype is not certain.
     ValueError
-        If the format has no dtype that holds all ids, the document boundaries are needed and unknown, or an argument is
-        wrong. Nothing is written then.
+        If the format has no dtype that holds all ids, the document boundaries are needed and unknown, the tokenizers
+        of the sources differ, or an argument is wrong. Nothing is written then.
     TargetExists
         If the output exists and the policy is "error" (a ValueError and FileExistsError), or if it is the index of a
         JSONL file.
@@ -183,7 +189,8 @@ def convert(
         files = [stack.enter_context(_open(path, source_format, dtype, eos_token_id)) for path in given]
         _check_sources(files, target, row)
         target_dtype = choose_dtype(files, row, dtype)
-        return _write(files, row, target, target_dtype, if_exists, eos_token_id, progress)
+        fingerprint = common_fingerprint(files, mix_tokenizers)
+        return _write(files, row, target, target_dtype, if_exists, eos_token_id, fingerprint, progress)
 
 
 def output_format(output: PathLike, name: str | None) -> TokenFormat:
@@ -306,12 +313,14 @@ def _write(
     dtype: np.dtype[Any],
     policy: ExistencePolicy,
     eos_token_id: int | None,
+    fingerprint: TokenizerFingerprint | None,
     progress: Progress | None,
 ) -> ConvertResult:
     assert row.create is not None
     result = ConvertResult(str(target), row.name, str(dtype), 0, 0, eos_token_id=eos_token_id)
     total = sum(tokens.n_tokens for tokens in files)
     with row.create(target, dtype, policy) as writer:
+        writer.fingerprint = fingerprint
         writer.reserve(total)
         for tokens in files:
             stream = stream_tokens(tokens)

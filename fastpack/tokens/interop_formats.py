@@ -13,7 +13,7 @@ from fastpack.analysis.file_facts import FileFacts
 from fastpack.analysis.findings import Finding, VerifyReport
 from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.errors import FormatError
-from fastpack.io import AnyPath, ExistencePolicy, as_path
+from fastpack.io import TOKENIZER, AnyPath, ExistencePolicy, as_path
 from fastpack.io.atomic_folder import INDEX
 from fastpack.tokens.token_file import Rows, TokenFile, TokenFormat, TokenWriter
 
@@ -196,7 +196,7 @@ def output_path(name: str, path: AnyPath) -> AnyPath:
 def output_files(name: str, path: AnyPath) -> list[AnyPath]:
     """Return the files of an output with the path that `output_path` returns, or its first file; the tokens come first.
 
-    Of a folder, these are the files in it.
+    Of a folder, these are the files in it. The side file of the tokenizer is not one of them.
     """
     text = os.fspath(path)
     match name:
@@ -211,7 +211,7 @@ def output_files(name: str, path: AnyPath) -> list[AnyPath]:
             from fastpack.tokens.olmo import csv_path
 
             return [path, as_path(csv_path(text))]
-    return sorted(path.iterdir()) if path.is_dir() else [path]
+    return sorted(file for file in path.iterdir() if file.suffix != TOKENIZER) if path.is_dir() else [path]
 
 
 def first_output(name: str, path: AnyPath) -> AnyPath:

@@ -19,6 +19,7 @@ from fastpack.analysis.options import InspectOptions, VerifyOptions
 from fastpack.display import Described, facts
 from fastpack.io import AnyPath, Bytes, ExistencePolicy, mapped, open_bytes
 from fastpack.tokens.token_segment import TokenSegment
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 DocumentEnds: TypeAlias = npt.NDArray[np.int64]
 Rows: TypeAlias = npt.NDArray[np.int64]
@@ -141,6 +142,7 @@ class TokenWriter(Protocol):
         ...
 
     n_tokens: int
+    fingerprint: TokenizerFingerprint | None  # recorded in a side file, if it is set before `close`
 
     def reserve(self, n_tokens: int) -> None:
         """Allocate disk space for the tokens that will be appended."""

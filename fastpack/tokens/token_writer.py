@@ -16,6 +16,7 @@ from fastpack.display import Described, facts
 from fastpack.errors import FormatError
 from fastpack.io import AtomicFile, Bytes, ExistencePolicy, PathLike, TargetExists, may_write
 from fastpack.tokens.token_file import Rows
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint, recorded
 from fastpack.tokens.writer_context import CommitOnSuccess
 
 Piece: TypeAlias = tuple[str, int, int]  # file, offset in bytes, number of bytes
@@ -80,6 +81,7 @@ class BufferedTokenWriter(CommitOnSuccess, Described):
         self.path = os.fspath(path)
         self.token_size_in_bytes = token_size_in_bytes
         self.n_tokens = 0
+        self.fingerprint: TokenizerFingerprint | None = None
         self._lengths = array("q")  # of the documents, in tokens
         self._dtype = np.dtype(f"<{'i' if signed else 'u'}{token_size_in_bytes}")
         self._buffer = np.empty(BUFFER_BYTES // token_size_in_bytes, self._dtype)
@@ -328,7 +330,8 @@ class BufferedTokenWriter(CommitOnSuccess, Described):
         try:
             self._flush()
             self._finish(self._output)
-            self._commit(self._output)
+            with recorded(self._output, self.fingerprint):
+                self._commit(self._output)
         except BaseException:
             self._fail()
             raise

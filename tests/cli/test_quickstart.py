@@ -42,7 +42,12 @@ def test_one_line_per_stage_and_a_second_run_replaces_the_first(tmp_path: Path, 
         assert lines[4].endswith(
             f" x memcpy of the same arrays; files of {n_bytes / 1e6:.1f} MB in {tmp_path.resolve()}"
         )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stdlib.idx", "stdlib.jsonl", "stdlib.pbin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "stdlib.idx",
+        "stdlib.jsonl",
+        "stdlib.pbin",
+        "stdlib.pbin.fptok",
+    ]
 
 
 @pytest.mark.parametrize("words", [["DIR"], ["--keep", "DIR"]])

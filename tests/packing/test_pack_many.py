@@ -94,13 +94,8 @@ def test_per_source_output_files(num_cpus: int, corpus: Path, tmp_path: Path, sm
     tokens = b"".join(PackedFile(result.path).data.tobytes() for result in results)
     combined = pack_encoded_data(config_to(corpus, tmp_path / "combined.pbin"))
     assert PackedFile(combined.path).data.tobytes() == tokens
-    assert sorted(p.name for p in (tmp_path / "out").rglob("*") if p.is_file()) == [
-        "a.pbin",
-        "b.pbin",
-        "c.pbin",
-        "d.pbin",
-        "e.pbin",
-    ]
+    written = sorted(p.name for p in (tmp_path / "out").rglob("*") if p.is_file())
+    assert written == [name for letter in "abcde" for name in (f"{letter}.pbin", f"{letter}.pbin.fptok")]
 
 
 def test_default_output_folder_is_that_of_the_sources(corpus: Path) -> None:

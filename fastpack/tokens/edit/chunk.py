@@ -8,6 +8,7 @@ from functools import partial
 
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path
+from fastpack.tokens.common_fingerprint import CommonFingerprint
 from fastpack.tokens.edit.document_collection import DocumentCollection
 from fastpack.tokens.edit.edit_result import Compat, EditResult, check_compat
 from fastpack.tokens.edit.edit_writer import Edit, edit_files
@@ -15,6 +16,7 @@ from fastpack.tokens.edit.jsonl_lines import complete_lines, line_spans
 from fastpack.tokens.edit.shuffle_order import Order, check_chunk, chunk_range, chunk_seed, numpy_order
 from fastpack.tokens.formats import open_documents
 from fastpack.tokens.token_file import DocumentSpans, TokenFile
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -26,6 +28,7 @@ def create_shuffled_dataset_chunk(
     if_exists: ExistencePolicy = "error",
     global_seed: int | None = None,
     *,
+    mix_tokenizers: bool = False,
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
@@ -50,6 +53,9 @@ def create_shuffled_dataset_chunk(
         What to do if the output exists: "error", "skip" or "overwrite".
     global_seed
         Seed of all chunks. By default every call gives another order.
+    mix_tokenizers
+        Combine sources whose recorded tokenizers differ, with a DataWarning (see `TokenizerFingerprint`). By default
+        they are refused.
     progress
         Called with (bytes written, total bytes).
     dry_run
@@ -69,8 +75,8 @@ def create_shuffled_dataset_chunk(
     TargetExists
         If the output exists and the policy is "error" (a ValueError).
     ValueError
-        If there is no such chunk, the chunk has no documents, the token sizes differ, or the output is one of the
-        files.
+        If there is no such chunk, the chunk has no documents, the token sizes or the tokenizers differ, or the output
+        is one of the files.
 
     Examples
     --------
@@ -84,7 +90,13 @@ def create_shuffled_dataset_chunk(
     >>> folder.cleanup()
     """
     paths, target = _check(file_path_list, output_chunk_file_path, chunk_id, num_chunks)
-    edit = partial(chunk_of_documents, chunk_id=chunk_id, num_chunks=num_chunks, global_seed=global_seed)
+    edit = partial(
+        chunk_of_documents,
+        chunk_id=chunk_id,
+        num_chunks=num_chunks,
+        global_seed=global_seed,
+        mix_tokenizers=mix_tokenizers,
+    )
     return edit_files(edit, paths, target, if_exists, progress, dry_run, format)
 
 
@@ -212,28 +224,44 @@ def _check(files: Sequence[PathLike], target: PathLike, chunk_id: int, num_chunk
     return [os.fspath(path) for path in files], as_path(target)
 
 
-def chunk_of_documents(paths: Sequence[PathLike], chunk_id: int, num_chunks: int, global_seed: int | None) -> Edit:
+def chunk_of_documents(
+    paths: Sequence[PathLike],
+    chunk_id: int,
+    num_chunks: int,
+    global_seed: int | None,
+    mix_tokenizers: bool = False,
+) -> Edit:
     """Shuffle the documents of a chunk of token files."""
     sources: list[DocumentSpans] = []
 
     def add_chunk(file: TokenFile) -> None:
         sources.extend(file.document_spans(*chunk_range(file.n_documents or 0, chunk_id, num_chunks)))
 
-    size = common_token_size(paths, add_chunk)
-    return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size)
+    size, fingerprint = common_tokens(paths, add_chunk, mix_tokenizers=mix_tokenizers)
+    return Edit(*_shuffled(sources, chunk_id, num_chunks, global_seed), size, fingerprint)
 
 
-def common_token_size(paths: Sequence[PathLike], visit: Callable[[TokenFile], object] = lambda _file: None) -> int:
-    """Call `visit` with each token file, open; return their token size in bytes. ValueError if the sizes differ."""
+def common_tokens(
+    paths: Sequence[PathLike],
+    visit: Callable[[TokenFile], object] = lambda _file: None,
+    *,
+    mix_tokenizers: bool = False,
+) -> tuple[int, TokenizerFingerprint | None]:
+    """Call `visit` with each token file, open; return their token size in bytes, and the fingerprint they share.
+
+    Raises ValueError if the sizes differ, or the tokenizers, unless `mix_tokenizers`.
+    """
+    tokenizers = CommonFingerprint(mix_tokenizers)
     sizes: dict[int, str] = {}  # the first file of each size
     for path in paths:
         with open_documents(path) as file:
             sizes.setdefault(file.dtype.itemsize, os.fspath(path))
+            tokenizers.add_file(file)
             visit(file)
     if len(sizes) > 1:
         named = ", ".join(f"{size} in {path}" for size, path in sorted(sizes.items()))
         raise ValueError(f"All datasets must have the same token size in bytes: it is {named}")
-    return min(sizes)
+    return min(sizes), tokenizers.common
 
 
 def chunk_of_lines(

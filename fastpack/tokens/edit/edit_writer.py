@@ -19,14 +19,19 @@ from fastpack.tokens.edit.edit_result import (
 from fastpack.tokens.edit.shuffle_order import Order
 from fastpack.tokens.interop_formats import first_output
 from fastpack.tokens.token_file import TokenFormat, rows_of_lengths
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 
 class Edit(NamedTuple):
-    """The contents of an output file: documents (or lines) in an order, and the token size (None for lines)."""
+    """The contents of an output file: documents (or lines) in an order, and the token size (None for lines).
+
+    fingerprint: of the tokenizer of all sources.
+    """
 
     documents: DocumentCollection
     order: Order
     token_size: int | None
+    fingerprint: TokenizerFingerprint | None = None
 
 
 def edit_files(
@@ -58,7 +63,7 @@ def _write(
     dry_run: bool,
 ) -> EditResult:
     """Write documents as a token file, or lines with their newlines."""
-    documents, order, size = edit
+    documents, order, size, fingerprint = edit
     if size is None:
         return _write_lines(documents, order, target, policy, progress, dry_run)
     n_tokens, stored = documents.n_bytes // size, edit_dtype(row, size)
@@ -69,6 +74,7 @@ def _write(
         rows = rows_of_lengths([documents.lengths[order] // size])
         return replace(result, bytes=row.predict_size(n_tokens, stored.itemsize, rows))
     with row.create(target, stored, policy) as writer:
+        writer.fingerprint = fingerprint
         writer.reserve(n_tokens)
         documents.write(
             order, lambda block, lengths: append_encoded(writer, block, lengths // size, size, stored), progress

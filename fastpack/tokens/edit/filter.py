@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fastpack import kernels
 from fastpack.argument_aliases import accept_aliases
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, drop_pages
+from fastpack.tokens.common_fingerprint import common_fingerprint
 from fastpack.tokens.edit.document_collection import FAULT_BYTES, Data, Integers, rows_in
 from fastpack.tokens.edit.edit_result import (
     EditResult,
@@ -266,7 +267,7 @@ def _filter(
     if is_kept([source], target, policy):
         return EditResult(target, written=False, kept_existing=True)
     with open_documents(source) as file:
-        spans, size = file.document_spans(), file.dtype.itemsize
+        spans, size, fingerprint = file.document_spans(), file.dtype.itemsize, common_fingerprint([file])
     n_documents, stored = sum(len(one.rows) for one in spans), edit_dtype(row, size)
     kept = _kept_documents(spans, size, decide, progress)
     assert row.create is not None
@@ -278,6 +279,7 @@ def _filter(
         n_bytes = row.predict_size(n_tokens, stored.itemsize, rows_of_lengths([lengths]))
     else:
         with row.create(target, stored, policy) as writer:
+            writer.fingerprint = fingerprint
             if not needs_tokens:
                 lengths = np.concatenate([one.rows[:, 1] for one in spans]) // size
                 writer.reserve(int(lengths[decide(0, lengths, _no_tokens)].sum()))

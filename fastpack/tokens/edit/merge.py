@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastpack.argument_aliases import accept_aliases
 from fastpack.errors import DataWarning, JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, Progress, as_path, exists, names_in, real_path, same_file
+from fastpack.tokens.common_fingerprint import CommonFingerprint, shared_fingerprint
 from fastpack.tokens.edit.edit_result import (
     Compat,
     EditResult,
@@ -31,6 +32,7 @@ from fastpack.tokens.pbin.legacy_merge import legacy_format, stored_base
 from fastpack.tokens.token_file import BLOCK_ROWS, Rows, TokenFile, TokenFormat
 from fastpack.tokens.token_scan import stored_blocks
 from fastpack.tokens.token_writer import TOKEN_SIZES
+from fastpack.tokens.tokenizer_fingerprint import TokenizerFingerprint
 
 _BLOCK = 8 << 20  # bytes copied at once
 
@@ -43,6 +45,7 @@ class Source(NamedTuple):
     n_tokens: int
     n_documents: int
     shift: int
+    fingerprint: TokenizerFingerprint | None = None
 
 
 @accept_aliases(file_existence_policy="if_exists")
@@ -53,6 +56,7 @@ def merge_packed_data(
     compat: Compat = None,
     token_size_in_bytes: int | None = None,
     if_exists: ExistencePolicy = "error",
+    mix_tokenizers: bool = False,
     progress: Progress | None = None,
     dry_run: bool = False,
     format: str | None = None,
@@ -75,6 +79,9 @@ def merge_packed_data(
         Token size of the output, for sources with different token sizes; smaller tokens are widened.
     if_exists
         What to do if the output exists: "error", "skip" or "overwrite".
+    mix_tokenizers
+        Combine sources whose recorded tokenizers differ, with a DataWarning (see `TokenizerFingerprint`). By default
+        they are refused.
     progress
         Called with (bytes of tokens written, total bytes).
     dry_run
@@ -96,7 +103,7 @@ def merge_packed_data(
     TargetExists
         If the output exists and the policy is "error" (a ValueError and FileExistsError).
     ValueError
-        If the target is one of the sources, there is no packed file, or the token sizes differ.
+        If the target is one of the sources, there is no packed file, or the token sizes or the tokenizers differ.
     JobError
         If a source changes during the merge.
 
@@ -119,7 +126,7 @@ def merge_packed_data(
     paths = find_sources(given, target, row)
     if is_kept(paths, target, if_exists):
         return EditResult(target, sources=len(paths), written=False, kept_existing=True)
-    sources, size = read_sources(paths, token_size_in_bytes, compat)
+    sources, size = read_sources(paths, token_size_in_bytes, compat, mix_tokenizers=mix_tokenizers)
     if dry_run:
         predict_size = _variant(row, sources).predict_size
         assert predict_size is not None
@@ -150,6 +157,7 @@ def write_merged(
     create = _variant(row, sources).create
     assert create is not None
     with create(target, edit_dtype(row, size), policy) as writer:
+        writer.fingerprint = shared_fingerprint([source.fingerprint for source in sources])
         writer.reserve(_n_tokens(sources))
         if row.name in FOLDER_FORMATS:
             writer.append_blocks(blocks, np.concatenate([rows[:, 1] for rows in _rows(sources)]))
@@ -227,21 +235,29 @@ def find_sources(given: Sequence[PathLike], target: AnyPath, row: TokenFormat) -
 
 
 def read_sources(
-    paths: Sequence[PathLike], asked_size: int | None, compat: Compat, *, headers_only: bool = False
+    paths: Sequence[PathLike],
+    asked_size: int | None,
+    compat: Compat,
+    *,
+    headers_only: bool = False,
+    mix_tokenizers: bool = False,
 ) -> tuple[list[Source], int]:
-    """Check and return the sources, and the token size of the result.
+    """Check and return the sources, and the token size of the result. ValueError for different tokenizers, or sizes.
 
     `headers_only`: do not read indexes; then `n_documents` and `shift` are meaningless.
     """
     if asked_size not in (None, *TOKEN_SIZES):
         raise ValueError(f"token size {asked_size!r}: tokens take 1, 2 or 4 bytes")
     sources: list[Source] = []
+    tokenizers = CommonFingerprint(mix_tokenizers)
     bases: list[int] = []  # what the stored starts count from, in bytes
     for path in paths:
         with open_documents(path) as file:
             n_documents = 0 if headers_only else file.n_documents or 0
             bases.append(stored_base(file, headers_only=headers_only) if compat is not None else 0)
-            sources.append(Source(os.fspath(path), file.dtype.itemsize, file.n_tokens, n_documents, 0))
+            fingerprint = tokenizers.add_file(file)
+            source = Source(os.fspath(path), file.dtype.itemsize, file.n_tokens, n_documents, 0, fingerprint)
+            sources.append(source)
     size = _common_size(sources) if asked_size is None else asked_size
     for source in sources:
         if source.token_size > size:

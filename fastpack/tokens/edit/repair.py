@@ -12,6 +12,7 @@ from fastpack.errors import JobError
 from fastpack.io import AnyPath, ExistencePolicy, PathLike, as_path, may_write, real_path
 from fastpack.tokens.formats import FORMATS
 from fastpack.tokens.token_file import RecoveryOptions
+from fastpack.tokens.tokenizer_fingerprint import carried_fingerprint, record_fingerprint
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -140,9 +141,12 @@ def repair(
                 in_place=target is None and not dry_run,
             )
             found = row.recover(source, options)
-            if written := is_written(found.problem):
-                found.write(target)
             where = source if target is None else target
+            if written := is_written(found.problem):
+                fingerprint = carried_fingerprint(source) if source.exists() else None  # not of an unfinished one
+                found.write(target)
+                if fingerprint is not None or target is not None:
+                    record_fingerprint(where, fingerprint)
             return RepairResult(where, found.problem, found.n_documents, found.n_tokens, found.lost_bytes, written)
     if source.suffix in (".jsonl", ".idx") and not source.name.endswith(".jsonl.idx"):
         index = recover_raw_index(source.with_suffix(".jsonl"))

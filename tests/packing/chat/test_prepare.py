@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from fastpack import PackedFile, read_raw_index
-from fastpack.io import TargetExists
+from fastpack.io import TOKENIZER, TargetExists
 from fastpack.packing.chat.conversations import FaultyRow
 from fastpack.packing.chat.instruction_tuning import prepare_instruction_tuning_data
 
@@ -25,8 +25,9 @@ CASES = ["split", "tojson", "train_only", "val_and_test", "empty_partition", "dr
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of every file below `folder`, including hidden files."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return the bytes of every file below `folder`, including hidden files, without recorded tokenizers."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != TOKENIZER)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture
@@ -224,14 +225,14 @@ def test_dry_run_writes_nothing_and_returns_the_paths(modalities_folder: Path) -
     written = {path for partition in done.partitions for path in list(vars(partition).values())[2:6]} | {
         done.config_path
     }
-    assert {str(path) for path in Path(done.folder).iterdir()} == written
+    assert {str(path) for path in Path(done.folder).iterdir() if path.suffix != TOKENIZER} == written
 
 
 def test_name_with_several_dots_keeps_them(modalities_folder: Path) -> None:
     """Modalities 0.5.0 names all partitions chat.<hash>.v1..jsonl, so that each replaces the previous one."""
     result = prepare_instruction_tuning_data(write_config(changed(CHAT, "settings.dst_path", "out/chat.v1.jsonl")))
     digest = Path(result.folder).name.removeprefix("s_")
-    names = sorted(path.name for path in Path(result.folder).iterdir())
+    names = sorted(path.name for path in Path(result.folder).iterdir() if path.suffix != TOKENIZER)
     assert f"chat.v1_train.{digest}.jsonl" in names
     assert f"chat.v1_val.{digest}.pbin" in names
     assert len(names) == 9

@@ -110,19 +110,25 @@ SINGLE = {  # command line without --force; function that writes its inputs; its
     ),
     "filter": (["filter", "a.pbin", "out.pbin", "--min-length", "8"], write_documents, "out.pbin"),
 }
+
+
+def outputs(name: str, path: str) -> list[str]:
+    return [path, f"{path}.fptok"] if name == "pack" else [path]
+
+
 JOBS = [
-    *(Job(name, words, make, [new], keeps=name == "pack") for name, (words, make, new) in SINGLE.items()),
+    *(Job(name, words, make, outputs(name, new), keeps=name == "pack") for name, (words, make, new) in SINGLE.items()),
     *(
-        Job(f"{name} --force", [*words, "--force"], make, [new], earlier(new), keeps=name == "pack")
+        Job(f"{name} --force", [*words, "--force"], make, outputs(name, new), earlier(new), keeps=name == "pack")
         for name, (words, make, new) in SINGLE.items()
         if name in ("index", "pack", "merge", "shuffle jsonl")
     ),
-    Job("pack --resume", [*PACK, "--resume"], write_index, ["out"], resumes=True, keeps=True),
+    Job("pack --resume", [*PACK, "--resume"], write_index, outputs("pack", "out"), resumes=True, keeps=True),
     Job(
         "pack --resume --force",
         [*PACK, "--resume", "--force"],
         write_index,
-        ["out"],
+        outputs("pack", "out"),
         earlier("out"),
         resumes=True,
         keeps=True,

@@ -119,7 +119,7 @@ def test_index_pack_and_train(
     with pytest.raises(TargetExists):
         put(f"{url}/big", b"x")
     names = sorted(path.name for path in RemotePath(url).glob("*"))
-    assert names == ["big", "corpus.idx", "corpus.jsonl", "corpus.pbin", "shards"]
+    assert names == ["big", "corpus.idx", "corpus.jsonl", "corpus.pbin", "corpus.pbin.fptok", "shards"]
     assert not exists(f"{url}/absent")
 
 

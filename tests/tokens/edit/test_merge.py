@@ -159,8 +159,8 @@ def test_a_source_that_changes_during_the_merge_is_named(
 ) -> None:
     source, plan = write_packed("a.pbin", [[1], [2]]), merge.read_sources
 
-    def then_change(*arguments: object) -> object:
-        planned = plan(*arguments)  # type: ignore[arg-type]
+    def then_change(*arguments: object, **options: object) -> object:
+        planned = plan(*arguments, **options)  # type: ignore[arg-type]
         write_packed("a.pbin", [[1]])
         return planned
 
